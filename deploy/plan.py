@@ -38,9 +38,9 @@ from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.schemas import Groups, Plan
-from manager.autoscaler.scale_down.rules import Reason
-from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Decision, Memory
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
+from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.lending import Lending
@@ -262,7 +262,7 @@ def _round(seen: Seen, objects: ClusterObjects, cloud: ObservedCloud, chosen: Co
         chosen,
         chance=random.Random(CHANCE),
         offered_by=offered_by,
-        underway=Underway(Memory(marked)),
+        underway=DeletionsInProgress(ScaleDownHistory(marked)),
         dry_run=True,
     ).iteration
     if made.scale_down is not None:
@@ -276,15 +276,15 @@ def _round(seen: Seen, objects: ClusterObjects, cloud: ObservedCloud, chosen: Co
     return replace(made, scans=scanning.preview_scans(chosen, objects, cloud.observed))
 
 
-def _without_past(decided: Decision, marked: Collection[str]) -> Decision:
+def _without_past(decided: ScaleDownDecision, marked: Collection[str]) -> ScaleDownDecision:
     """The decision with no word on how long nodes have been unneeded, but for those whose marks tell."""
-    young = (Reason.NOT_UNNEEDED_LONG, Reason.NOT_UNREADY_LONG)
+    young = (UnremovableReason.NOT_UNNEEDED_LONG, UnremovableReason.NOT_UNREADY_LONG)
     verdicts = {
         name: replace(each, reason=None, detail="", unneeded_since=None, ripe_at=None)
-        for name, each in decided.verdicts.items()
+        for name, each in decided.statuses.items()
         if each.reason in young and name not in marked
     }
-    return replace(decided, verdicts={**decided.verdicts, **verdicts}) if verdicts else decided
+    return replace(decided, statuses={**decided.statuses, **verdicts}) if verdicts else decided
 
 
 def _unneeded_since(nodes: Iterable[Node]) -> dict[str, float]:

@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from deploy import rendering
+from manager.autoscaler.reporting.node_schemas import DeletionRow, NodeStatusRow, ScaleDownRow, ScanRow
+from manager.autoscaler.reporting.node_status import NodeStanding
 from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.reporting.schemas_nodes import LeavingRow, NodeRow, ScaleDownRow, ScanRow
-from manager.autoscaler.reporting.staying import Standing
 
 MOST_ROWS = 20
-_COULD_GO = (Standing.GOES, Standing.UNNEEDED)
+_COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)
 
 
 def blocks(plan: Plan, *, all_nodes: bool = False, top: int = MOST_ROWS) -> list[list[str]]:
@@ -33,7 +33,7 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
             ("", "NODE", "GROUP", "REQUESTED", "PODS", "$/H", "WHY"),
             *(
                 (
-                    "  *" if row.standing == Standing.GOES else "",
+                    "  *" if row.standing == NodeStanding.GOES else "",
                     row.node,
                     row.group,
                     _percent(row),
@@ -60,7 +60,7 @@ def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
     if not rows:
         return []
     if all_nodes:
-        listed = [row for row in of.nodes if row.standing in (Standing.NEEDED, Standing.UNJUDGED)]
+        listed = [row for row in of.nodes if row.standing in (NodeStanding.NEEDED, NodeStanding.UNJUDGED)]
         lines = rendering.aligned(
             [
                 ("  NODE", "GROUP", "REQUESTED", "WHY"),
@@ -79,7 +79,7 @@ def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
     return [f"{rendering.count(sum(row.count for row in rows), 'node')} stay:", *lines]
 
 
-def _leaving(rows: Sequence[LeavingRow]) -> list[str]:
+def _leaving(rows: Sequence[DeletionRow]) -> list[str]:
     if not rows:
         return []
     lines = rendering.aligned(
@@ -139,7 +139,7 @@ def _saving(value: float | None) -> str:
     return "" if not value else f" ({value:.4f} $/h, {rendering.monthly(value)})"
 
 
-def _percent(of: NodeRow) -> str:
+def _percent(of: NodeStatusRow) -> str:
     return rendering.UNKNOWN if of.utilization is None else _of_hundred(of.utilization * 100)
 
 
@@ -147,5 +147,5 @@ def _of_hundred(value: float | None) -> str:
     return rendering.UNKNOWN if value is None else f"{value:.1f} %"
 
 
-def _reason(of: NodeRow) -> str:
+def _reason(of: NodeStatusRow) -> str:
     return of.detail if not of.reason or of.reason in of.detail else f"{of.reason}: {of.detail}"

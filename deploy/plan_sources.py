@@ -20,9 +20,9 @@ from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.expander import priority
-from manager.autoscaler.scale_down import residents
-from manager.autoscaler.scale_down.drain import Controller
-from manager.autoscaler.scale_down.residents import Controllers
+from manager.autoscaler.scale_down import pods_on_nodes
+from manager.autoscaler.scale_down.drain import PodController
+from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from shared import names
 from shared.api.capacityquota import CapacityQuota
@@ -221,11 +221,11 @@ def _controllers(
     jobs: Iterable[Job],
 ) -> Controllers:
     found = (
-        *map(residents.daemon_set, daemon_sets),
-        *map(residents.replication_controller, replication_controllers),
-        *map(residents.replica_set, replica_sets),
-        *map(residents.stateful_set, stateful_sets),
-        *map(residents.job, jobs),
+        *map(pods_on_nodes.daemon_set, daemon_sets),
+        *map(pods_on_nodes.replication_controller, replication_controllers),
+        *map(pods_on_nodes.replica_set, replica_sets),
+        *map(pods_on_nodes.stateful_set, stateful_sets),
+        *map(pods_on_nodes.job, jobs),
     )
     return {each.key: each for each in found}
 
@@ -234,7 +234,7 @@ def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
     """With all that pods name of a kind that the files have none of: nobody has asked for those."""
     kinds = {each.kind for each in known.values()}
     named = (
-        Controller(owner.kind, owner.name, namespace=pod.metadata.namespace)
+        PodController(owner.kind, owner.name, namespace=pod.metadata.namespace)
         for pod in pods
         for owner in pod.metadata.owner_references or ()
         if owner.kind not in kinds

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.scale_down.residents import Controllers
+from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.node_peaks import NodePeaks
 from shared.api.capacityquota import CapacityQuota

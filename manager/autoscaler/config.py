@@ -24,7 +24,7 @@ from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import GIB, FirstOffered, PricingModel
 from manager.autoscaler.scale_down.rules import (
-    Actuation,
+    ActuationOptions,
     Delays,
     DrainRules,
     GroupRules,
@@ -86,7 +86,7 @@ class Config:
     scale_down: ScaleDownRules = field(default_factory=ScaleDownRules)
     minds_peaks: bool = True
     simulation_seconds: float = 30.0
-    actuation: Actuation = field(default_factory=Actuation)
+    actuation: ActuationOptions = field(default_factory=ActuationOptions)
     scales_from_zero: bool = True
     minds_capacity_quotas: bool = False
     cluster_name: str = ""
@@ -306,8 +306,8 @@ def _scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
     )
 
 
-def _actuation(settings: AutoscalerSettings) -> Actuation:
-    return Actuation(
+def _actuation(settings: AutoscalerSettings) -> ActuationOptions:
+    return ActuationOptions(
         delay_seconds=settings.node_delete_delay_after_taint_seconds,
         cordons=settings.cordon_node_before_terminating,
         most_grace_seconds=settings.max_graceful_termination_sec,

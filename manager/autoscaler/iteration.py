@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cluster_state.state import ClusterState, Incident
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.scale_down import verdict
-from manager.autoscaler.scale_down.leaving import Leaving
+from manager.autoscaler.scale_down import removal_status
+from manager.autoscaler.scale_down.leaving import DeletionProgress
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation
@@ -105,7 +105,7 @@ class Iteration:
     dry_run: bool = False
     further: tuple[ScaleUpDecision, ...] = ()
     incidents: tuple[Incident, ...] = ()
-    scale_down: verdict.Decision | None = None
-    leaving: tuple[Leaving, ...] = ()
+    scale_down: removal_status.ScaleDownDecision | None = None
+    leaving: tuple[DeletionProgress, ...] = ()
     scans: tuple[utilization.ScanDecision, ...] = ()
     cluster: str = ""

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from manager.autoscaler import pending_pods
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.expander import priority
-from manager.autoscaler.scale_down import residents
-from manager.autoscaler.scale_down.drain import Controller
-from manager.autoscaler.scale_down.residents import Controllers
+from manager.autoscaler.scale_down import pods_on_nodes
+from manager.autoscaler.scale_down.drain import PodController
+from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.node_peaks import NodePeaks
 from shared.api import pods
@@ -102,18 +102,18 @@ class Listers:
                 client, CAPACITYQUOTAS, CapacityQuota, absent_seconds=ABSENT_SECONDS
             )
         self._budgets: Informer[PodDisruptionBudget] | None = None
-        self._controllers: list[Informer[Controller]] = []
+        self._controllers: list[Informer[PodController]] = []
         if reads_controllers:
             self._budgets = self._informers["poddisruptionbudgets"] = Informer(
                 client, PODDISRUPTIONBUDGETS, PodDisruptionBudget
             )
-            of_controllers: dict[str, Informer[Controller]] = {
+            of_controllers: dict[str, Informer[PodController]] = {
                 "replicationcontrollers": Informer(
-                    client, REPLICATIONCONTROLLERS, Kept(ReplicationController, residents.replication_controller)
+                    client, REPLICATIONCONTROLLERS, Kept(ReplicationController, pods_on_nodes.replication_controller)
                 ),
-                "replicasets": Informer(client, REPLICASETS, Kept(ReplicaSet, residents.replica_set)),
-                "statefulsets": Informer(client, STATEFULSETS, Kept(StatefulSet, residents.stateful_set)),
-                "jobs": Informer(client, JOBS, Kept(Job, residents.job)),
+                "replicasets": Informer(client, REPLICASETS, Kept(ReplicaSet, pods_on_nodes.replica_set)),
+                "statefulsets": Informer(client, STATEFULSETS, Kept(StatefulSet, pods_on_nodes.stateful_set)),
+                "jobs": Informer(client, JOBS, Kept(Job, pods_on_nodes.job)),
             }
             self._controllers = list(of_controllers.values())
             self._informers |= of_controllers
@@ -178,7 +178,7 @@ class Listers:
         if not self._controllers:
             return None
         followed = (each for informer in self._controllers for each in informer.values())
-        daemon_sets = map(residents.daemon_set, self._daemon_sets.values())
+        daemon_sets = map(pods_on_nodes.daemon_set, self._daemon_sets.values())
         return {each.key: each for each in (*followed, *daemon_sets)}
 
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:

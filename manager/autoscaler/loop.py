@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import planning, scanning
 from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
-from manager.autoscaler.actuation.scan_work import Hands
+from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import Unavailable
@@ -31,7 +31,6 @@ from manager.autoscaler.listers import Expected, Listers, Peaks
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.plan_cloud import PlanCloud
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.removals import Removals
 from manager.autoscaler.reporting import decision_history, metrics, status
 from manager.autoscaler.reporting.announcer import Announcer
 from manager.autoscaler.reporting.decision_history import DecisionHistory
@@ -40,6 +39,7 @@ from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.quota_status import QuotaStatus
+from manager.autoscaler.scale_down_controller import ScaleDownController
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
@@ -127,7 +127,7 @@ class Autoscaler:
         self._cloud_lock = threading.Lock()
         self._plan_cloud = PlanCloud(provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
-        self._removals = Removals(
+        self._removals = ScaleDownController(
             client,
             config,
             self._listers,
@@ -143,7 +143,7 @@ class Autoscaler:
         self._scale_up_executor = ScaleUpExecutor(
             config, self._guard, self._cloud_lock, self._registry, self._may_write, clock
         )
-        self._hands = Hands(
+        self._hands = ScanClients(
             client, self._guard, self._cloud_lock, self._may_write, self._scale_up_executor.execute_for_scan
         )
         self._group_writes = GroupWrites(

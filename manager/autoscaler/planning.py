@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from manager.autoscaler import capacity_quotas, cost, pending_pods, reconciliation, removal_planning
+from manager.autoscaler import capacity_quotas, cost, pending_pods, reconciliation, scale_down_planning
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster_objects import ClusterObjects
@@ -28,7 +28,7 @@ from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import PendingPods
-from manager.autoscaler.scale_down.underway import Underway
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
 from manager.autoscaler.scale_up import options, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import TimeLimits
@@ -76,7 +76,7 @@ def plan(
     chance: random.Random,
     cache: AutoscalerCache | None = None,
     offered_by: OfferedBy | None = None,
-    underway: Underway | None = None,
+    underway: DeletionsInProgress | None = None,
     begins: bool = False,
     dry_run: bool = False,
 ) -> PlannedIteration:
@@ -85,7 +85,7 @@ def plan(
 
     Raises ProviderError.
     """
-    cache, underway = cache or AutoscalerCache(config), underway or Underway()
+    cache, underway = cache or AutoscalerCache(config), underway or DeletionsInProgress()
     gpus = none_if_unsupported(cloud.gpus) or Gpus()
     node_rules = StateRules(
         objects.now,
@@ -144,7 +144,7 @@ def plan(
         iteration = _decide(iteration, waits, context, settings, chance, underway)
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
-    abandoned = removal_planning.abandoned(context, underway, begins=begins)
+    abandoned = scale_down_planning.abandoned_nodes(context, underway, begins=begins)
     return PlannedIteration(iteration, reconciled.registry, settings, context, again, abandoned)
 
 
@@ -154,7 +154,7 @@ def _decide(
     context: AutoscalingContext,
     settings: ScaleUpSettings,
     chance: random.Random,
-    underway: Underway,
+    underway: DeletionsInProgress,
 ) -> Iteration:
     """The iteration with its scale-up decisions and their actions. An iteration that scales up removes no node."""
     objects, observed = context.objects, context.cloud.observed
@@ -187,8 +187,8 @@ def _decide(
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
     if context.config.scales_down and not any(_is_growth(decision) for decision in decisions):
-        scale_down = removal_planning.decide(context, scale_up_input, underway, settings.estimates.gpu_label)
-        actions += removal_planning.actions(scale_down, context)
+        scale_down = scale_down_planning.decide(context, scale_up_input, underway, settings.estimates.gpu_label)
+        actions += scale_down_planning.removal_actions(scale_down, context)
     return replace(
         iteration,
         scale_down=scale_down,

@@ -15,10 +15,10 @@ from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.config import Config
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Copies, Overrides
-from manager.autoscaler.reporting import answers, answers_nodes
+from manager.autoscaler.reporting import answers, node_answers
 from manager.autoscaler.reporting.decision_log import DecisionLog
+from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
-from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Pod
@@ -77,7 +77,9 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
     def nodes() -> Response:
         latest = decision_log.plan()
-        return _json(answers_nodes.no_nodes(settings.cluster_name) if latest is None else answers_nodes.nodes(latest))
+        return _json(
+            node_answers.empty_answer(settings.cluster_name) if latest is None else node_answers.nodes_answer(latest)
+        )
 
     @routes.get(
         "/autoscaler/nodes/{name}",
@@ -87,7 +89,7 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     )
     def node(name: str) -> Response:
         latest = decision_log.latest
-        found = None if latest is None else answers_nodes.node(latest, name)
+        found = None if latest is None else node_answers.node_answer(latest, name)
         if found is None:
             why = f": {latest.blocked_reason}" if latest is not None and latest.blocked_reason else ""
             raise HTTPException(404, f"there is no word on Node {shown(name)}{why}")

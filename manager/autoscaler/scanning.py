@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from manager.autoscaler.actuation.scan_work import Hands, Work
+from manager.autoscaler.actuation.scan_actuator import ScanActuator, ScanClients
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import CloudObservation
@@ -66,7 +66,7 @@ class Scans:
     def scan(
         self,
         objects: ClusterObjects,
-        hands: Hands,
+        hands: ScanClients,
         now: float,
         *,
         upcoming: Mapping[str, int] | None = None,
@@ -85,7 +85,7 @@ class Scans:
         self,
         observer: Observer,
         objects: ClusterObjects,
-        hands: Hands,
+        hands: ScanClients,
         now: float,
         upcoming: Mapping[str, int],
         peaks: Peaks,
@@ -104,7 +104,7 @@ class Scans:
             known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
             decision = scan.decide(rules, seen, known, now=now)
             mode = self._config.scan_mode_of(group)
-            done = Work(rules, mode, seen, decision, hands, now, actions, memory.marks).done()
+            done = ScanActuator(rules, mode, seen, decision, hands, now, actions, memory.marks).done()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
         except Exception as error:
@@ -164,7 +164,7 @@ def _held_seconds(rules: ScanRules, memory: Memory, now: float) -> float | None:
     return now - memory.lock.since
 
 
-def _lags(decision: ScanDecision, hands: Hands) -> Iterator[float]:
+def _lags(decision: ScanDecision, hands: ScanClients) -> Iterator[float]:
     """Of those nodes whose launch the cloud tells; the first that it does not tell is the last that is asked about."""
     try:
         for node in decision.arrived:

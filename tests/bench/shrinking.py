@@ -9,11 +9,11 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.scale_down import passes, residents
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.passes import Situation
+from manager.autoscaler.scale_down import planner, pods_on_nodes
+from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.removal_status import ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
-from manager.autoscaler.scale_down.verdict import Memory
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
@@ -92,13 +92,13 @@ def _pass() -> Row:
     given: dict[str, Any] = {
         "groups": {"shared": group},
         "group_of": dict.fromkeys(names, "shared"),
-        "memory": Memory(dict.fromkeys(names, NOW - 86_400)),
+        "memory": ScaleDownHistory(dict.fromkeys(names, NOW - 86_400)),
     }
 
     def decided() -> int:
         facts = [cluster.node_info(node, NodeState.READY) for node in nodes]
-        read = residents.read(pods, ReferencedObjects())
-        return len(passes.decide(Situation(NOW, facts, read.residents, **given), ScaleDownRules()).unneeded)
+        read = pods_on_nodes.read_pods(pods, ReferencedObjects())
+        return len(planner.decide(ScaleDownInputs(NOW, facts, read.residents, **given), ScaleDownRules()).unneeded)
 
     return Row(
         f"scale-down pass, {NODES:,} nodes, {REMOVABLE:,} removable",

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from manager.autoscaler.actuation.drains import Draining
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.timing import Happened
-from manager.autoscaler.scale_down.verdict import Removal
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeToRemove
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
 
 
 @dataclass
@@ -28,13 +28,13 @@ class Departure:
     `atomic`: it goes with all others of its group, or not at all. With an `error` it is being taken back.
     """
 
-    removal: Removal
+    removal: NodeToRemove
     ref: NodeRef
     uid: str
     since: float
     began_at: float
     atomic: bool = False
-    stage: Stage = Stage.MARKING
+    stage: DeletionStage = DeletionStage.MARKING
     marked_at: float | None = None
     draining: Draining | None = None
     ready_at: float | None = None
@@ -51,9 +51,9 @@ class Departure:
     def group(self) -> str:
         return self.removal.group
 
-    def told(self) -> Leaving:
-        waits_for = () if self.draining is None or self.stage is not Stage.DRAINING else self.draining.waits_for
-        return Leaving(self.name, self.group, self.removal.kind, self.stage, self.since, waits_for, self.error)
+    def told(self) -> DeletionProgress:
+        waits_for = () if self.draining is None or self.stage is not DeletionStage.DRAINING else self.draining.waits_for
+        return DeletionProgress(self.name, self.group, self.removal.kind, self.stage, self.since, waits_for, self.error)
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Moments:
     def note(self, what: str, group: str, now: float) -> None:
         self.of_all[what] = self.of_group.setdefault(group, {})[what] = now
 
-    def told(self, offset: float) -> tuple[Happened, dict[str, Happened]]:
+    def told(self, offset: float) -> tuple[CooldownTimestamps, dict[str, CooldownTimestamps]]:
         """By the wall clock, which is so far ahead."""
 
-        def happened(moments: Mapping[str, float]) -> Happened:
-            return Happened(**{what: moment + offset for what, moment in moments.items()})
+        def happened(moments: Mapping[str, float]) -> CooldownTimestamps:
+            return CooldownTimestamps(**{what: moment + offset for what, moment in moments.items()})
 
         return happened(self.of_all), {group: happened(moments) for group, moments in self.of_group.items()}

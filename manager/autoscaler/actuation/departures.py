@@ -19,13 +19,13 @@ from manager.autoscaler.actuation.drains import Draining, Stays, Tenants
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
-from manager.autoscaler.scale_down import residents
-from manager.autoscaler.scale_down.budgets import InProgress
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.residents import Controllers
-from manager.autoscaler.scale_down.rules import Actuation, DrainRules
-from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Memory, Removal
+from manager.autoscaler.scale_down import pods_on_nodes
+from manager.autoscaler.scale_down.budgets import DeletionCounts
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.pods_on_nodes import Controllers
+from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory
+from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
 from shared.api.core import Node, Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.clock import Clock
@@ -64,7 +64,7 @@ class Departures:
         sight: Sight,
         guard: Guard,
         cloud_lock: threading.Lock,
-        actuation: Actuation,
+        actuation: ActuationOptions,
         rules: DrainRules,
         *,
         expendable_below: int,
@@ -84,7 +84,7 @@ class Departures:
         self._marks = DeletionMarks(client, clock, cordons=actuation.cordons)
         self._lock = threading.Lock()  # of what follows; never held while anybody is spoken to
         self._departures: dict[str, Departure] = {}
-        self._ended: list[Leaving] = []
+        self._ended: list[DeletionProgress] = []
         self._gone: dict[str, Gone] = {}
         self._abandoned: dict[str, float] = {}  # when it was last tried to take their marks back
         self._moments = Moments()
@@ -94,7 +94,9 @@ class Departures:
         self._deleted: frozenset[str] = frozenset()
         self._spare: Counter[str] = Counter()  # nodes above the minimum of each group that the cloud told of
 
-    def begin(self, removals: Iterable[Removal], nodes: Mapping[str, Node], atomic: Collection[str] = ()) -> list[str]:
+    def begin(
+        self, removals: Iterable[NodeToRemove], nodes: Mapping[str, Node], atomic: Collection[str] = ()
+    ) -> list[str]:
         """These go from now on; the names of those that do. `atomic` groups go as a whole."""
         wall, now = self._clock.now(), self._clock.monotonic()
         begun = []
@@ -134,12 +136,12 @@ class Departures:
             for group in groups:
                 self._moments.note("added", group, self._clock.monotonic())
 
-    def in_progress(self) -> InProgress:
+    def in_progress(self) -> DeletionCounts:
         with self._lock:
             drained = sum(each.removal.is_drained for each in self._departures.values())
-            return InProgress(len(self._departures) - drained, drained)
+            return DeletionCounts(len(self._departures) - drained, drained)
 
-    def seen(self) -> tuple[Leaving, ...]:
+    def seen(self) -> tuple[DeletionProgress, ...]:
         """All that are on their way, and those whose way has ended since this was last asked."""
         with self._lock:
             ended, self._ended = self._ended, []
@@ -151,14 +153,14 @@ class Departures:
             found, self._accepted = self._accepted, Counter()
             return dict(found)
 
-    def underway(self, leaving: tuple[Leaving, ...], memory: Memory) -> Underway:
+    def underway(self, leaving: tuple[DeletionProgress, ...], memory: ScaleDownHistory) -> DeletionsInProgress:
         """All of it for one round, for which `seen` has given `leaving`."""
         in_progress = self.in_progress()
         with self._lock:
             offset = self._clock.now() - self._clock.monotonic()
             happened, happened_in = self._moments.told(offset)
             gone = {name: each.group for name, each in self._gone.items()}
-        return Underway(memory, leaving, gone, in_progress, happened, happened_in)
+        return DeletionsInProgress(memory, leaving, gone, in_progress, happened, happened_in)
 
     def forget(self) -> None:
         """Somebody else leads, and finds the marks."""
@@ -193,7 +195,7 @@ class Departures:
                 self._advance(each, self._tenants(on_nodes.get(each.name, ()), now, controllers, budgets))
             except Vanished as error:
                 logger.info("gone by itself: %s", error, extra={"node": each.name})
-                self._end(each, Stage.GONE)
+                self._end(each, DeletionStage.GONE)
             except Stays as error:
                 self._fail(each, str(error))
         self._delete_ready([each for each in there if self._is_ready(each)])
@@ -212,9 +214,9 @@ class Departures:
                 if not self._is_spare(of, now - of.marked_at):
                     return
                 of.draining = Draining(self._rules, self._actuation, of.removal.is_drained, now)
-            of.stage = Stage.DRAINING
+            of.stage = DeletionStage.DRAINING
             if of.draining.step(tenants, self._client, self._may_write, now) and not self._sight.stale():
-                of.stage, of.ready_at = Stage.DELETING, now
+                of.stage, of.ready_at = DeletionStage.DELETING, now
 
     def _tenants(
         self,
@@ -223,7 +225,7 @@ class Departures:
         controllers: Controllers | None = None,
         budgets: tuple[PodDisruptionBudget, ...] = (),
     ) -> Tenants:
-        matter = tuple(pod for pod in pods if residents.matters(pod, self._expendable_below))
+        matter = tuple(pod for pod in pods if pods_on_nodes.needs_attention(pod, self._expendable_below))
         return Tenants(matter, controllers, budgets, now)
 
     def _is_spare(self, of: Departure, waited_seconds: float) -> bool:
@@ -268,7 +270,7 @@ class Departures:
         except HeadroomError as error:
             logger.warning("mark not taken back yet: %s", error, extra={"node": of.name})
             return
-        self._end(of, Stage.FAILED)
+        self._end(of, DeletionStage.FAILED)
 
     def _resolve(self, of: Departure, doubt: Doubt, now: float) -> None:
         """What has become of a deletion that failed. Raises Stays."""
@@ -286,14 +288,14 @@ class Departures:
             raise Stays(f"the cloud does not say what became of it: {doubt.error}")
 
     def _is_ready(self, of: Departure) -> bool:
-        return of.ready_at is not None and of.doubt is None and not of.error and of.stage is Stage.DELETING
+        return of.ready_at is not None and of.doubt is None and not of.error and of.stage is DeletionStage.DELETING
 
     def _delete_ready(self, ready: Sequence[Departure]) -> None:
         now = self._clock.monotonic()
         by_group: dict[str, list[Departure]] = {}
         for each in ready:
             if each.ref.provider_id in self._deleted:  # somebody else has seen to it
-                self._end(each, Stage.GONE)
+                self._end(each, DeletionStage.GONE)
             elif not self._is_held(each, now):
                 by_group.setdefault(each.group, []).append(each)
         for group, members in by_group.items():
@@ -333,7 +335,7 @@ class Departures:
             if found.refused:
                 raise Stays(f"a pod on it cannot be read: {found.refused[0].key}")
         except Vanished:
-            self._end(of, Stage.GONE)
+            self._end(of, DeletionStage.GONE)
             return False
         except Stays as error:
             self._fail(of, str(error))
@@ -343,7 +345,7 @@ class Departures:
             self._give_up_late(of, error)
             return False
         if self._tenants(found.items, self._clock.now()).moving():
-            of.stage, of.ready_at = Stage.DRAINING, None  # and they are judged there
+            of.stage, of.ready_at = DeletionStage.DRAINING, None  # and they are judged there
             return False
         return True
 
@@ -389,7 +391,7 @@ class Departures:
             self._gone[of.name] = Gone(of.group, of.uid, now + GONE_SECONDS)
             self._accepted[of.group] += 1
             self._moments.note("deleted", of.group, now)
-        self._end(of, Stage.GONE)
+        self._end(of, DeletionStage.GONE)
 
     def _fail(self, of: Departure, why: str) -> None:
         """It stays, and so do the others of a group that goes as a whole."""
@@ -404,7 +406,7 @@ class Departures:
             if each.doubt is None:
                 each.error = each.error or f"node {of.name} of the same group stays: {why}"
 
-    def _end(self, of: Departure, stage: Stage) -> None:
+    def _end(self, of: Departure, stage: DeletionStage) -> None:
         of.stage = stage
         with self._lock:
             if self._departures.get(of.name) is of:

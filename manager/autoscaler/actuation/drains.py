@@ -8,11 +8,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from manager.autoscaler.scale_down import drain, residents
-from manager.autoscaler.scale_down.disruptions import Disruptions
-from manager.autoscaler.scale_down.drain import Drain, Tenancy
-from manager.autoscaler.scale_down.residents import Controllers
-from manager.autoscaler.scale_down.rules import Actuation, Blocked, DrainRules
+from manager.autoscaler.scale_down import drain, pods_on_nodes
+from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
+from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome
+from manager.autoscaler.scale_down.pods_on_nodes import Controllers
+from manager.autoscaler.scale_down.rules import ActuationOptions, BlockingReason, DrainRules
 from shared.api.core import Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.errors import HeadroomError
@@ -39,11 +39,11 @@ class Tenants:
     budgets: tuple[PodDisruptionBudget, ...]
     now: float
 
-    def moving(self) -> list[tuple[Pod, Tenancy]]:
+    def moving(self) -> list[tuple[Pod, DrainInfo]]:
         """Those that have to be elsewhere once the node is gone."""
         return [(pod, who) for pod, who in self._all() if who.needs_a_place(self.now)]
 
-    def daemons(self, *, evicted: bool) -> list[tuple[Pod, Tenancy]]:
+    def daemons(self, *, evicted: bool) -> list[tuple[Pod, DrainInfo]]:
         """Those of DaemonSets that are `evicted`, or say so themselves."""
         return [
             (pod, who)
@@ -51,8 +51,8 @@ class Tenants:
             if who.is_daemon and not who.is_mirror and _is_evicted(pod, evicted) and not who.is_long_gone(self.now)
         ]
 
-    def _all(self) -> Iterator[tuple[Pod, Tenancy]]:
-        return ((pod, residents.tenancy(pod, self.controllers)) for pod in self.pods)
+    def _all(self) -> Iterator[tuple[Pod, DrainInfo]]:
+        return ((pod, pods_on_nodes.drain_info(pod, self.controllers)) for pod in self.pods)
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Draining:
     """Of one node. `began_at` by the monotonic clock; `may_have_pods`: it was known to, when it was chosen."""
 
     rules: DrainRules
-    actuation: Actuation
+    actuation: ActuationOptions
     may_have_pods: bool
     began_at: float
     _partings: dict[str, _Parting] = field(default_factory=dict)  # by uid
@@ -94,7 +94,7 @@ class Draining:
 
     def _take_in(self, tenants: Tenants, now: float) -> None:
         """Pods that are seen for the first time. Raises Stays for one that is not to be evicted."""
-        disruptions = Disruptions(residents.budgets(tenants.budgets))
+        disruptions = RemainingDisruptions(pods_on_nodes.disruption_budgets(tenants.budgets))
         for pod, who in tenants.moving():
             if pod.metadata.uid in self._partings:
                 continue
@@ -103,8 +103,10 @@ class Draining:
                 raise Stays(f"pod {key} came to it, which was empty")
             if now - self.began_at > self.actuation.eviction_seconds:
                 raise Stays(f"pods keep coming to it, pod {key} the last of them")
-            found = drain.ruling(who, self.rules, disruptions, tenants.now)
-            if found.drain is Drain.WAIT or (found.drain is Drain.BLOCKED and found.why is not Blocked.NOT_ENOUGH_PDB):
+            found = drain.drainability(who, self.rules, disruptions, tenants.now)
+            if found.drain is DrainOutcome.WAIT or (
+                found.drain is DrainOutcome.BLOCKED and found.why is not BlockingReason.NOT_ENOUGH_PDB
+            ):
                 raise Stays(f"pod {key} {found.detail}")
             self._partings[pod.metadata.uid] = self._parting(pod, who, now)
 
@@ -126,7 +128,7 @@ class Draining:
         self.waits_for = tuple(sorted(each.key for each in waiting))
         return not waiting
 
-    def _parting(self, pod: Pod, who: Tenancy, now: float) -> _Parting:
+    def _parting(self, pod: Pod, who: DrainInfo, now: float) -> _Parting:
         grace = min(round(who.grace_seconds), self.actuation.most_grace_seconds)
         leaves = pod.metadata.deletion_timestamp is not None
         return _Parting(pod.metadata.key, grace, evicted_at=now if leaves else None)

@@ -12,7 +12,7 @@ MOST_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Result:
+class IncreaseResult:
     """One increase, and what went wrong with it; with an error the target may have been raised or not."""
 
     increase: Increase
@@ -21,20 +21,20 @@ class Result:
 
 def carry_out(
     increases: Sequence[Increase], increase: Callable[[str, int], None], *, parallel: bool = False
-) -> list[Result]:
+) -> list[IncreaseResult]:
     """What was attempted, in the order given. One after the other, the first error is the end; all at once, all are."""
 
-    def attempt(each: Increase) -> Result:
+    def attempt(each: Increase) -> IncreaseResult:
         try:
             increase(each.group, each.nodes)
         except ProviderError as error:
-            return Result(each, error)
-        return Result(each)
+            return IncreaseResult(each, error)
+        return IncreaseResult(each)
 
     if parallel and increases:
         with ThreadPoolExecutor(min(MOST_AT_ONCE, len(increases)), "increase") as pool:
             return list(pool.map(attempt, increases))
-    results: list[Result] = []
+    results: list[IncreaseResult] = []
     for each in increases:
         results.append(attempt(each))
         if results[-1].error is not None:
@@ -42,7 +42,7 @@ def carry_out(
     return results
 
 
-def combined(results: Sequence[Result]) -> str:
+def combined_errors(results: Sequence[IncreaseResult]) -> str:
     """All errors as one text, each once, by kind and then text; empty without any."""
     errors = sorted({(type(each.error).__name__, str(each.error)) for each in results if each.error is not None})
     texts = list(dict.fromkeys(text for _, text in errors))

@@ -12,7 +12,7 @@ from manager.autoscaler.expander.ranking import Rank
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing import gce
-from manager.autoscaler.reporting import answers_nodes
+from manager.autoscaler.reporting import node_answers
 from manager.autoscaler.reporting.schemas import (
     AsideRow,
     BackoffRow,
@@ -94,16 +94,16 @@ def plan(of: Iteration) -> Plan:
         preferred_cpu_milli=decision.preferred_cpu_milli,
         incidents=[_incident(each) for each in of.incidents],
         unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.invalid_objects.items())],
-        scale_down=answers_nodes.scale_down(of),
-        leaving=answers_nodes.leaving(of.leaving),
-        scans=answers_nodes.scans(of.scans),
+        scale_down=node_answers.scale_down_row(of),
+        leaving=node_answers.deletion_rows(of.leaving),
+        scans=node_answers.scan_rows(of.scans),
         cluster=of.cluster,
     )
 
 
 def without_untouched_nodes(of: Plan) -> Plan:
     """As it is remembered: nodes that nothing was to become of are counted alone."""
-    return replace(of, scale_down=answers_nodes.short(of.scale_down))
+    return replace(of, scale_down=node_answers.without_staying_nodes(of.scale_down))
 
 
 def brief(of: Plan) -> Plan:
@@ -113,7 +113,7 @@ def brief(of: Plan) -> Plan:
         pending=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.pending],
         unplaced=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.unplaced],
         aside=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.aside],
-        scale_down=answers_nodes.brief(of.scale_down),
+        scale_down=node_answers.first_rows(of.scale_down),
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from manager.autoscaler.iteration import Action, Iteration
-from manager.autoscaler.reporting import answers, staying
+from manager.autoscaler.reporting import answers, node_status
 from manager.autoscaler.reporting.schemas import Plan
 from shared.errors import InvalidInput
 
@@ -78,7 +78,7 @@ class DecisionLog:
         """A round is over. What the last scan of a group said stands with it, too."""
         with self._lock:
             if self._latest is not None:
-                of = replace(of, scans=staying.latest_scans(of, self._latest.scans))
+                of = replace(of, scans=node_status.latest_scans(of, self._latest.scans))
             self._latest = of
             ended, before = _end(of), self._ended
             self._ended = ended
@@ -121,4 +121,4 @@ def _end(of: Iteration) -> object:
 
 def _acts(of: Iteration) -> tuple[Action, ...]:
     """Without marks that nothing comes of yet."""
-    return tuple(action for action in of.actions if not staying.is_soft(action))
+    return tuple(action for action in of.actions if not node_status.is_soft_taint(action))

@@ -14,8 +14,8 @@ from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.expander import chain, priority
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import telling_nodes
-from manager.autoscaler.reporting.telling_nodes import Said
+from manager.autoscaler.reporting import node_events
+from manager.autoscaler.reporting.node_events import Said
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from shared import durations
 from shared.kube.events import NORMAL, WARNING, ObjectRef
@@ -57,13 +57,13 @@ def events(
             ReportedEvent(_pod(key, uids or {}), NORMAL, reason, message)
             for key, reason, message in _of_pods(iteration, iteration.decision)
         ]
-    for going, stage in telling_nodes.changed(iteration.leaving, before.leaving if before is not None else ()):
-        told += [ReportedEvent(status, *each) for each in telling_nodes.on_status(going)]
+    for going, stage in node_events.stage_changes(iteration.leaving, before.leaving if before is not None else ()):
+        told += [ReportedEvent(status, *each) for each in node_events.status_events(going)]
         node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
-        told += [ReportedEvent(node, *each) for each in telling_nodes.on_node(going, stage)]
+        told += [ReportedEvent(node, *each) for each in node_events.node_events(going, stage)]
         told += [
             ReportedEvent(_pod(key, {}), NORMAL, reason, message)
-            for key, reason, message in itertools.islice(telling_nodes.on_pods(going), MOST_TOLD)
+            for key, reason, message in itertools.islice(node_events.pod_events(going), MOST_TOLD)
         ]
     return told
 
@@ -80,11 +80,11 @@ def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
     for action in iteration.actions:
         if action.done or action.error:
             yield from _of_act(action)
-            yield from telling_nodes.of_act(action, iteration)
+            yield from node_events.action_events(action, iteration)
         elif action.mode is Mode.RECOMMEND:
-            is_scanned = telling_nodes.is_scanned(action, iteration)
+            is_scanned = node_events.deletes_ripe_nodes(action, iteration)
             reason = RECOMMENDED_DOWN if is_scanned else _RECOMMENDED.get(action.kind, RECOMMENDED_CLEANUP)
-            for text in (*_advice(action), *telling_nodes.advice(action, iteration)):
+            for text in (*_advice(action), *node_events.advice(action, iteration)):
                 yield NORMAL, reason, text
     yield from _of_priorities(iteration)
     if iteration.decision is not None and iteration.decision.outcome is ScaleUpOutcome.ALL_NODES:

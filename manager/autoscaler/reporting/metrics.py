@@ -15,7 +15,7 @@ from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.iteration import Action, ActionKind, Iteration, ScanResult
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import metrics_cluster_autoscaler, metrics_nodes, staying
+from manager.autoscaler.reporting import metrics_cluster_autoscaler, node_metrics, node_status
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import (
     STATES,
     STEP_SECONDS,
@@ -84,7 +84,7 @@ class AutoscalerMetrics:
         if decided is None and iteration.state.groups:  # none goes in a round that has groups grow, and all stays known
             decided = last.scale_down
         self._last = Latest(
-            iteration, {**last.active, **active}, usage, decided, staying.latest_scans(iteration, last.scans)
+            iteration, {**last.active, **active}, usage, decided, node_status.latest_scans(iteration, last.scans)
         )
         self._ours.note(iteration)
         if self._cluster_autoscaler is not None:
@@ -124,7 +124,7 @@ class _Ours:
         self._created = counter("groups_created", "Groups that were created")
         self._deleted = counter("groups_deleted", "Groups that were deleted")
         self._failures = counter("failures", "Nodes that failed to come, by reason", "reason")
-        self._nodes = metrics_nodes.Ours(OURS, registry)
+        self._nodes = node_metrics.HeadroomNodeCounters(OURS, registry)
 
     def note(self, iteration: Iteration) -> None:
         self._nodes.note(iteration)
@@ -179,7 +179,7 @@ class _Gauges(Collector):
         yield _pending(iteration)
         yield from _cluster(iteration)
         yield from _groups(iteration)
-        yield from metrics_nodes.ours(_family, iteration, last.scale_down, last.scans)
+        yield from node_metrics.headroom_families(_family, iteration, last.scale_down, last.scans)
 
 
 def _costs(iteration: Iteration) -> Iterator[Metric]:

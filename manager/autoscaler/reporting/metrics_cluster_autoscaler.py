@@ -14,8 +14,8 @@ from manager.autoscaler.cluster_state.state import GroupStatus, IncidentKind
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
 from manager.autoscaler.pending_pods import NOT_JUDGED
-from manager.autoscaler.reporting import metrics_errors, metrics_nodes
-from manager.autoscaler.scale_down.verdict import Decision as ScaleDown
+from manager.autoscaler.reporting import metrics_errors, node_metrics
+from manager.autoscaler.scale_down.removal_status import ScaleDownDecision as ScaleDown
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 
 PREFIX = "cluster_autoscaler"
@@ -78,7 +78,7 @@ class ClusterAutoscalerCounters:
         # These two are counters whose names do not end as such, which this library's own cannot be.
         self.skipped: Tally[tuple[str, str]] = Tally()
         self.removed = 0
-        self._nodes = metrics_nodes.Theirs(PREFIX, registry)
+        self._nodes = node_metrics.ClusterAutoscalerNodeCounters(PREFIX, registry)
         self._codes = metrics_errors.Codes()
 
     def note(self, iteration: Iteration, failure: Exception | None) -> None:
@@ -113,7 +113,7 @@ class ClusterAutoscalerCounters:
                 _exceeds(each.reason, resource) for each in iteration.decision.skipped
             ):
                 self.skipped["up", reason] += 1
-            if resource in metrics_nodes.below_limits(iteration):
+            if resource in node_metrics.resources_below_limits(iteration):
                 self.skipped["down", reason] += 1
 
 
@@ -175,7 +175,7 @@ class Gauges(Collector):
         yield skipped
         removed = "Number of unregistered nodes removed by CA"
         yield _gauge("old_unregistered_nodes_removed_count", removed, self._counters.removed)
-        yield from metrics_nodes.theirs(_family, iteration, last.scale_down)
+        yield from node_metrics.cluster_autoscaler_families(_family, iteration, last.scale_down)
         if configured.per_group:
             yield from _groups(state.groups)
 

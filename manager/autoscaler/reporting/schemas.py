@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from manager.autoscaler.reporting.schemas_nodes import LeavingRow, ScaleDownRow, ScanRow
+from manager.autoscaler.reporting.node_schemas import DeletionRow, ScaleDownRow, ScanRow
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class Plan:
     incidents: list[IncidentRow]
     unread: list[UnreadRow]
     scale_down: ScaleDownRow | None
-    leaving: list[LeavingRow]
+    leaving: list[DeletionRow]
     scans: list[ScanRow]
     cluster: str = ""
 

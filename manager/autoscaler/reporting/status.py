@@ -134,7 +134,7 @@ def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = No
     growing = any(group.request is not None or group.upcoming for group in state.groups.values())
     unneeded = () if iteration.scale_down is None else iteration.scale_down.unneeded
     candidates = (
-        Counter(iteration.scale_down.verdicts[node].group for node in unneeded) if iteration.scale_down else Counter()
+        Counter(iteration.scale_down.statuses[node].group for node in unneeded) if iteration.scale_down else Counter()
     )
     return AutoscalerStatus(
         go_time(iteration.time),

@@ -7,7 +7,7 @@ from manager.autoscaler.scale_down.rules import Parallelism
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class NodeBucket:
     """Nodes of one group that might go, in the order in which they should."""
 
     group: str
@@ -27,7 +27,7 @@ class AtomicSize:
 
 
 @dataclass(frozen=True, slots=True)
-class InProgress:
+class DeletionCounts:
     """Nodes on their way out."""
 
     empty: int = 0
@@ -35,9 +35,9 @@ class InProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Cropped:
-    empty: tuple[Bucket, ...]
-    drained: tuple[Bucket, ...]
+class CroppedBuckets:
+    empty: tuple[NodeBucket, ...]
+    drained: tuple[NodeBucket, ...]
 
 
 @dataclass
@@ -59,18 +59,18 @@ class _Left:
 
 
 def crop(
-    empty: Sequence[Bucket],
-    drained: Sequence[Bucket],
+    empty: Sequence[NodeBucket],
+    drained: Sequence[NodeBucket],
     atomic: Mapping[str, AtomicSize],
-    in_progress: InProgress,
+    in_progress: DeletionCounts,
     parallelism: Parallelism,
-) -> Cropped:
+) -> CroppedBuckets:
     """What of these may begin to go now. `atomic` has the groups that go as a whole: those that have empty nodes come
     first, then those that only drain."""
     left = _Left(parallelism.nodes - in_progress.empty - in_progress.drained, parallelism.drained - in_progress.drained)
-    chosen_empty: list[Bucket] = []
-    chosen_drained: list[Bucket] = []
-    parts: dict[str, tuple[list[Bucket], list[Bucket]]] = {}
+    chosen_empty: list[NodeBucket] = []
+    chosen_drained: list[NodeBucket] = []
+    parts: dict[str, tuple[list[NodeBucket], list[NodeBucket]]] = {}
     for which, buckets in enumerate((empty, drained)):
         for bucket in buckets:
             if bucket.group in atomic:
@@ -91,14 +91,14 @@ def crop(
     chosen_empty += _cropped((each for each in empty if each.group not in atomic), left.nodes)
     left.nodes -= sum(len(each.nodes) for each in chosen_empty if each.group not in atomic)
     chosen_drained += _cropped((each for each in drained if each.group not in atomic), min(left.nodes, left.drained))
-    return Cropped(tuple(chosen_empty), tuple(chosen_drained))
+    return CroppedBuckets(tuple(chosen_empty), tuple(chosen_drained))
 
 
-def _cropped(buckets: Iterable[Bucket], most: int) -> list[Bucket]:
+def _cropped(buckets: Iterable[NodeBucket], most: int) -> list[NodeBucket]:
     found = []
     for bucket in buckets:
         nodes = bucket.nodes[: max(0, most)]
         if nodes:
-            found.append(Bucket(bucket.group, nodes))
+            found.append(NodeBucket(bucket.group, nodes))
             most -= len(nodes)
     return found

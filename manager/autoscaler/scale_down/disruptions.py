@@ -23,7 +23,7 @@ class DisruptionBudget:
         return self.namespace == namespace and self.selector is not None and self.selector.matches(labels)
 
 
-class Disruptions:
+class RemainingDisruptions:
     """The budgets and what is left of each."""
 
     def __init__(self, budgets: Iterable[DisruptionBudget] = ()) -> None:

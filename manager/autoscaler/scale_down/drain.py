@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from manager.autoscaler.scale_down.disruptions import Disruptions
-from manager.autoscaler.scale_down.rules import Blocked, DrainRules
+from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
+from manager.autoscaler.scale_down.rules import BlockingReason, DrainRules
 from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
 
 ANNOTATION_SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -23,7 +23,7 @@ _FAILED, _SUCCEEDED = "Failed", "Succeeded"
 _RESTARTS_ALWAYS = "Always"
 
 
-class Drain(enum.StrEnum):
+class DrainOutcome(enum.StrEnum):
     """What is to become of a pod when its node goes. SKIP: nothing is done about it; DRAIN: it may go, whatever
     further rules say; WAIT: the node goes when it has ended; UNDECIDED: no rule objects."""
 
@@ -34,14 +34,14 @@ class Drain(enum.StrEnum):
     UNDECIDED = "undefined"
 
 
-class Ruling(NamedTuple):
-    drain: Drain
-    why: Blocked | None = None
+class Drainability(NamedTuple):
+    drain: DrainOutcome
+    why: BlockingReason | None = None
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class PodController:
     """Who made a pod. `replicas` are those wanted, None where the kind has none."""
 
     kind: str
@@ -57,13 +57,13 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenancy:
+class DrainInfo:
     """What of a pod decides whether it may be made to go; times in Unix seconds. `local_volumes` are the names of those
     on the node's disk, `safe_local_volumes` of those that may be lost."""
 
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    controller: Controller | None = None
+    controller: PodController | None = None
     phase: str = "Running"
     restart_policy: str = _RESTARTS_ALWAYS
     created_at: float = 0.0
@@ -90,13 +90,13 @@ class Tenancy:
 
 
 class _Case(NamedTuple):
-    pod: Tenancy
+    pod: DrainInfo
     rules: DrainRules
-    disruptions: Disruptions
+    disruptions: RemainingDisruptions
     now: float
 
 
-def ruling(pod: Tenancy, rules: DrainRules, disruptions: Disruptions, now: float) -> Ruling:
+def drainability(pod: DrainInfo, rules: DrainRules, disruptions: RemainingDisruptions, now: float) -> Drainability:
     """What becomes of one pod."""
     case = _Case(pod, rules, disruptions, now)
     for rule in _RULES:
@@ -106,90 +106,100 @@ def ruling(pod: Tenancy, rules: DrainRules, disruptions: Disruptions, now: float
     return _UNDECIDED
 
 
-_UNDECIDED = Ruling(Drain.UNDECIDED)
-_MAY_GO = Ruling(Drain.DRAIN)
-_SKIPPED = Ruling(Drain.SKIP)
+_UNDECIDED = Drainability(DrainOutcome.UNDECIDED)
+_MAY_GO = Drainability(DrainOutcome.DRAIN)
+_SKIPPED = Drainability(DrainOutcome.SKIP)
 
 
-def _blocked(why: Blocked, detail: str) -> Ruling:
-    return Ruling(Drain.BLOCKED, why, detail)
+def _blocked(why: BlockingReason, detail: str) -> Drainability:
+    return Drainability(DrainOutcome.BLOCKED, why, detail)
 
 
-def _mirror(case: _Case) -> Ruling | None:
+def _mirror(case: _Case) -> Drainability | None:
     return _SKIPPED if case.pod.is_mirror else None
 
 
-def _long_gone(case: _Case) -> Ruling | None:
+def _long_gone(case: _Case) -> Drainability | None:
     return _SKIPPED if case.pod.is_long_gone(case.now) else None
 
 
-def _replica_count(case: _Case) -> Ruling | None:
+def _replica_count(case: _Case) -> Drainability | None:
     owner = case.pod.controller
     if not case.rules.skips_custom_controllers or owner is None:
         return None
     if owner.kind not in _KNOWN_CONTROLLERS and owner.kind != DAEMON_SET:
         return None
     if not owner.exists:
-        return _blocked(Blocked.CONTROLLER_NOT_FOUND, f"its {owner.kind} {owner.name} is not there")
+        return _blocked(BlockingReason.CONTROLLER_NOT_FOUND, f"its {owner.kind} {owner.name} is not there")
     least = case.rules.min_replica_count
     if owner.kind in _RESTARTING and owner.replicas is not None and owner.replicas < least:
-        return _blocked(Blocked.MIN_REPLICAS, f"its {owner.kind} has {owner.replicas} replicas, fewer than {least}")
+        return _blocked(
+            BlockingReason.MIN_REPLICAS, f"its {owner.kind} has {owner.replicas} replicas, fewer than {least}"
+        )
     return None
 
 
-def _daemon(case: _Case) -> Ruling | None:
+def _daemon(case: _Case) -> Drainability | None:
     return _MAY_GO if case.pod.is_daemon else None
 
 
-def _safe_to_evict(case: _Case) -> Ruling | None:
+def _safe_to_evict(case: _Case) -> Drainability | None:
     return _MAY_GO if case.pod.safe_to_evict == SAFE else None
 
 
-def _ended(case: _Case) -> Ruling | None:
+def _ended(case: _Case) -> Drainability | None:
     return _MAY_GO if case.pod.has_ended else None
 
 
-def _on_completion(case: _Case) -> Ruling | None:
-    return Ruling(Drain.WAIT, None, "is to end by itself") if case.pod.safe_to_evict == ON_COMPLETION else None
+def _on_completion(case: _Case) -> Drainability | None:
+    return (
+        Drainability(DrainOutcome.WAIT, None, "is to end by itself")
+        if case.pod.safe_to_evict == ON_COMPLETION
+        else None
+    )
 
 
-def _not_replicated(case: _Case) -> Ruling | None:
+def _not_replicated(case: _Case) -> Drainability | None:
     owner = case.pod.controller
     if owner is None:
-        return _blocked(Blocked.NOT_REPLICATED, "no controller would make it again")
+        return _blocked(BlockingReason.NOT_REPLICATED, "no controller would make it again")
     if owner.kind in _KNOWN_CONTROLLERS or not case.rules.skips_custom_controllers:
         return None
-    return _blocked(Blocked.NOT_REPLICATED, f"its {owner.kind} is no controller known to make it again")
+    return _blocked(BlockingReason.NOT_REPLICATED, f"its {owner.kind} is no controller known to make it again")
 
 
-def _kube_system(case: _Case) -> Ruling | None:
+def _kube_system(case: _Case) -> Drainability | None:
     pod, rules = case.pod, case.rules
     if not rules.skips_system_pods or pod.namespace != KUBE_SYSTEM:
         return None
     if case.disruptions.covering(pod.namespace, pod.labels) or case.now - pod.created_at > rules.system_pod_seconds:
         return None
-    return _blocked(Blocked.KUBE_SYSTEM, "is young, of kube-system, and under no disruption budget")
+    return _blocked(BlockingReason.KUBE_SYSTEM, "is young, of kube-system, and under no disruption budget")
 
 
-def _not_safe_to_evict(case: _Case) -> Ruling | None:
+def _not_safe_to_evict(case: _Case) -> Drainability | None:
     if case.pod.safe_to_evict != UNSAFE:
         return None
-    return _blocked(Blocked.NOT_SAFE_TO_EVICT, f"says {ANNOTATION_SAFE_TO_EVICT}=false")
+    return _blocked(BlockingReason.NOT_SAFE_TO_EVICT, f"says {ANNOTATION_SAFE_TO_EVICT}=false")
 
 
-def _local_storage(case: _Case) -> Ruling | None:
+def _local_storage(case: _Case) -> Drainability | None:
     if not case.rules.skips_local_storage:
         return None
     unsafe = [name for name in case.pod.local_volumes if name not in case.pod.safe_local_volumes]
-    return _blocked(Blocked.LOCAL_STORAGE, f"keeps data in its volume {unsafe[0]}") if unsafe else None
+    return _blocked(BlockingReason.LOCAL_STORAGE, f"keeps data in its volume {unsafe[0]}") if unsafe else None
 
 
-def _disruption_budget(case: _Case) -> Ruling | None:
+def _disruption_budget(case: _Case) -> Drainability | None:
     budget = case.disruptions.exhausted(case.pod.namespace, case.pod.labels)
-    return None if budget is None else _blocked(Blocked.NOT_ENOUGH_PDB, f"budget {budget.name} allows no eviction now")
+    return (
+        None
+        if budget is None
+        else _blocked(BlockingReason.NOT_ENOUGH_PDB, f"budget {budget.name} allows no eviction now")
+    )
 
 
-_RULES: tuple[Callable[[_Case], Ruling | None], ...] = (
+_RULES: tuple[Callable[[_Case], Drainability | None], ...] = (
     _mirror,
     _long_gone,
     _replica_count,

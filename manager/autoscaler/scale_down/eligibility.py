@@ -1,13 +1,13 @@
 """Whether a node is looked at at all: what it says of itself, and how much of it is requested."""
 
-from manager.autoscaler.scale_down.rules import GroupRules, Reason, ScaleDownRules
-from manager.autoscaler.scale_down.utilization import Utilization
+from manager.autoscaler.scale_down.node_utilization import NodeUtilization
+from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules, UnremovableReason
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from shared.errors import InvalidInput
 
 ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
-Objection = tuple[Reason, str]
+Objection = tuple[UnremovableReason, str]
 
 
 def is_ready(node: NodeInfo) -> bool:
@@ -16,24 +16,24 @@ def is_ready(node: NodeInfo) -> bool:
 
 
 def objection(
-    node: NodeInfo, used: Utilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
+    node: NodeInfo, used: NodeUtilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
 ) -> Objection | None:
     """What a node has against going, its pods aside; None for one that may be unneeded.
 
     One that is only starting was bought for pods that cannot be on it yet.
     """
     if _readiness(node) is NodeState.NOT_STARTED:
-        return Reason.STARTING, "it has not started yet"
+        return UnremovableReason.STARTING, "it has not started yet"
     if node.annotations.get(ANNOTATION_DISABLED) == "true":
-        return Reason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
+        return UnremovableReason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
     if not is_ready(node) and not rules.unready_enabled:
-        return Reason.UNREADY_DISABLED, "it is unready, and unready nodes are left alone"
+        return UnremovableReason.UNREADY_DISABLED, "it is unready, and unready nodes are left alone"
     if isinstance(used, InvalidInput):
-        return Reason.UNEXPECTED, str(used)
+        return UnremovableReason.UNEXPECTED, str(used)
     threshold = group.gpu_utilization_threshold if used.of_gpu else group.utilization_threshold
     if used.share > threshold:
         shown = f"{used.share:.1%} of its {used.resource} is requested, more than {threshold:.1%}"
-        return Reason.NOT_UNDERUTILIZED, shown
+        return UnremovableReason.NOT_UNDERUTILIZED, shown
     return None
 
 

@@ -3,10 +3,10 @@
 import enum
 from dataclasses import dataclass
 
-from manager.autoscaler.scale_down.verdict import Kind
+from manager.autoscaler.scale_down.removal_status import ScaleDownReason
 
 
-class Stage(enum.StrEnum):
+class DeletionStage(enum.StrEnum):
     """A node is marked so that nothing comes to it, drained if it has pods to move, and deleted.
 
     FAILED: it stays, and what marked it is taken back.
@@ -20,17 +20,17 @@ class Stage(enum.StrEnum):
 
     @property
     def is_over(self) -> bool:
-        return self in (Stage.GONE, Stage.FAILED)
+        return self in (DeletionStage.GONE, DeletionStage.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class DeletionProgress:
     """One node. `since` when it was chosen, in Unix seconds; `waits_for` are pods that are still to go."""
 
     node: str
     group: str
-    kind: Kind
-    stage: Stage
+    kind: ScaleDownReason
+    stage: DeletionStage
     since: float
     waits_for: tuple[str, ...] = ()
     error: str = ""

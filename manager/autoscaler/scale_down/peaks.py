@@ -7,7 +7,7 @@ above; where a node goes, its Mid goes, and its Mid pods count in full on the no
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from shared import quantity
 from shared.names import CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import Amounts, Resources
@@ -17,23 +17,23 @@ NO_LOAD = Resources()
 _Owner = tuple[str, str, str]  # a controller by namespace, kind and name
 
 
-def of_mid(requests: Amounts) -> Resources:
+def mid_requests(requests: Amounts) -> Resources:
     """What a pod holds of Mid, in native units."""
     return Resources(requests.get(MID_CPU, 0), requests.get(MID_MEMORY, 0))
 
 
-def with_newcomers(
-    told: Mapping[str, Resources], on_node: Mapping[str, Sequence[Resident]], untold: Container[str]
+def peaks_with_new_pods(
+    told: Mapping[str, Resources], on_node: Mapping[str, Sequence[PodOnNode]], untold: Container[str]
 ) -> dict[str, Resources]:
     """The peaks of nodes as they were `told`, with what those pods add that these do not tell of: `untold` ones, by
     their keys, and those that are only about to come. Each adds what it requests, as agents count a pod they know
     nothing of; or what others of its controller have of their nodes' peaks, where that is more.
     """
-    known: dict[str, list[Resident]] = {}
-    new: dict[str, list[Resident]] = {}
+    known: dict[str, list[PodOnNode]] = {}
+    new: dict[str, list[PodOnNode]] = {}
     for node in told:
         for each in on_node.get(node, ()):
-            is_new = each.tenancy is None or each.key in untold
+            is_new = each.drain_info is None or each.key in untold
             (new if is_new else known).setdefault(node, []).append(each)
     most = _most_brought(told, known, {_owner(each) for found in new.values() for each in found} - {None})
     added = {
@@ -44,7 +44,7 @@ def with_newcomers(
 
 
 def _most_brought(
-    told: Mapping[str, Resources], known: Mapping[str, Sequence[Resident]], wanted: Container[_Owner | None]
+    told: Mapping[str, Resources], known: Mapping[str, Sequence[PodOnNode]], wanted: Container[_Owner | None]
 ) -> dict[_Owner | None, Resources]:
     """The largest share of a peak that a pod of each wanted controller has."""
     found: dict[_Owner | None, Resources] = {}
@@ -61,13 +61,13 @@ def room(allocatable: Amounts, peak: Resources, placed: Iterable[Amounts], margi
     Mid that the pods placed there hold. Negative where it has too much already."""
     usable = Resources(*(allocatable.get(name, 0) * (100 - margin_percent) // 100 for name in (CPU, MEMORY)))
     for requests in placed:
-        usable = usable.minus(of_mid(requests))
+        usable = usable.minus(mid_requests(requests))
     return usable.minus(peak)
 
 
 def shares(peak: Resources, moving: Sequence[Amounts]) -> list[Resources]:
     """What each pod that moves brings along: its share of the peak, rounded up, and the Mid it holds."""
-    return [part.plus(of_mid(requests)) for part, requests in zip(_parts(peak, moving), moving, strict=True)]
+    return [part.plus(mid_requests(requests)) for part, requests in zip(_parts(peak, moving), moving, strict=True)]
 
 
 def _parts(peak: Resources, pods: Sequence[Amounts]) -> list[Resources]:
@@ -81,8 +81,8 @@ def _native(requests: Amounts) -> Resources:
     return Resources(requests.get(CPU, 0), requests.get(MEMORY, 0))
 
 
-def _owner(of: Resident) -> _Owner | None:
-    who = of.tenancy
+def _owner(of: PodOnNode) -> _Owner | None:
+    who = of.drain_info
     return None if who is None or who.controller is None else (who.namespace, who.controller.kind, who.controller.name)
 
 

@@ -11,7 +11,7 @@ from manager.autoscaler.limits import ResourceBounds
 T = TypeVar("T")
 
 
-class Reason(enum.StrEnum):
+class UnremovableReason(enum.StrEnum):
     """Why a node is still here: Cluster Autoscaler's words, and after them what it has no word for."""
 
     NOT_AUTOSCALED = "NotAutoscaled"
@@ -37,7 +37,7 @@ class Reason(enum.StrEnum):
     OUT_OF_TIME = "SimulationTimedOut"
 
 
-class Blocked(enum.StrEnum):
+class BlockingReason(enum.StrEnum):
     """Why a pod cannot be made to go."""
 
     CONTROLLER_NOT_FOUND = "ControllerNotFound"
@@ -125,7 +125,7 @@ class ScaleDownRules:
 
 
 @dataclass(frozen=True)
-class Actuation:
+class ActuationOptions:
     """How a node goes that was chosen. `delay_seconds`: between mark and eviction, for the scheduler to see the mark;
     `hold_seconds`: how long a node may ask by its annotations to be kept; `gather_seconds`: how long nodes of a group
     are gathered to be deleted together; `soft_taint_seconds`: for all soft taints of a round. Pods of DaemonSets that

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from manager.autoscaler.scale_down.rules import Delays, GroupRules, Reason
+from manager.autoscaler.scale_down.rules import Delays, GroupRules, UnremovableReason
 from shared import durations
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
+class CooldownTimestamps:
     """When something of a kind happened last, None where it never did; of the cluster or of one group."""
 
     added: float | None = None
@@ -26,18 +26,18 @@ def wanted_seconds(is_ready: bool, rules: GroupRules) -> float:
     return rules.unneeded_seconds if is_ready else rules.unready_seconds
 
 
-def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tuple[Reason, str] | None:
+def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tuple[UnremovableReason, str] | None:
     """Why a node that is unneeded since then is to wait; None when it has waited long enough, which is for more than
     the time set."""
     wanted = wanted_seconds(is_ready, rules)
     if since + wanted < now:
         return None
-    reason = Reason.NOT_UNNEEDED_LONG if is_ready else Reason.NOT_UNREADY_LONG
+    reason = UnremovableReason.NOT_UNNEEDED_LONG if is_ready else UnremovableReason.NOT_UNREADY_LONG
     what = "not needed" if is_ready else "unready and not needed"
     return reason, f"{what} for {_shown(now - since)}, and goes after more than {_shown(wanted)}"
 
 
-def cooldown(happened: Happened, delays: Delays, now: float) -> str | None:
+def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | None:
     """What nodes wait for; None when nothing is in the way. Of several delays, the one that ends last."""
     waits = [
         (moment + seconds, what)

@@ -13,7 +13,7 @@ AT_MIN_SIZE = "min sized reached, nodes will not be deleted"
 BELOW_MIN_SIZE = "terminating nodes will breach minimum node size"
 
 
-class Why(enum.StrEnum):
+class TaintedNodeReason(enum.StrEnum):
     """What becomes of a marked node, and why."""
 
     EMPTY = "empty for long enough"
@@ -30,25 +30,25 @@ class Why(enum.StrEnum):
     PASSED_OVER = "it could not be done now"
 
 
-GOING = frozenset({Why.EMPTY, Why.OVERDUE, Why.FORCED})
+DELETED = frozenset({TaintedNodeReason.EMPTY, TaintedNodeReason.OVERDUE, TaintedNodeReason.FORCED})
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TaintedNodeStatus:
     """On one marked node. `tainted_at` in Unix seconds; `pods` still on it."""
 
     node: GroupNode
-    why: Why
+    why: TaintedNodeReason
     pods: int = 0
     tainted_at: float | None = None
 
     @property
     def goes(self) -> bool:
-        return self.why in GOING
+        return self.why in DELETED
 
     @property
     def drains(self) -> bool:
-        return self.why is Why.DRAINING
+        return self.why is TaintedNodeReason.DRAINING
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +58,32 @@ class Reaping:
     `refused` is the cloud's answer, known beforehand, in place of doing either.
     """
 
-    verdicts: tuple[Verdict, ...] = ()
+    statuses: tuple[TaintedNodeStatus, ...] = ()
     refused: str = ""
 
     @property
     def nodes(self) -> tuple[GroupNode, ...]:
-        return () if self.refused else tuple(each.node for each in self.verdicts if each.goes)
+        return () if self.refused else tuple(each.node for each in self.statuses if each.goes)
 
     @property
     def draining(self) -> tuple[GroupNode, ...]:
-        return () if self.refused else tuple(each.node for each in self.verdicts if each.drains)
+        return () if self.refused else tuple(each.node for each in self.statuses if each.drains)
 
     def without(self, passed_over: Container[str]) -> "Reaping":
         """As it was done, without these nodes."""
         return replace(
             self,
-            verdicts=tuple(
-                replace(each, why=Why.PASSED_OVER)
+            statuses=tuple(
+                replace(each, why=TaintedNodeReason.PASSED_OVER)
                 if (each.goes or each.drains) and each.node.name in passed_over
                 else each
-                for each in self.verdicts
+                for each in self.statuses
             ),
         )
 
     @property
     def pods_evicted(self) -> int:
-        return sum(each.pods for each in self.verdicts if each.goes) if not self.refused else 0
+        return sum(each.pods for each in self.statuses if each.goes) if not self.refused else 0
 
 
 @dataclass(frozen=True)
@@ -110,28 +110,34 @@ class PodsByNode:
         return self.remaining(node) == 0
 
 
-def pods_that_keep(rules: ScanRules, seen: Observation) -> PodsByNode:
+def pods_that_keep_nodes(rules: ScanRules, seen: Observation) -> PodsByNode:
     """Those for whose sake a node stays until its hard deadline."""
     pods = (*seen.pods, *seen.others) if rules.fixes.all_pods_keep_nodes else seen.pods
     return PodsByNode.of(seen.nodes, pods)
 
 
-def forced(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[Verdict, ...]:
+def force_tainted_statuses(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[TaintedNodeStatus, ...]:
     """Of nodes that others have marked: nothing but pods keeps them, and these for good."""
     return tuple(
-        Verdict(node, Why.FORCED if pods.is_empty(node.name) else Why.HOLDS_PODS, pods.remaining(node.name) or 0)
+        TaintedNodeStatus(
+            node,
+            TaintedNodeReason.FORCED if pods.is_empty(node.name) else TaintedNodeReason.HOLDS_PODS,
+            pods.remaining(node.name) or 0,
+        )
         for node in nodes
     )
 
 
-def marked(
+def tainted_statuses(
     rules: ScanRules, nodes: Iterable[GroupNode], pods: PodsByNode, *, healthy_may_go: bool, now: float
-) -> tuple[Verdict, ...]:
+) -> tuple[TaintedNodeStatus, ...]:
     """Of nodes that we have marked."""
     return tuple(_verdict(rules, node, pods, healthy_may_go=healthy_may_go, now=now) for node in nodes)
 
 
-def _verdict(rules: ScanRules, node: GroupNode, pods: PodsByNode, *, healthy_may_go: bool, now: float) -> Verdict:
+def _verdict(
+    rules: ScanRules, node: GroupNode, pods: PodsByNode, *, healthy_may_go: bool, now: float
+) -> TaintedNodeStatus:
     count = pods.remaining(node.name) or 0
     try:
         since = taints.tainted_at(node.taints, node=node.name)
@@ -139,37 +145,37 @@ def _verdict(rules: ScanRules, node: GroupNode, pods: PodsByNode, *, healthy_may
         since = None
     is_unhealthy = node_health.is_unhealthy(node, grace_seconds=rules.unhealthy_grace_seconds, now=now)
     if rules.checks_health and not healthy_may_go and not is_unhealthy:
-        why = Why.HEALTHY
+        why = TaintedNodeReason.HEALTHY
     elif node.no_delete:
-        why = Why.PROTECTED
+        why = TaintedNodeReason.PROTECTED
     elif since is None:
-        why = Why.NO_TIME
+        why = TaintedNodeReason.NO_TIME
     elif now - since <= rules.soft_seconds:
-        why = Why.TOO_EARLY
+        why = TaintedNodeReason.TOO_EARLY
     elif pods.is_empty(node.name):
-        why = Why.EMPTY
+        why = TaintedNodeReason.EMPTY
     elif now - since > rules.hard_seconds:
         drains = rules.group.drain_before_termination and now - since <= 2 * rules.hard_seconds
-        why = Why.DRAINING if drains else Why.OVERDUE
+        why = TaintedNodeReason.DRAINING if drains else TaintedNodeReason.OVERDUE
     else:
-        why = Why.HOLDS_PODS
-    return Verdict(node, why, count, since)
+        why = TaintedNodeReason.HOLDS_PODS
+    return TaintedNodeStatus(node, why, count, since)
 
 
-def reaped(
-    verdicts: Sequence[Verdict], *, target_size: int, min_size: int, clamps: bool, spare: int | None = None
+def within_minimum(
+    verdicts: Sequence[TaintedNodeStatus], *, target_size: int, min_size: int, clamps: bool, spare: int | None = None
 ) -> Reaping:
     """What the cloud lets of it: its minimum refuses them all, or only (`clamps`) those that are too many.
 
     No more than the `spare` ones go, where there are any that are not.
     """
     if spare is not None:
-        verdicts = tuple(_kept_to(verdicts, max(0, spare), Why.AWAITS_OTHERS))
+        verdicts = tuple(_kept_to(verdicts, max(0, spare), TaintedNodeReason.AWAITS_OTHERS))
     going = sum(each.goes or each.drains for each in verdicts)
     if not going:
         return Reaping(tuple(verdicts))
     if clamps:
-        return Reaping(tuple(_kept_to(verdicts, max(0, target_size - min_size), Why.AT_MINIMUM)))
+        return Reaping(tuple(_kept_to(verdicts, max(0, target_size - min_size), TaintedNodeReason.AT_MINIMUM)))
     if target_size <= min_size:
         return Reaping(tuple(verdicts), AT_MIN_SIZE)
     if target_size - going < min_size:
@@ -177,7 +183,7 @@ def reaped(
     return Reaping(tuple(verdicts))
 
 
-def _kept_to(verdicts: Sequence[Verdict], most: int, why: Why) -> Iterator[Verdict]:
+def _kept_to(verdicts: Sequence[TaintedNodeStatus], most: int, why: TaintedNodeReason) -> Iterator[TaintedNodeStatus]:
     """With no more than so many nodes that go, those that are to be drained counted after all others."""
     most_drained = most - sum(each.goes for each in verdicts)
     for each in verdicts:

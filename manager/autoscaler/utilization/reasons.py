@@ -42,12 +42,12 @@ def of_health(rules: ScanRules) -> str:
 
 def of_deletion(reaping: Reaping) -> str:
     """Of nodes that go."""
-    return ", ".join(sorted({str(each.why) for each in reaping.verdicts if each.goes}))
+    return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.goes}))
 
 
 def of_drain(reaping: Reaping) -> str:
     """Of nodes whose pods are evicted."""
-    return ", ".join(sorted({str(each.why) for each in reaping.verdicts if each.drains}))
+    return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.drains}))
 
 
 def _min_nodes(rules: ScanRules) -> str:

@@ -120,7 +120,7 @@ class _Scan:
             self.classes = classes.classify_dry(seen.nodes, memory.dry_tainted, memory.dry_force_tainted)
         else:
             self.classes = classes.classify(seen.nodes)
-        self.pods_by_node = reaping.pods_that_keep(rules, seen)
+        self.pods_by_node = reaping.pods_that_keep_nodes(rules, seen)
         self.capacity = quantity.total([node.allocatable for node in self.classes.untainted])
         self.is_locked = lock_state(rules, memory, now=self.now)
 
@@ -287,18 +287,20 @@ class _Scan:
         return memories.is_within(cool_down, since=self.memory.tainted_at, now=self.now)
 
     def forced(self) -> Reaping:
-        return self.let(reaping.forced(self.classes.force_tainted, self.pods_by_node), gone=0)
+        return self.let(reaping.force_tainted_statuses(self.classes.force_tainted, self.pods_by_node), gone=0)
 
     def reaped(self, forced: Reaping, healthy_may_go: bool, *, coming_back: Iterable[GroupNode] = ()) -> Reaping:
         staying = {node.name for node in coming_back}
         marked = tuple(node for node in self.classes.tainted if node.name not in staying)
-        verdicts = reaping.marked(self.rules, marked, self.pods_by_node, healthy_may_go=healthy_may_go, now=self.now)
+        verdicts = reaping.tainted_statuses(
+            self.rules, marked, self.pods_by_node, healthy_may_go=healthy_may_go, now=self.now
+        )
         return self.let(verdicts, gone=len(forced.nodes))
 
-    def let(self, verdicts: tuple[reaping.Verdict, ...], *, gone: int) -> Reaping:
+    def let(self, verdicts: tuple[reaping.TaintedNodeStatus, ...], *, gone: int) -> Reaping:
         fixes, cloud = self.rules.fixes, self.seen.cloud
         target = cloud.target_size - (gone if fixes.counts_deletions else 0)
-        return reaping.reaped(
+        return reaping.within_minimum(
             verdicts,
             target_size=target,
             min_size=cloud.min_size,

@@ -224,7 +224,7 @@ def pod_requests(row: Input) -> object:
 def remove_force_tainted(row: Input) -> object:
     nodes = _numbered(row["force_tainted"], no_delete=row.get("no_delete_annotation", ""))
     pods = [] if row["empty"] else [GroupPod("p", node=node.name) for node in nodes]
-    return -sum(each.goes for each in reaping.forced(nodes, PodsByNode.of(nodes, pods)))
+    return -sum(each.goes for each in reaping.force_tainted_statuses(nodes, PodsByNode.of(nodes, pods)))
 
 
 def remove_tainted(row: Input) -> object:
@@ -241,7 +241,7 @@ def remove_tainted(row: Input) -> object:
         "hard_delete_grace_period": f"{row['hard_s']}s" if is_single else row.get("hard", ""),
         "unhealthy_node_grace_period": row.get("unhealthy_node_grace_period", ""),
     }
-    verdicts = reaping.marked(
+    verdicts = reaping.tainted_statuses(
         _rules(**options),
         nodes,
         PodsByNode.of(nodes, pods),

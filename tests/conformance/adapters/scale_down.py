@@ -5,17 +5,17 @@ from typing import Any
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_down import budgets, drain, passes
-from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
-from manager.autoscaler.scale_down.drain import Controller, Drain, Tenancy
+from manager.autoscaler.scale_down import budgets, drain, planner
+from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, DeletionCounts, NodeBucket
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
+from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, PodController
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.passes import Situation
-from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.node_utilization import node_utilization
+from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules
-from manager.autoscaler.scale_down.utilization import utilization
-from manager.autoscaler.scale_down.verdict import Standing
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
 from manager.autoscaler.snapshot.pod_info import PodInfo
@@ -31,7 +31,7 @@ GPU_LABEL = "cloud.google.com/gke-accelerator"
 PARALLELISM = Parallelism(nodes=10, drained=5)  # of all rows
 
 
-def node_utilization(row: Input) -> object:
+def utilization_of_row(row: Input) -> object:
     if any(isinstance(each, str) for each in row["pods"]):
         raise Unanswered("its pods are told in words")
     cpu, memory = row["node"]
@@ -43,7 +43,7 @@ def node_utilization(row: Input) -> object:
         (ignored if row.get(f"skip_{kind}") else counted).extend(_requests(each) for each in row.get(kind, ()))
     if "gpu_pod" in row:
         counted.append({NVIDIA_GPU: row["gpu_pod"]})
-    return {"util": utilization(node, counted, ignored, GPU_LABEL).share}
+    return {"util": node_utilization(node, counted, ignored, GPU_LABEL).share}
 
 
 def _requests(pod: Sequence[int]) -> dict[str, int]:
@@ -62,7 +62,7 @@ def eligible(row: Input) -> object:
     ]
     pods = [_placed("used", row.get("used", 0), None), _placed("ds", row.get("ds", 0), DAEMON_SET)]
     group = GroupRules(utilization_threshold=row.get("threshold", 0.5), ignores_daemons=row.get("ignore_ds", False))
-    situation = Situation(
+    situation = ScaleDownInputs(
         NOW,
         nodes,
         [pod for pod in pods if pod.facts.requests["cpu"]],
@@ -70,13 +70,13 @@ def eligible(row: Input) -> object:
         group_of={"n": "g"},
     )
     rules = ScaleDownRules(unready_enabled=row.get("scale_down_unready", True))
-    verdict = passes.decide(situation, rules).verdicts["n"]
-    return "unneeded" if verdict.standing is Standing.UNNEEDED else verdict.reason
+    verdict = planner.decide(situation, rules).statuses["n"]
+    return "unneeded" if verdict.standing is NodeStanding.UNNEEDED else verdict.reason
 
 
-def _placed(name: str, cpu_milli: int, owner: str | None) -> Resident:
-    who = Tenancy(controller=Controller(owner or "ReplicaSet"), is_daemon=owner == DAEMON_SET)
-    return Resident(f"default/{name}", "n", PodInfo(requests={"cpu": cpu_milli}, of_node=who.is_daemon), who)
+def _placed(name: str, cpu_milli: int, owner: str | None) -> PodOnNode:
+    who = DrainInfo(controller=PodController(owner or "ReplicaSet"), is_daemon=owner == DAEMON_SET)
+    return PodOnNode(f"default/{name}", "n", PodInfo(requests={"cpu": cpu_milli}, of_node=who.is_daemon), who)
 
 
 def drain_rule(row: Input) -> object:
@@ -88,9 +88,9 @@ def drain_rule(row: Input) -> object:
     ages = {"< timeout": rules.system_pod_seconds / 2, "> timeout": rules.system_pod_seconds * 2}
     kind = row.get("owner", "ReplicaSet")
     volumes = [tuple(each.split(":")) for each in row.get("volumes", ())]
-    pod = Tenancy(
+    pod = DrainInfo(
         namespace=namespace,
-        controller=None if kind is None else Controller(kind),
+        controller=None if kind is None else PodController(kind),
         phase=row.get("phase", "Running"),
         created_at=NOW - ages[row.get("age", "< timeout")],
         deleted_at=NOW - row["deleted_ago_s"] if "deleted_ago_s" in row else None,
@@ -102,17 +102,17 @@ def drain_rule(row: Input) -> object:
         local_volumes=tuple(name for kind, name in volumes if kind in ("emptyDir", "hostPath")),
         safe_local_volumes=frozenset(row.get("safe_local_volumes", "").split(",")),
     )
-    found = drain.ruling(pod, rules, Disruptions(listed), NOW)
-    answer = f"blocked:{found.why}" if found.drain is Drain.BLOCKED else found.drain.value
+    found = drain.drainability(pod, rules, RemainingDisruptions(listed), NOW)
+    answer = f"blocked:{found.why}" if found.drain is DrainOutcome.BLOCKED else found.drain.value
     return Holds(lambda claim: isinstance(claim, str) and claim.removesuffix(" (drainable)") == answer)
 
 
 def scale_down_budget(row: Input) -> object:
     found = budgets.crop(
-        [Bucket("group", tuple(f"empty-{number}" for number in range(row["empty"])))],
-        [Bucket("group", tuple(f"drained-{number}" for number in range(row["drain"])))],
+        [NodeBucket("group", tuple(f"empty-{number}" for number in range(row["empty"])))],
+        [NodeBucket("group", tuple(f"drained-{number}" for number in range(row["drain"])))],
         {},
-        InProgress(row["empty_in_progress"], row["drain_in_progress"]),
+        DeletionCounts(row["empty_in_progress"], row["drain_in_progress"]),
         PARALLELISM,
     )
     return {name: sum(len(each.nodes) for each in part) for name, part in _parts(found).items()}
@@ -130,19 +130,22 @@ def scale_down_budget_atomic(row: Input) -> object:
         if kind == "atomic":
             atomic[group] = AtomicSize(int(target), int(target) if others is None else nodes + others)
     empty, drained = (
-        [Bucket(group, tuple(f"{group}-{part}-{each}" for each in range(nodes))) for group, nodes in row.get(part, ())]
+        [
+            NodeBucket(group, tuple(f"{group}-{part}-{each}" for each in range(nodes)))
+            for group, nodes in row.get(part, ())
+        ]
         for part in ("empty", "drain")
     )
-    found = budgets.crop(empty, drained, atomic, InProgress(), PARALLELISM)
+    found = budgets.crop(empty, drained, atomic, DeletionCounts(), PARALLELISM)
     return {name: [[each.group, len(each.nodes)] for each in part] for name, part in _parts(found).items()}
 
 
-def _parts(found: Cropped) -> dict[str, Sequence[Bucket]]:
+def _parts(found: CroppedBuckets) -> dict[str, Sequence[NodeBucket]]:
     return {"empty": found.empty, "drain": found.drained}
 
 
 ADAPTERS: dict[str, Callable[[Any], object]] = {
-    "utilization": node_utilization,
+    "utilization": utilization_of_row,
     "eligibility": eligible,
     "drain_rule": drain_rule,
     "scale_down_budget": scale_down_budget,

@@ -18,8 +18,8 @@ from manager import controller
 from manager.answers import Explained, Nodes, Status
 from manager.autoscaler.actuation import departures, drains
 from manager.autoscaler.cloudprovider.simulated import machines
+from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
-from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
 from manager.main import Manager
 from manager.scheduling.explained import SchedulingExplained
 from manager.settings import ManagerSettings

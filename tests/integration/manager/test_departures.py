@@ -15,10 +15,10 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.listers import Listers
-from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, Controller
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.rules import Actuation, DrainRules
-from manager.autoscaler.scale_down.verdict import Kind, Memory, Removal
+from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, PodController
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory, ScaleDownReason
+from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.equivalence_groups import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
 from shared.api.core import Node, Pod
@@ -82,7 +82,7 @@ class Yard:
             self.listers,
             self.guard,
             self.lock,
-            Actuation(**actuation),
+            ActuationOptions(**actuation),
             DrainRules(),
             expendable_below=expendable_below,
             clock=self.clock,
@@ -126,9 +126,9 @@ class Yard:
             self.departures.observed(self.guard.observe([NodeRef.from_node(node) for node in nodes]))
 
     def begin(self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = ()) -> list[str]:
-        kind = Kind.UNDERUTILIZED if evicted else Kind.EMPTY
+        kind = ScaleDownReason.UNDERUTILIZED if evicted else ScaleDownReason.EMPTY
         nodes = {name: node for name in names if (node := self.listers.node(name)) is not None}
-        return self.departures.begin([Removal(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
+        return self.departures.begin([NodeToRemove(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
 
     def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -144,7 +144,7 @@ class Yard:
         assert has_taint is node.spec.unschedulable
         return has_taint
 
-    def told(self) -> dict[str, Stage]:
+    def told(self) -> dict[str, DeletionStage]:
         return {each.node: each.stage for each in self.departures.seen()}
 
     def pods(self) -> list[str]:
@@ -179,9 +179,9 @@ def garbles(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "g" in yard.guard.observed.refused
 
 
-def failure(yard: Yard) -> Leaving:
+def failure(yard: Yard) -> DeletionProgress:
     (found,) = yard.departures.seen()
-    assert found.stage is Stage.FAILED
+    assert found.stage is DeletionStage.FAILED
     return found
 
 
@@ -191,19 +191,19 @@ def test_an_empty_node_is_marked_and_deleted_after_the_scheduler_had_time_to_see
     assert yard.begin("a") == []
     yard.until_marked("a")
     yard.after(DELAY_SECONDS - 1)
-    assert yard.told() == {"a": Stage.MARKING}
+    assert yard.told() == {"a": DeletionStage.MARKING}
     yard.after(1)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert yard.told() == {}
     assert yard.cloud.target("g") == 0
     assert yard.departures.accepted() == {"g": 1}
-    underway = yard.departures.underway((), Memory())
+    underway = yard.departures.underway((), ScaleDownHistory())
     assert underway.gone == {"a": "g"}
     assert (underway.happened.deleted, underway.happened_in["g"].deleted) == (yard.clock.now(), yard.clock.now())
     yard.client.delete(NODES, "a")
     eventually(lambda: yard.listers.node("a") is None)
     yard.departures.step()
-    assert not yard.departures.underway((), Memory()).gone
+    assert not yard.departures.underway((), ScaleDownHistory()).gone
 
 
 def test_pods_are_evicted_and_the_node_waits_until_they_have_gone(yard: Yard) -> None:
@@ -215,10 +215,10 @@ def test_pods_are_evicted_and_the_node_waits_until_they_have_gone(yard: Yard) ->
     yard.after(DELAY_SECONDS)
     assert yard.pods() == []
     (seen,) = yard.departures.seen()
-    assert (seen.stage, seen.waits_for) == (Stage.DRAINING, (f"{yard.namespace}/p",))
+    assert (seen.stage, seen.waits_for) == (DeletionStage.DRAINING, (f"{yard.namespace}/p",))
     yard.unseen("p")
     yard.departures.step()
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
 
 
 def test_a_pod_that_comes_to_an_empty_node_keeps_it(yard: Yard) -> None:
@@ -276,7 +276,7 @@ def test_an_eviction_that_is_refused_is_tried_again_for_a_while_and_then_given_u
     yard.departures.step()
     assert "could not be evicted in time" in failure(yard).error
     assert not yard.is_marked("a")
-    happened = yard.departures.underway((), Memory()).happened
+    happened = yard.departures.underway((), ScaleDownHistory()).happened
     assert (happened.failed, happened.deleted) == (yard.clock.now(), None)
 
 
@@ -287,13 +287,13 @@ def test_a_refused_batch_is_taken_apart_so_that_one_node_does_not_keep_the_other
     refusal = Refused("memory", "g", "b is dear to me")
     yard.cloud.objects = lambda nodes: (0, refusal) if any(node.name == "b" for node in nodes) else None
     yard.after(DELAY_SECONDS)
-    assert set(yard.told().values()) == {Stage.DELETING}
+    assert set(yard.told().values()) == {DeletionStage.DELETING}
     for _ in range(3):
         yard.observe()
         yard.departures.step()
         yard.departures.step()
     seen = {each.node: each.stage for each in yard.departures.seen()}
-    assert seen == {"a": Stage.GONE, "b": Stage.FAILED, "c": Stage.GONE}
+    assert seen == {"a": DeletionStage.GONE, "b": DeletionStage.FAILED, "c": DeletionStage.GONE}
     assert not yard.is_marked("b")
     assert yard.cloud.target("g") == 1
 
@@ -306,13 +306,13 @@ def test_of_half_a_batch_that_went_each_node_is_what_the_cloud_says(yard: Yard) 
     yard.after(DELAY_SECONDS)
     yard.observe()
     yard.departures.step()
-    assert yard.told() == {"a": Stage.GONE, "b": Stage.DELETING}
+    assert yard.told() == {"a": DeletionStage.GONE, "b": DeletionStage.DELETING}
     assert yard.is_marked("b"), "it may still go"
     yard.clock.advance(departures.SILENCE_SECONDS)
     yard.observe()
     yard.departures.step()
     yard.departures.step()
-    assert yard.told() == {"b": Stage.FAILED}
+    assert yard.told() == {"b": DeletionStage.FAILED}
     assert not yard.is_marked("b")
     assert yard.departures.accepted() == {"g": 1}
 
@@ -323,10 +323,10 @@ def test_a_deletion_that_was_not_answered_and_done_counts_as_done(yard: Yard) ->
     yard.until_marked("a")
     yard.cloud.fail(Unavailable("memory", "g", "no answer"), too_late=True)
     yard.after(DELAY_SECONDS)
-    assert yard.told() == {"a": Stage.DELETING}
+    assert yard.told() == {"a": DeletionStage.DELETING}
     yard.observe()
     yard.departures.step()
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
 
 
 def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> None:
@@ -336,7 +336,7 @@ def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> 
     yard.after(DELAY_SECONDS)
     yard.departures.step()
     yard.departures.step()
-    assert sorted(yard.told().values()) == [Stage.FAILED, Stage.GONE]
+    assert sorted(yard.told().values()) == [DeletionStage.FAILED, DeletionStage.GONE]
     assert yard.cloud.target("g") == 1
 
 
@@ -365,7 +365,11 @@ def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Ya
     yard.unseen("on-b")
     yard.departures.step()
     seen = {each.node: each for each in yard.departures.seen()}
-    assert {each.node: each.stage for each in seen.values()} == {"a": Stage.GONE, "b": Stage.GONE, "c": Stage.FAILED}
+    assert {each.node: each.stage for each in seen.values()} == {
+        "a": DeletionStage.GONE,
+        "b": DeletionStage.GONE,
+        "c": DeletionStage.FAILED,
+    }
     assert "2 others go already" in seen["c"].error
     assert yard.pods() == ["on-c"]
     yard.begin("c", evicted=(f"{yard.namespace}/any",))
@@ -385,11 +389,11 @@ def test_no_pod_is_evicted_while_the_cloud_is_not_believed_about_its_group(
     yard.until_marked("a")
     garbles(yard, monkeypatch)
     yard.after(DELAY_SECONDS)
-    assert (yard.told(), yard.pods()) == ({"a": Stage.MARKING}, ["p"])
+    assert (yard.told(), yard.pods()) == ({"a": DeletionStage.MARKING}, ["p"])
     monkeypatch.undo()
     yard.observe()
     yard.departures.step()
-    assert (yard.told(), yard.pods()) == ({"a": Stage.DRAINING}, [])
+    assert (yard.told(), yard.pods()) == ({"a": DeletionStage.DRAINING}, [])
 
 
 def test_a_node_does_not_wait_forever_for_a_cloud_that_is_not_believed(
@@ -415,7 +419,7 @@ def test_a_deletion_that_was_not_answered_is_not_done_because_the_group_is_not_b
     yard.after(DELAY_SECONDS)
     garbles(yard, monkeypatch)
     yard.departures.step()
-    assert yard.told() == {"a": Stage.DELETING}
+    assert yard.told() == {"a": DeletionStage.DELETING}
     assert yard.departures.accepted() == {}
     monkeypatch.undo()
     yard.clock.advance(departures.SILENCE_SECONDS)
@@ -445,7 +449,7 @@ def test_pods_that_nobody_minds_go_with_their_node(yard: Yard) -> None:
     yard.begin("a")
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert sorted(yard.pods()) == ["done", "lost", "pause"], "nobody has evicted them"
 
 
@@ -457,7 +461,7 @@ def test_of_other_priorities_pods_nobody_minds_is_said_beforehand(yard: Yard) ->
     yard.begin("a")
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
 
 
 def test_pods_of_daemon_sets_are_evicted_once_the_others_have_gone(yard: Yard) -> None:
@@ -472,7 +476,7 @@ def test_pods_of_daemon_sets_are_evicted_once_the_others_have_gone(yard: Yard) -
     yard.unseen("p")
     yard.departures.step()
     assert yard.pods() == ["stubborn"]
-    assert yard.told() == {"a": Stage.GONE}, "without a grace there is nothing to wait for"
+    assert yard.told() == {"a": DeletionStage.GONE}, "without a grace there is nothing to wait for"
 
 
 def test_pods_of_daemon_sets_have_their_grace_and_no_more(yard: Yard) -> None:
@@ -486,9 +490,9 @@ def test_pods_of_daemon_sets_have_their_grace_and_no_more(yard: Yard) -> None:
     yard.departures.step()
     yard.after(19)
     (seen,) = yard.departures.seen()
-    assert (seen.stage, seen.waits_for) == (Stage.DRAINING, (f"{yard.namespace}/d",))
+    assert (seen.stage, seen.waits_for) == (DeletionStage.DRAINING, (f"{yard.namespace}/d",))
     yard.after(1)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert yard.pods() == ["d"], "no kubelet has ended it"
 
 
@@ -502,7 +506,7 @@ def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, s
     yard.after(DELAY_SECONDS)
     yard.unseen("p")
     yard.departures.step()
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert yard.pods() == ["d"]
 
 
@@ -518,7 +522,7 @@ def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
     yard.begin("a")
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert sorted(yard.pods()) == left
 
 
@@ -527,7 +531,7 @@ def test_who_makes_pods_again_is_known_of_every_kind_that_does(yard: Yard) -> No
     body = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "web"}}
     spec = {"replicas": 0, "template": template}
     yard.client.create(REPLICATIONCONTROLLERS, {**body, "spec": spec}, yard.namespace)
-    expected = Controller("ReplicationController", "web", replicas=0, namespace=yard.namespace)
+    expected = PodController("ReplicationController", "web", replicas=0, namespace=yard.namespace)
     eventually(lambda: (yard.listers.controllers() or {}).get(expected.key) == expected)
 
 
@@ -538,7 +542,7 @@ def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:
     yard.until_marked("a", "b")
     yard.after(DELAY_SECONDS)
     yard.departures.step()
-    assert yard.told() == {"a": Stage.FAILED, "b": Stage.FAILED}
+    assert yard.told() == {"a": DeletionStage.FAILED, "b": DeletionStage.FAILED}
     assert not yard.is_marked("a")
     assert not yard.is_marked("b")
     assert not yard.cloud.written
@@ -551,11 +555,11 @@ def test_a_wall_clock_that_jumps_changes_nothing(yard: Yard, seconds: float) -> 
     yard.until_marked("a")
     yard.clock.jump(seconds)
     yard.after(DELAY_SECONDS - 1)
-    assert yard.told() == {"a": Stage.MARKING}
+    assert yard.told() == {"a": DeletionStage.MARKING}
     yard.after(1)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     yard.clock.jump(-seconds)
-    assert yard.departures.underway((), Memory()).happened.deleted == yard.clock.now()
+    assert yard.departures.underway((), ScaleDownHistory()).happened.deleted == yard.clock.now()
 
 
 def test_whoever_leads_no_more_writes_nothing(yard: Yard) -> None:
@@ -608,9 +612,9 @@ def test_a_node_that_asks_to_be_kept_is_for_a_while(yard: Yard) -> None:
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
     yard.after(HOLD_SECONDS - 1)
-    assert yard.told() == {"a": Stage.DELETING}
+    assert yard.told() == {"a": DeletionStage.DELETING}
     yard.after(1)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
 
 
 def test_a_node_whose_mark_somebody_takes_off_stays(yard: Yard) -> None:
@@ -630,7 +634,7 @@ def test_another_node_of_the_same_name_is_left_alone(yard: Yard) -> None:
     yard.client.delete(NODES, "a")
     yard.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})
     yard.departures.step()
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert not yard.is_marked("a")
     assert not yard.cloud.written
 
@@ -642,5 +646,5 @@ def test_a_machine_that_the_cloud_takes_away_by_itself_is_no_failure(yard: Yard)
     yard.cloud.members["g"] = [Instance("id:a", InstanceState.DELETING)]
     yard.observe()
     yard.after(DELAY_SECONDS)
-    assert yard.told() == {"a": Stage.GONE}
+    assert yard.told() == {"a": DeletionStage.GONE}
     assert not yard.cloud.written

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler.actuation import departures
-from manager.autoscaler.scale_down.leaving import Stage
+from manager.autoscaler.scale_down.leaving import DeletionStage
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.main import Manager
@@ -324,4 +324,4 @@ def test_a_created_group_goes_with_its_last_node(town: Town) -> None:
 def failed(manager: Manager) -> bool:
     """Whether a node that was to go has come back."""
     rounds = fetch(manager, "/api/v1/decisions?brief=true").json()["rounds"]
-    return any(each["stage"] == Stage.FAILED for one in rounds for each in one["leaving"])
+    return any(each["stage"] == DeletionStage.FAILED for one in rounds for each in one["leaving"])

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import config
 from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
-from manager.autoscaler.actuation.scan_work import Hands
+from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
@@ -147,7 +147,7 @@ class Shop:
             ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
         growth = ScaleUpExecutor(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
-        self.hands = Hands(self.client, self.guard, lock, self._may_write, growth.execute_for_scan)
+        self.hands = ScanClients(self.client, self.guard, lock, self._may_write, growth.execute_for_scan)
         self.begin()
 
     def begin(self, *, dry_run: bool = False) -> None:

@@ -16,12 +16,12 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_down import passes, verdict
-from manager.autoscaler.scale_down.drain import Controller, Tenancy
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down import planner, removal_status
+from manager.autoscaler.scale_down.drain import DrainInfo, PodController
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
@@ -130,13 +130,13 @@ def unpriced() -> Iteration:
     return two_groups(pricing=None, cost=Cost(unpriced=tuple(f"n{number}" for number in range(30))))
 
 
-def resident(name: str, on: str, cores: float, **tenancy: Any) -> Resident:
+def resident(name: str, on: str, cores: float, **tenancy: Any) -> PodOnNode:
     """A pod of a ReplicaSet on a node."""
-    given: dict[str, Any] = {"namespace": "ns", "controller": Controller("ReplicaSet", "web"), **tenancy}
-    return Resident(f"ns/{name}", on, PodInfo("ns", requests={"cpu": round(cores * 1000)}), Tenancy(**given))
+    given: dict[str, Any] = {"namespace": "ns", "controller": PodController("ReplicaSet", "web"), **tenancy}
+    return PodOnNode(f"ns/{name}", on, PodInfo("ns", requests={"cpu": round(cores * 1000)}), DrainInfo(**given))
 
 
-def unneeded(**more: Any) -> verdict.Decision:
+def unneeded(**more: Any) -> removal_status.ScaleDownDecision:
     """Of the group "pool": the node "empty" goes, "idle" might soon, "full" and "stuck" stay, as does "alone", which is
     of no group. What is given goes before what else the pass looks at.
     """
@@ -144,12 +144,12 @@ def unneeded(**more: Any) -> verdict.Decision:
     given: dict[str, Any] = {
         "groups": {"pool": ShrinkingGroup(Group("pool", 0, 100, len(names)), GroupRules())},
         "group_of": dict.fromkeys(names, "pool"),
-        "memory": verdict.Memory({"empty": NOW - 3600, "idle": NOW - 60, "stuck": NOW - 3600}),
+        "memory": removal_status.ScaleDownHistory({"empty": NOW - 3600, "idle": NOW - 60, "stuck": NOW - 3600}),
         **more,
     }
     pods = [resident("web", "idle", 1), resident("db", "full", 3), resident("bare", "stuck", 0.5, controller=None)]
     nodes = [node(name) for name in (*names, "alone")]
-    return passes.decide(passes.Situation(NOW, nodes, pods, **given), ScaleDownRules())
+    return planner.decide(planner.ScaleDownInputs(NOW, nodes, pods, **given), ScaleDownRules())
 
 
 def shrinking(**more: Any) -> Iteration:
@@ -158,14 +158,16 @@ def shrinking(**more: Any) -> Iteration:
     """
     decision = unneeded()
     prices = cost.cluster_cost(
-        cluster.snapshot_of_nodes([node(name) for name in decision.verdicts]), {}, FilePricing(units=UNITS)
+        cluster.snapshot_of_nodes([node(name) for name in decision.statuses]), {}, FilePricing(units=UNITS)
     )
     pool = ("empty", "idle", "full", "stuck")
     state = GroupStatus(
         Group("pool", 0, 100, 4), Mode.ENFORCE, Readiness(ready=4), AcceptableRange(4, 4, 4), healthy=True, nodes=pool
     )
     scan = utilized.decided(utilized.rules_of(), utilized.seen(utilized.nodes(2, "jobs")))
-    going = Leaving("way", "pool", verdict.Kind.UNDERUTILIZED, Stage.DRAINING, NOW - 30, ("ns/slow",))
+    going = DeletionProgress(
+        "way", "pool", removal_status.ScaleDownReason.UNDERUTILIZED, DeletionStage.DRAINING, NOW - 30, ("ns/slow",)
+    )
     given: dict[str, Any] = {
         "actions": (
             Action(
@@ -181,8 +183,8 @@ def shrinking(**more: Any) -> Iteration:
         ),
         "leaving": (
             going,
-            replace(going, node="lost", stage=Stage.GONE, waits_for=()),
-            replace(going, node="full", stage=Stage.FAILED, waits_for=("ns/db",), error="a budget keeps ns/db"),
+            replace(going, node="lost", stage=DeletionStage.GONE, waits_for=()),
+            replace(going, node="full", stage=DeletionStage.FAILED, waits_for=("ns/db",), error="a budget keeps ns/db"),
         ),
         **more,
     }

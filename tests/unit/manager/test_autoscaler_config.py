@@ -21,7 +21,7 @@ from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down.rules import (
-    Actuation,
+    ActuationOptions,
     Delays,
     DrainRules,
     GroupRules,
@@ -105,7 +105,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
     default = loaded()
     assert (default.scales_down, default.minds_peaks) == (True, True)
     assert default.simulation_seconds == 30.0
-    assert (default.scale_down, default.actuation) == (ScaleDownRules(), Actuation())
+    assert (default.scale_down, default.actuation) == (ScaleDownRules(), ActuationOptions())
     given = flags(
         *("--scale-down-enabled", "false", "--scale-down-peaks", "false", "--scale-down-unready-enabled", "false"),
         *("--scale-down-unneeded-time", "5m", "--scale-down-unready-time", "6m"),
@@ -144,7 +144,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         soft_taints_at_once=4,
         peak_margin_percent=20,
     )
-    assert chosen.actuation == Actuation(8.0, False, 60, 180.0, 9.0, 10.0, 2.0, False, True)
+    assert chosen.actuation == ActuationOptions(8.0, False, 60, 180.0, 9.0, 10.0, 2.0, False, True)
 
 
 def test_the_preset_decides_what_makes_labels_popular() -> None:

@@ -14,19 +14,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 from deploy import plan_table
 from manager.autoscaler.iteration import Action, ActionKind, GroupScan, Iteration, ScanResult
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.removal_planning import LIKELY_TO_GO
-from manager.autoscaler.reporting import answers, answers_nodes, events, status, staying
+from manager.autoscaler.reporting import answers, events, node_answers, node_status, status
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
+from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
+from manager.autoscaler.reporting.node_status import NodeStanding
 from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.reporting.schemas_nodes import NodeLeft, NodesLeft
-from manager.autoscaler.reporting.staying import Standing
-from manager.autoscaler.scale_down import verdict
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.timing import Happened
-from manager.autoscaler.scale_down.verdict import Kind
+from manager.autoscaler.scale_down import removal_status
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import ScaleDownReason
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
+from manager.autoscaler.scale_down_planning import LIKELY_TO_GO
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
@@ -46,9 +46,9 @@ def said(answer: object) -> Any:
     return json.loads(msgspec.json.encode(answer))
 
 
-def scanned(scan: Scan, **more: Any) -> dict[str, tuple[Standing, str]]:
+def scanned(scan: Scan, **more: Any) -> dict[str, tuple[NodeStanding, str]]:
     """By node, what is said of a group after this scan."""
-    stays = staying.of(Iteration(1, NOW, scans=(scan,), **more))
+    stays = node_status.node_statuses(Iteration(1, NOW, scans=(scan,), **more))
     return {name: (each.standing, each.detail) for name, each in stays.items()}
 
 
@@ -79,7 +79,7 @@ def scanned(scan: Scan, **more: Any) -> dict[str, tuple[Standing, str]]:
 def test_every_node_has_one_answer_and_it_is_the_same_everywhere(
     node: str, standing: str, reason: str, detail: str
 ) -> None:
-    found = answers_nodes.node(MADE, node)
+    found = node_answers.node_answer(MADE, node)
     assert found is not None
     assert (found.answer.standing, found.answer.reason, found.answer.detail) == (standing, reason, detail)
     plan = answers.plan(MADE)
@@ -97,16 +97,16 @@ def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -
 
 @pytest.mark.parametrize("made", [MADE, rounds.held("not leading"), rounds.everything(), None])
 def test_answers_keep_to_the_published_schemas(made: Iteration | None) -> None:
-    answer = answers_nodes.no_nodes("c") if made is None else answers_nodes.nodes(answers.plan(made))
+    answer = node_answers.empty_answer("c") if made is None else node_answers.nodes_answer(answers.plan(made))
     assert list(schemas.problems(said(answer), schemas.published("nodes_left"))) == []
 
 
 def test_nodes_are_counted_and_those_that_could_go_are_priced() -> None:
-    found = answers_nodes.scale_down(replace(MADE, scans=()))
+    found = node_answers.scale_down_row(replace(MADE, scans=()))
     assert found is not None
     assert (found.goes, found.unneeded, found.leaving, found.needed, found.unjudged) == (1, 1, 1, 3, 0)
     assert (found.saved_per_hour, found.savable_per_hour) == (16.0, 32.0)
-    with_scan = answers_nodes.scale_down(MADE)
+    with_scan = node_answers.scale_down_row(MADE)
     assert with_scan is not None
     assert with_scan.savable_per_hour is None, "nobody knows what jobs1 costs"
     assert [row.node for row in found.nodes][:3] == ["empty", "idle", "way"]
@@ -123,14 +123,14 @@ def test_what_goes_is_told_with_what_it_saves() -> None:
 
 
 def test_when_a_node_may_go_and_where_its_pods_would_is_told() -> None:
-    found = answers_nodes.node(MADE, "idle")
+    found = node_answers.node_answer(MADE, "idle")
     assert found is not None
     assert (found.answer.unneeded_since, found.answer.ripe_at) == ("2023-11-14T22:12:20Z", "2023-11-14T22:22:20Z")
     assert (found.moves, found.answer.pods) == ({"ns/web": "alone"}, 1)
-    waiting = answers_nodes.node(MADE, "way")
+    waiting = node_answers.node_answer(MADE, "way")
     assert waiting is not None
     assert waiting.waits_for == ["ns/slow"]
-    of_scan = answers_nodes.node(MADE, "jobs0")
+    of_scan = node_answers.node_answer(MADE, "jobs0")
     assert of_scan is not None
     assert of_scan.scan is not None
     assert (of_scan.scan.group, of_scan.scan.thresholds.upper, of_scan.scan.taint) == ("jobs", 40, ["jobs1"])
@@ -140,11 +140,11 @@ def test_what_a_round_did_not_look_at_says_why() -> None:
     blind = replace(MADE, scale_down=None, scans=(), leaving=(), actions=())
     for made, why in (
         (replace(blind, blocked_reason="the cloud does not answer"), "nothing is decided: the cloud does not answer"),
-        (replace(blind, decision=ScaleUpDecision(ScaleUpOutcome.GROW)), staying.GROWING),
-        (blind, staying.NOT_LOOKED_AT),
+        (replace(blind, decision=ScaleUpDecision(ScaleUpOutcome.GROW)), node_status.GROWING),
+        (blind, node_status.NOT_LOOKED_AT),
     ):
-        stays = staying.of(made)
-        assert {(each.standing, each.detail) for each in stays.values()} == {(Standing.UNJUDGED, why)}
+        stays = node_status.node_statuses(made)
+        assert {(each.standing, each.detail) for each in stays.values()} == {(NodeStanding.UNJUDGED, why)}
         assert set(stays) == {"empty", "idle", "full", "stuck"}
 
 
@@ -174,23 +174,23 @@ def test_a_scan_says_of_its_marked_nodes_why_they_are_still_there() -> None:
     )
     pods = [pod("p", 10, "held0"), *(pod(f"q{at}", 500, f"n{at}") for at in range(6))]
     found = scanned(utilized.decided(rules_of(), seen(there, *pods)))
-    assert found["early0"] == (Standing.UNNEEDED, "tainted, within its soft grace period")
-    assert found["held0"] == (Standing.UNNEEDED, "tainted, holds pods, 1 of them")
-    assert found["ripe0"] == (Standing.GOES, "tainted, empty for long enough")
-    assert found["kept0"] == (Standing.UNNEEDED, "tainted, protected from deletion")
-    assert found["forced0"] == (Standing.GOES, "tainted, forced, and empty")
-    assert found["c0"] == (Standing.NEEDED, "cordoned, and so left alone")
-    assert found["n0"] == (Standing.NEEDED, "between the thresholds: 50.0 % of cpu")
+    assert found["early0"] == (NodeStanding.UNNEEDED, "tainted, within its soft grace period")
+    assert found["held0"] == (NodeStanding.UNNEEDED, "tainted, holds pods, 1 of them")
+    assert found["ripe0"] == (NodeStanding.GOES, "tainted, empty for long enough")
+    assert found["kept0"] == (NodeStanding.UNNEEDED, "tainted, protected from deletion")
+    assert found["forced0"] == (NodeStanding.GOES, "tainted, forced, and empty")
+    assert found["c0"] == (NodeStanding.NEEDED, "cordoned, and so left alone")
+    assert found["n0"] == (NodeStanding.NEEDED, "between the thresholds: 50.0 % of cpu")
 
 
 def test_a_scan_says_what_comes_back_and_what_a_lock_keeps() -> None:
     busy = seen((*nodes(2), *nodes(1, "t", tainted_for=5)), pod("p", 4000))
     assert scanned(utilized.decided(rules_of(), busy))["t0"] == (
-        Standing.NEEDED,
+        NodeStanding.NEEDED,
         "its taint is taken off: above the scale-up threshold: 200.0 % of cpu",
     )
     held = utilized.decided(rules_of("escalator"), busy, Memory(lock=ScaleLock(NOW - 10, 4)))
-    assert scanned(held)["t0"] == (Standing.UNNEEDED, "tainted; a scale-up is under way: 200.0 % of cpu")
+    assert scanned(held)["t0"] == (NodeStanding.UNNEEDED, "tainted; a scale-up is under way: 200.0 % of cpu")
 
 
 def test_a_dry_scan_says_would() -> None:
@@ -201,13 +201,13 @@ def test_a_dry_scan_says_would() -> None:
 def test_scale_down_has_the_word_on_nodes_that_no_scan_takes_away() -> None:
     scan = utilized.decided(rules_of(), seen(nodes(2, "full")))
     made = replace(MADE, scale_down=rounds.unneeded(), scans=(scan,), leaving=())
-    assert staying.of(made)["full"].reason == "NotUnderutilized"
+    assert node_status.node_statuses(made)["full"].reason == "NotUnderutilized"
 
 
 def test_a_taint_of_any_age_can_be_told() -> None:
     odd = replace(nodes(1)[0], taints=(Taint(TO_BE_REMOVED, "9" * 19),))
     made = Iteration(1, NOW, scans=(utilized.decided(rules_of(), seen((odd, *nodes(3, "x")))),))
-    found = answers_nodes.node(made, "n0")
+    found = node_answers.node_answer(made, "n0")
     assert found is not None
     assert found.answer.unneeded_since is None
 
@@ -215,9 +215,9 @@ def test_a_taint_of_any_age_can_be_told() -> None:
 def test_a_scan_stands_until_the_next_of_its_group_as_long_as_groups_are_seen() -> None:
     (first,) = MADE.scans
     other = replace(first, group="other")
-    assert staying.latest_scans(replace(MADE, scans=()), (first,)) == (first,)
-    assert staying.latest_scans(replace(MADE, scans=(other,)), (first,)) == (first, other)
-    assert staying.latest_scans(Iteration(2, NOW, blocked_reason="not leading"), (first,)) == ()
+    assert node_status.latest_scans(replace(MADE, scans=()), (first,)) == (first,)
+    assert node_status.latest_scans(replace(MADE, scans=(other,)), (first,)) == (first, other)
+    assert node_status.latest_scans(Iteration(2, NOW, blocked_reason="not leading"), (first,)) == ()
     decision_log = DecisionLog()
     decision_log.note(MADE)
     decision_log.note(replace(MADE, number=2, scans=()))
@@ -249,7 +249,7 @@ def test_what_is_done_with_nodes_is_told_on_them_and_on_the_status() -> None:
 def test_how_far_a_node_is_on_its_way_is_told_once() -> None:
     still = replace(MADE, actions=(), leaving=MADE.leaving[:1])
     assert events.events(still, STATUS, before=MADE) == []
-    further = replace(still, leaving=(replace(MADE.leaving[0], stage=Stage.GONE, kind=Kind.EMPTY),))
+    further = replace(still, leaving=(replace(MADE.leaving[0], stage=DeletionStage.GONE, kind=ScaleDownReason.EMPTY),))
     assert [each.message for each in events.events(further, STATUS, before=still)] == [
         "Scale-down: empty node way removed",
         "nodes removed by cluster autoscaler",
@@ -259,7 +259,7 @@ def test_how_far_a_node_is_on_its_way_is_told_once() -> None:
 
 
 def test_a_drained_node_is_told_with_its_pods() -> None:
-    drained = rounds.unneeded(memory=verdict.Memory({"idle": 0.0}))
+    drained = rounds.unneeded(memory=removal_status.ScaleDownHistory({"idle": 0.0}))
     action = Action(
         ActionKind.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("idle",), reason="not needed", done=True
     )
@@ -302,7 +302,10 @@ def test_marks_of_nodes_that_are_likely_to_go_are_no_event() -> None:
     soft = Action(ActionKind.TAINT, "pool", nodes=("idle",), reason=LIKELY_TO_GO, done=True)
     for action in (soft, replace(soft, done=False, error="conflict"), replace(soft, done=False, mode=Mode.RECOMMEND)):
         assert events.events(replace(MADE, actions=(action,), leaving=()), STATUS) == []
-        assert staying.of(replace(MADE, actions=(action,)))["idle"] == staying.of(MADE)["idle"]
+        assert (
+            node_status.node_statuses(replace(MADE, actions=(action,)))["idle"]
+            == node_status.node_statuses(MADE)["idle"]
+        )
 
 
 def test_nodes_that_a_scan_deletes_are_told_as_scaled_down() -> None:
@@ -353,18 +356,18 @@ def test_a_scrape_shows_who_could_go_who_stays_and_who_is_on_the_way() -> None:
 
 
 def test_removals_are_counted_once_by_kind_and_result_with_their_pods() -> None:
-    begun = replace(MADE, scale_down=rounds.unneeded(memory=verdict.Memory({"idle": 0.0})))
+    begun = replace(MADE, scale_down=rounds.unneeded(memory=removal_status.ScaleDownHistory({"idle": 0.0})))
     begun = replace(begun, actions=(Action(ActionKind.REMOVE_NODES, "pool", nodes=("idle",), done=True),), leaving=())
-    way = Leaving("idle", "pool", Kind.UNDERUTILIZED, Stage.DRAINING, NOW, ("ns/web",))
+    way = DeletionProgress("idle", "pool", ScaleDownReason.UNDERUTILIZED, DeletionStage.DRAINING, NOW, ("ns/web",))
     between = replace(begun, scale_down=None, actions=(), leaving=(way,))
-    gone = replace(between, leaving=(replace(way, stage=Stage.GONE, waits_for=()),))
+    gone = replace(between, leaving=(replace(way, stage=DeletionStage.GONE, waits_for=()),))
     over = replace(between, leaving=())
     scrape = Scrape(begun, between, gone, over)
     assert scrape.ours("node_removals_total", kind="underutilized", result="done") == 1
     assert scrape.theirs("scaled_down_nodes_total", reason="underutilized", gpu_resource_name="", gpu_name="") == 1
     assert scrape.ours("evicted_pods_total", result="done") == 1
     assert scrape.theirs("evicted_pods_total", eviction_result="succeeded") == 1
-    failed = replace(between, leaving=(replace(way, stage=Stage.FAILED, error="a budget"),))
+    failed = replace(between, leaving=(replace(way, stage=DeletionStage.FAILED, error="a budget"),))
     scrape = Scrape(begun, between, failed, over)
     assert scrape.ours("node_removals_total", kind="underutilized", result="failed") == 1
     assert scrape.theirs("evicted_pods_total", eviction_result="failed") == 1
@@ -381,8 +384,8 @@ def test_a_round_in_which_groups_grow_hides_nothing_and_a_follower_shows_nothing
 
 
 def test_what_keeps_all_nodes_for_a_while_is_shown() -> None:
-    cooling = replace(MADE, scale_down=rounds.unneeded(happened=Happened(added=NOW - 60)))
-    found = answers_nodes.scale_down(cooling)
+    cooling = replace(MADE, scale_down=rounds.unneeded(happened=CooldownTimestamps(added=NOW - 60)))
+    found = node_answers.scale_down_row(cooling)
     assert found is not None
     assert found.cooldown == "nodes were added not long ago; nothing is deleted for another 9m0s"
     assert Scrape(cooling).theirs("scale_down_in_cooldown") == 1
@@ -513,11 +516,11 @@ ESCALATORS = (
 
 
 LEAVING = st.builds(
-    Leaving,
+    DeletionProgress,
     node=st.sampled_from(["empty", "idle", "full", "way", "jobs0"]),
     group=st.just("pool"),
-    kind=st.sampled_from(Kind),
-    stage=st.sampled_from(Stage),
+    kind=st.sampled_from(ScaleDownReason),
+    stage=st.sampled_from(DeletionStage),
     since=st.just(NOW),
     waits_for=st.lists(st.just("ns/web"), max_size=5).map(tuple),
     error=st.sampled_from(["", "a budget"]),
@@ -542,26 +545,26 @@ SCANS = st.builds(
     held=st.sampled_from(["", "the cloud does not answer"]),
 )
 def test_whatever_a_round_says_every_node_has_one_answer_and_is_counted_once(
-    leaving: list[Leaving], scans: list[Scan], actions: list[Action], looked: bool, held: str
+    leaving: list[DeletionProgress], scans: list[Scan], actions: list[Action], looked: bool, held: str
 ) -> None:
     made = replace(MADE, leaving=tuple(leaving), scans=tuple(scans), actions=tuple(actions), blocked_reason=held)
     made = made if looked else replace(made, scale_down=None)
-    found = answers_nodes.scale_down(made)
+    found = node_answers.scale_down_row(made)
     assert found is not None
     names = [row.node for row in found.nodes]
     assert len(names) == len(set(names))
     scanned_nodes = {
         each.name for scan in scans for listed in (scan.classes.untainted, scan.classes.tainted) for each in listed
     }
-    judged = set() if made.scale_down is None else set(made.scale_down.verdicts)
+    judged = set() if made.scale_down is None else set(made.scale_down.statuses)
     assert set(names) == {*MADE.state.groups["pool"].nodes, *judged, *scanned_nodes, *(each.node for each in leaving)}
-    gone = sum(row.standing == Standing.GONE for row in found.nodes)
+    gone = sum(row.standing == NodeStanding.GONE for row in found.nodes)
     assert found.goes + found.unneeded + found.leaving + found.needed + found.unjudged + gone == len(names)
     assert sum(row.count for row in found.stay) == found.unneeded + found.needed + found.unjudged
     assert all(row.reason or row.detail for row in found.nodes)
     plan = answers.plan(made)
     assert list(schemas.problems(said(plan), schemas.published("plan"))) == []
     for name in names:
-        assert answers_nodes.node(made, name) is not None
+        assert node_answers.node_answer(made, name) is not None
     plan_table.render(plan, answers.groups(made), all_nodes=True)
     events.events(made, STATUS)

@@ -9,27 +9,33 @@ import pytest
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
-from manager.autoscaler.scale_down import drain, passes, peaks, residents, timing
-from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, Cropped, InProgress, crop
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
-from manager.autoscaler.scale_down.drain import Controller, Drain, Tenancy
+from manager.autoscaler.scale_down import drain, peaks, planner, pods_on_nodes, timing
+from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, DeletionCounts, NodeBucket, crop
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
+from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, PodController
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.passes import Situation
-from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down.node_utilization import NodeUtilization, node_utilization
+from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.removal_status import (
+    NodeStanding,
+    ScaleDownDecision,
+    ScaleDownHistory,
+    ScaleDownReason,
+    UnremovableNode,
+)
 from manager.autoscaler.scale_down.rules import (
-    Blocked,
+    BlockingReason,
     Delays,
     DrainRules,
     GroupRules,
     Parallelism,
-    Reason,
     ScaleDownRules,
+    UnremovableReason,
 )
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_down.taints import SoftTaints, soft_taints
-from manager.autoscaler.scale_down.timing import Happened
-from manager.autoscaler.scale_down.utilization import Utilization, utilization
-from manager.autoscaler.scale_down.verdict import Decision, Kind, Memory, Remembered, Standing
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm, ReferencedObjects
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
@@ -58,39 +64,39 @@ def kind(cores: float = 0.5, **more: Any) -> PodInfo:
     return PodInfo("ns", more.pop("labels", WEB), requests, **more)
 
 
-def pod(name: str, on: str, facts: PodInfo | None = None, **tenancy: Any) -> Resident:
-    given = {"namespace": "ns", "labels": WEB, "controller": Controller("ReplicaSet", "web"), **tenancy}
-    return Resident(f"ns/{name}", on, facts or kind(), Tenancy(**given))
+def pod(name: str, on: str, facts: PodInfo | None = None, **tenancy: Any) -> PodOnNode:
+    given = {"namespace": "ns", "labels": WEB, "controller": PodController("ReplicaSet", "web"), **tenancy}
+    return PodOnNode(f"ns/{name}", on, facts or kind(), DrainInfo(**given))
 
 
-def daemon(name: str, on: str, cores: float = 0.5) -> Resident:
-    return pod(name, on, kind(cores, of_node=True), is_daemon=True, controller=Controller("DaemonSet", "agent"))
+def daemon(name: str, on: str, cores: float = 0.5) -> PodOnNode:
+    return pod(name, on, kind(cores, of_node=True), is_daemon=True, controller=PodController("DaemonSet", "agent"))
 
 
 def decided(
     nodes: list[NodeInfo],
-    pods: list[Resident] | None = None,
+    pods: list[PodOnNode] | None = None,
     *,
     rules: ScaleDownRules = RULES,
     of_group: GroupRules | None = None,
     least: int = 0,
     deleting: int = 0,
     **more: Any,
-) -> Decision:
+) -> ScaleDownDecision:
     """Of a cluster with one group of all nodes, unneeded for a day unless something else is given."""
     names = [each.name for each in nodes]
     group = ShrinkingGroup(Group("g", least, 100, len(nodes)), of_group or GroupRules(), deleting)
     given = {
         "groups": {"g": group},
         "group_of": dict.fromkeys(names, "g"),
-        "memory": Memory(dict.fromkeys(names, LONG_AGO)),
+        "memory": ScaleDownHistory(dict.fromkeys(names, LONG_AGO)),
         **more,
     }
-    return passes.decide(Situation(NOW, nodes, pods or [], **given), rules)
+    return planner.decide(ScaleDownInputs(NOW, nodes, pods or [], **given), rules)
 
 
-def reasons(decision: Decision) -> dict[str, Reason | None]:
-    return {name: verdict.reason for name, verdict in decision.verdicts.items()}
+def reasons(decision: ScaleDownDecision) -> dict[str, UnremovableReason | None]:
+    return {name: verdict.reason for name, verdict in decision.statuses.items()}
 
 
 def marked(age_seconds: float) -> tuple[Taint, ...]:
@@ -103,12 +109,17 @@ def cordoned(readiness: NodeState) -> NodeInfo:
 
 def test_an_underutilized_node_goes_and_its_pods_go_elsewhere() -> None:
     decision = decided([node("a"), node("b")], [pod("p", "a"), *(pod(f"q{each}", "b") for each in range(5))])
-    assert reasons(decision) == {"a": None, "b": Reason.NOT_UNDERUTILIZED}
+    assert reasons(decision) == {"a": None, "b": UnremovableReason.NOT_UNDERUTILIZED}
     (removal,) = decision.removals
-    assert (removal.node, removal.group, removal.kind, removal.evicted) == ("a", "g", Kind.UNDERUTILIZED, ("ns/p",))
+    assert (removal.node, removal.group, removal.kind, removal.evicted) == (
+        "a",
+        "g",
+        ScaleDownReason.UNDERUTILIZED,
+        ("ns/p",),
+    )
     assert decision.simulated[0].moves == (("ns/p", "b"),)
-    assert str(decision.verdicts["a"]) == "a goes: 12.5% of its cpu is requested, and its 1 pods have other places"
-    assert str(decision.verdicts["b"]) == ("b stays, NotUnderutilized: 62.5% of its cpu is requested, more than 50.0%")
+    assert str(decision.statuses["a"]) == "a goes: 12.5% of its cpu is requested, and its 1 pods have other places"
+    assert str(decision.statuses["b"]) == ("b stays, NotUnderutilized: 62.5% of its cpu is requested, more than 50.0%")
 
 
 def test_a_node_with_nothing_but_pods_of_its_own_is_empty() -> None:
@@ -119,14 +130,14 @@ def test_a_node_with_nothing_but_pods_of_its_own_is_empty() -> None:
         pod("stale", "a", deleted_at=NOW - 100),
     ]
     decision = decided([node("a")], own)
-    assert [(each.kind, each.evicted) for each in decision.removals] == [(Kind.EMPTY, ())]
+    assert [(each.kind, each.evicted) for each in decision.removals] == [(ScaleDownReason.EMPTY, ())]
 
 
 def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
-    waiting = Resident("ns/waiting", "a", kind(1))
+    waiting = PodOnNode("ns/waiting", "a", kind(1))
     alone = decided([node("a")], [waiting])
-    assert reasons(alone) == {"a": Reason.NO_PLACE}
-    assert alone.verdicts["a"].detail == "there is no other node for pod ns/waiting"
+    assert reasons(alone) == {"a": UnremovableReason.NO_PLACE}
+    assert alone.statuses["a"].detail == "there is no other node for pod ns/waiting"
     other = decided([node("a"), node("b")], [waiting, *(pod(f"q{each}", "b") for each in range(5))])
     assert [(each.node, each.evicted) for each in other.removals] == [("a", ())]
 
@@ -134,47 +145,52 @@ def test_a_pending_pod_that_is_to_come_to_a_node_needs_another_place() -> None:
 @pytest.mark.parametrize(
     ("nodes", "pods", "more", "reason"),
     [
-        ([node("a", taints=marked(30))], [], {}, Reason.BEING_DELETED),
+        ([node("a", taints=marked(30))], [], {}, UnremovableReason.BEING_DELETED),
         ([node("a", taints=marked(300))], [], {}, None),
-        ([node("a", taints=(Taint(TAINT_TO_BE_DELETED, "soon"),))], [], {}, Reason.BEING_DELETED),
-        ([node("a", annotations={ANNOTATION_DISABLED: "true"})], [], {}, Reason.DISABLED),
+        ([node("a", taints=(Taint(TAINT_TO_BE_DELETED, "soon"),))], [], {}, UnremovableReason.BEING_DELETED),
+        ([node("a", annotations={ANNOTATION_DISABLED: "true"})], [], {}, UnremovableReason.DISABLED),
         ([node("a", annotations={ANNOTATION_DISABLED: "false"})], [], {}, None),
         (
             [node("a", state=UNREADY)],
             [],
             {"rules": NOT_UNREADY_ONES},
-            Reason.UNREADY_DISABLED,
+            UnremovableReason.UNREADY_DISABLED,
         ),
         ([node("a", state=UNREADY)], [], {}, None),
-        ([node("a", state=NodeState.NOT_STARTED)], [], {}, Reason.STARTING),
+        ([node("a", state=NodeState.NOT_STARTED)], [], {}, UnremovableReason.STARTING),
         ([node("a", state=NodeState.CORDONED, unschedulable=True)], [], {}, None),
-        ([node("a", amounts={"cpu": 0})], [], {}, Reason.UNEXPECTED),
-        ([node("a")], [], {"unreadable": {"a": "a pod makes no sense"}}, Reason.UNEXPECTED),
-        ([node("a")], [], {"group_of": {}}, Reason.NOT_AUTOSCALED),
-        ([node("a")], [], {"group_of": {"a": "someone else's"}}, Reason.NOT_AUTOSCALED),
-        ([node("a")], [], {"least": 1}, Reason.AT_MINIMUM),
-        ([node("a")], [], {"deleting": 1}, Reason.AT_MINIMUM),
-        ([node("a")], [], {"rules": ScaleDownRules(bounds={"cpu": ResourceBounds(1)})}, Reason.BELOW_LIMIT),
-        ([node("a")], [pod("p", "a", kind(2)), pod("q", "a", kind(0.001))], {}, Reason.NOT_UNDERUTILIZED),
-        ([node("a")], [pod("p", "a", kind(2))], {}, Reason.NO_PLACE),
-        ([node("a")], [pod("p", "a", controller=None)], {}, Reason.BLOCKED_BY_POD),
-        ([node("a")], [pod("p", "a", safe_to_evict="on-completion")], {}, Reason.ON_COMPLETION_POD),
-        ([node("a")], [], {"memory": Memory()}, Reason.NOT_UNNEEDED_LONG),
-        ([node("a")], [], {"memory": Memory({"a": NOW - 600})}, Reason.NOT_UNNEEDED_LONG),
-        ([node("a")], [], {"memory": Memory({"a": NOW - 600.1})}, None),
-        ([node("a", state=UNREADY)], [], {"memory": Memory({"a": NOW - 1200})}, Reason.NOT_UNREADY_LONG),
-        ([node("a")], [], {"happened": Happened(added=NOW - 599)}, Reason.COOLDOWN),
-        ([node("a")], [], {"happened": Happened(added=NOW - 600, deleted=NOW, failed=NOW - 180)}, None),
-        ([node("a")], [], {"happened": Happened(failed=NOW - 179)}, Reason.COOLDOWN),
-        ([node("a")], [], {"in_progress": InProgress(empty=10)}, Reason.BUDGET),
-        ([cordoned(UNREADY)], [], {"rules": NOT_UNREADY_ONES}, Reason.UNREADY_DISABLED),
-        ([cordoned(UNREADY)], [], {"memory": Memory({"a": NOW - 1200})}, Reason.NOT_UNREADY_LONG),
-        ([cordoned(NodeState.NOT_STARTED)], [], {}, Reason.STARTING),
-        ([cordoned(NodeState.READY)], [], {"memory": Memory({"a": NOW - 601})}, None),
+        ([node("a", amounts={"cpu": 0})], [], {}, UnremovableReason.UNEXPECTED),
+        ([node("a")], [], {"unreadable": {"a": "a pod makes no sense"}}, UnremovableReason.UNEXPECTED),
+        ([node("a")], [], {"group_of": {}}, UnremovableReason.NOT_AUTOSCALED),
+        ([node("a")], [], {"group_of": {"a": "someone else's"}}, UnremovableReason.NOT_AUTOSCALED),
+        ([node("a")], [], {"least": 1}, UnremovableReason.AT_MINIMUM),
+        ([node("a")], [], {"deleting": 1}, UnremovableReason.AT_MINIMUM),
+        ([node("a")], [], {"rules": ScaleDownRules(bounds={"cpu": ResourceBounds(1)})}, UnremovableReason.BELOW_LIMIT),
+        ([node("a")], [pod("p", "a", kind(2)), pod("q", "a", kind(0.001))], {}, UnremovableReason.NOT_UNDERUTILIZED),
+        ([node("a")], [pod("p", "a", kind(2))], {}, UnremovableReason.NO_PLACE),
+        ([node("a")], [pod("p", "a", controller=None)], {}, UnremovableReason.BLOCKED_BY_POD),
+        ([node("a")], [pod("p", "a", safe_to_evict="on-completion")], {}, UnremovableReason.ON_COMPLETION_POD),
+        ([node("a")], [], {"memory": ScaleDownHistory()}, UnremovableReason.NOT_UNNEEDED_LONG),
+        ([node("a")], [], {"memory": ScaleDownHistory({"a": NOW - 600})}, UnremovableReason.NOT_UNNEEDED_LONG),
+        ([node("a")], [], {"memory": ScaleDownHistory({"a": NOW - 600.1})}, None),
+        (
+            [node("a", state=UNREADY)],
+            [],
+            {"memory": ScaleDownHistory({"a": NOW - 1200})},
+            UnremovableReason.NOT_UNREADY_LONG,
+        ),
+        ([node("a")], [], {"happened": CooldownTimestamps(added=NOW - 599)}, UnremovableReason.COOLDOWN),
+        ([node("a")], [], {"happened": CooldownTimestamps(added=NOW - 600, deleted=NOW, failed=NOW - 180)}, None),
+        ([node("a")], [], {"happened": CooldownTimestamps(failed=NOW - 179)}, UnremovableReason.COOLDOWN),
+        ([node("a")], [], {"in_progress": DeletionCounts(empty=10)}, UnremovableReason.BUDGET),
+        ([cordoned(UNREADY)], [], {"rules": NOT_UNREADY_ONES}, UnremovableReason.UNREADY_DISABLED),
+        ([cordoned(UNREADY)], [], {"memory": ScaleDownHistory({"a": NOW - 1200})}, UnremovableReason.NOT_UNREADY_LONG),
+        ([cordoned(NodeState.NOT_STARTED)], [], {}, UnremovableReason.STARTING),
+        ([cordoned(NodeState.READY)], [], {"memory": ScaleDownHistory({"a": NOW - 601})}, None),
     ],
 )
 def test_each_obstacle_is_named(
-    nodes: list[NodeInfo], pods: list[Resident], more: dict[str, Any], reason: Reason | None
+    nodes: list[NodeInfo], pods: list[PodOnNode], more: dict[str, Any], reason: UnremovableReason | None
 ) -> None:
     decision = decided(nodes, pods, **more)
     assert reasons(decision) == {"a": reason}
@@ -182,11 +198,14 @@ def test_each_obstacle_is_named(
 
 
 def test_delays_may_be_those_of_the_nodes_own_group() -> None:
-    happened: dict[str, Any] = {"happened": Happened(added=NOW), "happened_in": {"other": Happened(added=NOW)}}
+    happened: dict[str, Any] = {
+        "happened": CooldownTimestamps(added=NOW),
+        "happened_in": {"other": CooldownTimestamps(added=NOW)},
+    }
     local = ScaleDownRules(delays=Delays(local=True))
     assert reasons(decided([node("a")], rules=local, **happened)) == {"a": None}
-    happened["happened_in"] = {"g": Happened(added=NOW)}
-    assert reasons(decided([node("a")], rules=local, **happened)) == {"a": Reason.COOLDOWN}
+    happened["happened_in"] = {"g": CooldownTimestamps(added=NOW)}
+    assert reasons(decided([node("a")], rules=local, **happened)) == {"a": UnremovableReason.COOLDOWN}
 
 
 def test_why_a_pod_finds_no_place_is_counted_by_rule() -> None:
@@ -200,7 +219,7 @@ def test_why_a_pod_finds_no_place_is_counted_by_rule() -> None:
     ]
     fillers = [pod("q", "e", kind(1)), pod("taken", "d", replace(picky, requests={"cpu": 3000}))]
     decision = decided(nodes, [pod("p", "a", picky), *fillers], group_of={"a": "g"})
-    assert decision.verdicts["a"].detail == (
+    assert decision.statuses["a"].detail == (
         "pod ns/p fits on none of 4 other nodes: 1 not matched or tolerated, 2 Insufficient cpu, "
         "1 kept free by rules between pods"
     )
@@ -211,21 +230,31 @@ def test_a_node_found_unremovable_is_tried_again_only_after_a_while_or_once_it_i
     first = decided(nodes, pods)
     assert first.memory.unremovable["a"].until == NOW + RULES.recheck_seconds
     later = decided(nodes, pods, memory=first.memory)
-    assert reasons(later) == {"a": Reason.RECENTLY_UNREMOVABLE}
-    assert later.verdicts["a"].detail == ("a short while ago, NoPlaceToMovePods: there is no other node for pod ns/p")
+    assert reasons(later) == {"a": UnremovableReason.RECENTLY_UNREMOVABLE}
+    assert later.statuses["a"].detail == ("a short while ago, NoPlaceToMovePods: there is no other node for pod ns/p")
     assert later.memory.unremovable == first.memory.unremovable
-    assert reasons(decided(nodes, [], memory=first.memory)) == {"a": Reason.NOT_UNNEEDED_LONG}
+    assert reasons(decided(nodes, [], memory=first.memory)) == {"a": UnremovableReason.NOT_UNNEEDED_LONG}
     for until in (NOW, NOW + 4 * RULES.recheck_seconds):  # over, and set before the clock went back
-        known = Memory({}, {"a": Remembered(until, Reason.NO_PLACE, "")})
-        assert reasons(decided(nodes, pods, memory=known)) == {"a": Reason.NO_PLACE}
+        known = ScaleDownHistory({}, {"a": UnremovableNode(until, UnremovableReason.NO_PLACE, "")})
+        assert reasons(decided(nodes, pods, memory=known)) == {"a": UnremovableReason.NO_PLACE}
 
 
-@pytest.mark.parametrize("why", [Reason.UNEXPECTED, Reason.NO_PLACE, Reason.PEAKS, Reason.BLOCKED_BY_POD])
-def test_an_empty_node_is_tried_again_at_once_unless_its_deletion_failed(why: Reason) -> None:
-    known = Memory({"a": LONG_AGO}, {"a": Remembered(NOW + 100, why, "the cloud has said no")})
+@pytest.mark.parametrize(
+    "why",
+    [
+        UnremovableReason.UNEXPECTED,
+        UnremovableReason.NO_PLACE,
+        UnremovableReason.PEAKS,
+        UnremovableReason.BLOCKED_BY_POD,
+    ],
+)
+def test_an_empty_node_is_tried_again_at_once_unless_its_deletion_failed(why: UnremovableReason) -> None:
+    known = ScaleDownHistory({"a": LONG_AGO}, {"a": UnremovableNode(NOW + 100, why, "the cloud has said no")})
     decision = decided([node("a")], memory=known)
-    assert reasons(decision) == {"a": Reason.RECENTLY_UNREMOVABLE if why is Reason.UNEXPECTED else None}
-    assert decision.memory.unremovable == (known.unremovable if why is Reason.UNEXPECTED else {})
+    assert reasons(decision) == {
+        "a": UnremovableReason.RECENTLY_UNREMOVABLE if why is UnremovableReason.UNEXPECTED else None
+    }
+    assert decision.memory.unremovable == (known.unremovable if why is UnremovableReason.UNEXPECTED else {})
 
 
 def test_a_node_that_was_needed_in_between_begins_anew() -> None:
@@ -234,7 +263,7 @@ def test_a_node_that_was_needed_in_between_begins_anew() -> None:
 
 
 def test_of_several_delays_the_last_to_end_is_named() -> None:
-    happened = Happened(added=NOW - 590, failed=NOW - 60)
+    happened = CooldownTimestamps(added=NOW - 590, failed=NOW - 60)
     assert timing.cooldown(happened, Delays(), NOW) == (
         "a deletion failed not long ago; nothing is deleted for another 2m0s"
     )
@@ -242,11 +271,11 @@ def test_of_several_delays_the_last_to_end_is_named() -> None:
 
 def test_only_as_many_nodes_are_unneeded_as_the_group_can_spare_those_unneeded_longest_first() -> None:
     nodes = [node(name) for name in "abcd"]
-    memory = Memory({"c": LONG_AGO - 1, "d": LONG_AGO})
+    memory = ScaleDownHistory({"c": LONG_AGO - 1, "d": LONG_AGO})
     decision = decided(nodes, least=2, memory=memory)
     assert decision.unneeded == ("c", "d")
-    assert decision.verdicts["a"].reason is Reason.AT_MINIMUM
-    assert decision.verdicts["a"].detail == "its group has 4 nodes, and is to have at least 2"
+    assert decision.statuses["a"].reason is UnremovableReason.AT_MINIMUM
+    assert decision.statuses["a"].detail == "its group has 4 nodes, and is to have at least 2"
 
 
 def test_disruption_budgets_are_used_up_within_a_pass() -> None:
@@ -254,27 +283,27 @@ def test_disruption_budgets_are_used_up_within_a_pass() -> None:
     pods = [pod("p", "a"), pod("q", "b")]
     budget = DisruptionBudget("ns", "web", LabelSelector(WEB), 1)
     decision = decided(nodes, pods, disruption_budgets=[budget])
-    assert reasons(decision) == {"a": None, "b": Reason.BLOCKED_BY_POD, "c": Reason.DISABLED}
-    assert decision.verdicts["b"].detail == "pod ns/q budget web allows no eviction now (NotEnoughPdb)"
+    assert reasons(decision) == {"a": None, "b": UnremovableReason.BLOCKED_BY_POD, "c": UnremovableReason.DISABLED}
+    assert decision.statuses["b"].detail == "pod ns/q budget web allows no eviction now (NotEnoughPdb)"
 
 
 def test_pods_that_are_still_to_be_evicted_from_nodes_on_their_way_out_use_up_budgets() -> None:
     nodes, pods = [node("a"), node("b"), staying("c")], [pod("q", "b")]
     budget = DisruptionBudget("ns", "web", LabelSelector(WEB), 1)
 
-    def reason(of_leaving: list[Resident]) -> Reason | None:
+    def reason(of_leaving: list[PodOnNode]) -> UnremovableReason | None:
         return reasons(decided(nodes, [*pods, *of_leaving], leaving={"a"}, disruption_budgets=[budget]))["b"]
 
-    assert reason([pod("p", "a")]) is Reason.BLOCKED_BY_POD
+    assert reason([pod("p", "a")]) is UnremovableReason.BLOCKED_BY_POD
     assert reason([pod("p", "a", deleted_at=NOW - 1)]) is None, "what it took is off what is allowed"
-    assert reason([daemon("d", "a"), pod("p", "a", safe_to_evict="on-completion"), Resident("r", "a", kind())]) is None
+    assert reason([daemon("d", "a"), pod("p", "a", safe_to_evict="on-completion"), PodOnNode("r", "a", kind())]) is None
 
 
 def test_of_many_budgets_those_that_cover_a_pod_are_found() -> None:
     wanted = [{}, {"app": "a"}, {"app": "b"}, {"app": "a", "tier": "x"}, {"tier": "x"}, {"app": "a", "tier": "y"}]
     selectors = [*(LabelSelector(each) for each in wanted), LabelSelector(None, (LabelRequirement("tier", "Exists"),))]
     budgets = [DisruptionBudget("ns", f"b{number}", each, 1) for number, each in enumerate(selectors)]
-    known = Disruptions([*budgets, DisruptionBudget("other", "all", LabelSelector(), 1)])
+    known = RemainingDisruptions([*budgets, DisruptionBudget("other", "all", LabelSelector(), 1)])
     for labels in ({}, {"app": "a"}, {"app": "a", "tier": "x"}, {"tier": "y", "app": "c"}, {"app": "b", "more": ""}):
         found = [known.budgets[number] for number in known.covering("ns", labels)]
         assert found == [each for each in budgets if each.covers("ns", labels)]
@@ -284,24 +313,29 @@ def test_of_many_budgets_those_that_cover_a_pod_are_found() -> None:
 @pytest.mark.parametrize(
     ("budgets", "why"),
     [
-        ([DisruptionBudget("ns", "web", LabelSelector(WEB), 1)], Blocked.NOT_ENOUGH_PDB),
+        ([DisruptionBudget("ns", "web", LabelSelector(WEB), 1)], BlockingReason.NOT_ENOUGH_PDB),
         ([DisruptionBudget("ns", "web", LabelSelector(WEB), 2)], None),
-        ([DisruptionBudget("ns", f"web-{each}", LabelSelector(WEB), 9) for each in "ab"], Blocked.NOT_ENOUGH_PDB),
+        (
+            [DisruptionBudget("ns", f"web-{each}", LabelSelector(WEB), 9) for each in "ab"],
+            BlockingReason.NOT_ENOUGH_PDB,
+        ),
         ([DisruptionBudget("ns", "nobody", None, 0)], None),
         ([DisruptionBudget("other", "web", LabelSelector(), 0)], None),
     ],
 )
 def test_a_node_stays_unless_all_of_its_evictions_are_allowed_together(
-    budgets: list[DisruptionBudget], why: Blocked | None
+    budgets: list[DisruptionBudget], why: BlockingReason | None
 ) -> None:
-    found = residents.departure([pod("p", "a"), pod("q", "a")], DrainRules(), Disruptions(budgets), NOW)
+    found = pods_on_nodes.drain_plan([pod("p", "a"), pod("q", "a")], DrainRules(), RemainingDisruptions(budgets), NOW)
     assert getattr(found, "why", None) is why
 
 
 def test_a_budget_that_allows_nothing_keeps_pods_that_say_they_may_be_evicted() -> None:
     budgets = [DisruptionBudget("ns", "web", LabelSelector(WEB), 0)]
-    found = residents.departure([pod("p", "a", safe_to_evict="true")], DrainRules(), Disruptions(budgets), NOW)
-    assert getattr(found, "why", None) is Blocked.NOT_ENOUGH_PDB
+    found = pods_on_nodes.drain_plan(
+        [pod("p", "a", safe_to_evict="true")], DrainRules(), RemainingDisruptions(budgets), NOW
+    )
+    assert getattr(found, "why", None) is BlockingReason.NOT_ENOUGH_PDB
 
 
 NAKED: dict[str, Any] = {"controller": None}
@@ -310,31 +344,43 @@ NAKED: dict[str, Any] = {"controller": None}
 @pytest.mark.parametrize(
     ("fields", "rules", "expected"),
     [
-        ({"controller": Controller("ReplicaSet", exists=False)}, {}, Blocked.CONTROLLER_NOT_FOUND),
-        ({"controller": Controller("Job", exists=False)}, {"skips_custom_controllers": False}, Drain.UNDECIDED),
-        ({"controller": Controller("ReplicaSet", replicas=1)}, {"min_replica_count": 2}, Blocked.MIN_REPLICAS),
-        ({"controller": Controller("Job", replicas=1)}, {"min_replica_count": 2}, Drain.UNDECIDED),
-        ({"controller": Controller("DaemonSet", exists=False), "is_daemon": True}, {}, Blocked.CONTROLLER_NOT_FOUND),
-        ({"controller": Controller("StatefulSet")}, {}, Drain.UNDECIDED),
-        ({"controller": Controller("Foo")}, {"skips_custom_controllers": False}, Drain.UNDECIDED),
-        ({**NAKED, "safe_to_evict": "on-completion"}, {}, Drain.WAIT),
-        ({**NAKED, "phase": "Succeeded", "restart_policy": "Never"}, {}, Drain.DRAIN),
-        ({**NAKED, "phase": "Succeeded"}, {}, Blocked.NOT_REPLICATED),
-        ({**NAKED, "deleted_at": NOW - 60, "grace_seconds": 30}, {}, Blocked.NOT_REPLICATED),
-        ({**NAKED, "deleted_at": NOW - 61, "grace_seconds": 30}, {}, Drain.SKIP),
-        ({"namespace": "kube-system", "created_at": NOW}, {"skips_system_pods": False}, Drain.UNDECIDED),
-        ({"namespace": "kube-system", "created_at": NOW, "safe_to_evict": "false"}, {}, Blocked.KUBE_SYSTEM),
-        ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("a")}, {}, Blocked.LOCAL_STORAGE),
-        ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("ab")}, {}, Drain.UNDECIDED),
-        ({"local_volumes": ("a",)}, {"skips_local_storage": False}, Drain.UNDECIDED),
-        ({"local_volumes": ("a",), "safe_to_evict": "false"}, {}, Blocked.NOT_SAFE_TO_EVICT),
+        ({"controller": PodController("ReplicaSet", exists=False)}, {}, BlockingReason.CONTROLLER_NOT_FOUND),
+        (
+            {"controller": PodController("Job", exists=False)},
+            {"skips_custom_controllers": False},
+            DrainOutcome.UNDECIDED,
+        ),
+        (
+            {"controller": PodController("ReplicaSet", replicas=1)},
+            {"min_replica_count": 2},
+            BlockingReason.MIN_REPLICAS,
+        ),
+        ({"controller": PodController("Job", replicas=1)}, {"min_replica_count": 2}, DrainOutcome.UNDECIDED),
+        (
+            {"controller": PodController("DaemonSet", exists=False), "is_daemon": True},
+            {},
+            BlockingReason.CONTROLLER_NOT_FOUND,
+        ),
+        ({"controller": PodController("StatefulSet")}, {}, DrainOutcome.UNDECIDED),
+        ({"controller": PodController("Foo")}, {"skips_custom_controllers": False}, DrainOutcome.UNDECIDED),
+        ({**NAKED, "safe_to_evict": "on-completion"}, {}, DrainOutcome.WAIT),
+        ({**NAKED, "phase": "Succeeded", "restart_policy": "Never"}, {}, DrainOutcome.DRAIN),
+        ({**NAKED, "phase": "Succeeded"}, {}, BlockingReason.NOT_REPLICATED),
+        ({**NAKED, "deleted_at": NOW - 60, "grace_seconds": 30}, {}, BlockingReason.NOT_REPLICATED),
+        ({**NAKED, "deleted_at": NOW - 61, "grace_seconds": 30}, {}, DrainOutcome.SKIP),
+        ({"namespace": "kube-system", "created_at": NOW}, {"skips_system_pods": False}, DrainOutcome.UNDECIDED),
+        ({"namespace": "kube-system", "created_at": NOW, "safe_to_evict": "false"}, {}, BlockingReason.KUBE_SYSTEM),
+        ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("a")}, {}, BlockingReason.LOCAL_STORAGE),
+        ({"local_volumes": ("a", "b"), "safe_local_volumes": frozenset("ab")}, {}, DrainOutcome.UNDECIDED),
+        ({"local_volumes": ("a",)}, {"skips_local_storage": False}, DrainOutcome.UNDECIDED),
+        ({"local_volumes": ("a",), "safe_to_evict": "false"}, {}, BlockingReason.NOT_SAFE_TO_EVICT),
     ],
 )
 def test_the_first_rule_that_decides_counts(
-    fields: dict[str, Any], rules: dict[str, Any], expected: Drain | Blocked
+    fields: dict[str, Any], rules: dict[str, Any], expected: DrainOutcome | BlockingReason
 ) -> None:
-    who = Tenancy(**{"controller": Controller("ReplicaSet"), **fields})
-    found = drain.ruling(who, DrainRules(**rules), Disruptions(), NOW)
+    who = DrainInfo(**{"controller": PodController("ReplicaSet"), **fields})
+    found = drain.drainability(who, DrainRules(**rules), RemainingDisruptions(), NOW)
     assert (found.why or found.drain) is expected
 
 
@@ -366,11 +412,11 @@ def test_pods_are_read_with_all_that_ties_them_to_their_node() -> None:
         },
         "status": {"phase": "Running"},
     }
-    there = Controller("ReplicaSet", "web", replicas=3)
-    found = residents.read([msgspec.convert(given, Pod)], ReferencedObjects(), {"ns/ReplicaSet/web": there})
+    there = PodController("ReplicaSet", "web", replicas=3)
+    found = pods_on_nodes.read_pods([msgspec.convert(given, Pod)], ReferencedObjects(), {"ns/ReplicaSet/web": there})
     (resident,) = found.residents
     assert (resident.key, resident.node) == ("ns/p", "a")
-    assert resident.tenancy == Tenancy(
+    assert resident.drain_info == DrainInfo(
         "ns",
         WEB,
         there,
@@ -383,9 +429,9 @@ def test_pods_are_read_with_all_that_ties_them_to_their_node() -> None:
         local_volumes=("one", "host"),
         safe_local_volumes=frozenset({"one", "two"}),
     )
-    (orphan,) = residents.read([msgspec.convert(given, Pod)], ReferencedObjects(), {}).residents
-    assert orphan.tenancy is not None
-    assert orphan.tenancy.controller == Controller("ReplicaSet", "web", exists=False)
+    (orphan,) = pods_on_nodes.read_pods([msgspec.convert(given, Pod)], ReferencedObjects(), {}).residents
+    assert orphan.drain_info is not None
+    assert orphan.drain_info.controller == PodController("ReplicaSet", "web", exists=False)
 
 
 def test_a_pod_that_cannot_be_read_keeps_its_node() -> None:
@@ -393,10 +439,10 @@ def test_a_pod_that_cannot_be_read_keeps_its_node() -> None:
         "metadata": {"name": "p", "namespace": "ns"},
         "spec": {"nodeName": "a", "containers": [{"name": "c", "resources": {"requests": {"cpu": "a lot"}}}]},
     }
-    found = residents.read([msgspec.convert(given, Pod)], ReferencedObjects())
+    found = pods_on_nodes.read_pods([msgspec.convert(given, Pod)], ReferencedObjects())
     assert not found.residents
     assert "a lot" in found.unreadable["a"]
-    assert reasons(decided([node("a")], unreadable=found.unreadable)) == {"a": Reason.UNEXPECTED}
+    assert reasons(decided([node("a")], unreadable=found.unreadable)) == {"a": UnremovableReason.UNEXPECTED}
 
 
 def test_utilization_003_large_init_containers_count_as_they_do_for_the_scheduler() -> None:
@@ -413,18 +459,18 @@ def test_utilization_003_large_init_containers_count_as_they_do_for_the_schedule
         msgspec.convert({"metadata": {"name": f"p{index}"}, "spec": {**spec, "nodeName": "n"}}, Pod)
         for index, spec in enumerate(specs)
     ]
-    requests = [each.facts.requests for each in residents.read(pods, ReferencedObjects()).residents]
+    requests = [each.facts.requests for each in pods_on_nodes.read_pods(pods, ReferencedObjects()).residents]
     assert sum(each["cpu"] for each in requests) / 2000 == 25.125
     where = NodeInfo("n", allocatable={"cpu": 2000, "memory": 2_000_000})
-    assert utilization(where, requests) == Utilization(50.25, "memory")
+    assert node_utilization(where, requests) == NodeUtilization(50.25, "memory")
 
 
 def test_ignored_pods_that_take_all_there_is_leave_nothing_to_utilize() -> None:
     where = NodeInfo("n", allocatable={"cpu": 1000, "memory": 1000})
-    assert utilization(where, [], [{"cpu": 1000, "memory": 1000}]).share == 0.0
-    assert utilization(where, [{"cpu": 1}], [{"cpu": 1000}]) == Utilization(float("inf"), "cpu")
+    assert node_utilization(where, [], [{"cpu": 1000, "memory": 1000}]).share == 0.0
+    assert node_utilization(where, [{"cpu": 1}], [{"cpu": 1000}]) == NodeUtilization(float("inf"), "cpu")
     with pytest.raises(InvalidInput, match=r"Node n: status\.allocatable\.memory"):
-        utilization(NodeInfo("n", allocatable={"cpu": 1000}), [])
+        node_utilization(NodeInfo("n", allocatable={"cpu": 1000}), [])
 
 
 def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> None:
@@ -433,7 +479,7 @@ def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> Non
     nodes = [node("a", **gpus), node("b", **gpus, annotations={ANNOTATION_DISABLED: "true"})]
     assert reasons(decided(nodes, busy))["a"] is None
     low = GroupRules(gpu_utilization_threshold=0.4)
-    assert reasons(decided(nodes, busy, of_group=low))["a"] is Reason.NOT_UNDERUTILIZED
+    assert reasons(decided(nodes, busy, of_group=low))["a"] is UnremovableReason.NOT_UNDERUTILIZED
 
 
 def test_a_cloud_may_want_it_otherwise_for_a_group() -> None:
@@ -446,29 +492,29 @@ def test_the_cluster_keeps_its_lower_bounds_over_a_whole_pass() -> None:
     rules = ScaleDownRules(bounds={"cpu": ResourceBounds(8), "memory": ResourceBounds(GIB)})
     decision = decided(nodes, rules=rules)
     assert decision.unneeded == ("a",)
-    assert decision.verdicts["b"].detail == "the cluster would have too little cpu"
+    assert decision.statuses["b"].detail == "the cluster would have too little cpu"
 
 
 def test_nodes_on_their_way_out_are_not_there_for_the_lower_bounds() -> None:
     rules = ScaleDownRules(bounds={"cpu": ResourceBounds(8)})
     four = [node(name) for name in "abcd"]
-    assert reasons(decided(four, rules=rules, leaving={"a", "b"}))["c"] is Reason.BELOW_LIMIT
+    assert reasons(decided(four, rules=rules, leaving={"a", "b"}))["c"] is UnremovableReason.BELOW_LIMIT
     going = [node(name, taints=marked(30), state=NodeState.TO_BE_DELETED) for name in "ab"]
-    assert reasons(decided([*going, *four[2:]], rules=rules))["c"] is Reason.BELOW_LIMIT
+    assert reasons(decided([*going, *four[2:]], rules=rules))["c"] is UnremovableReason.BELOW_LIMIT
     assert reasons(decided(four, rules=rules, leaving={"a"}))["b"] is None
 
 
 def test_nodes_there_is_no_time_for_are_told_so_and_stay() -> None:
     turns = iter((False, True, True))
-    given = Situation(
+    given = ScaleDownInputs(
         NOW,
         [node(name) for name in "abc"],
         groups={"g": ShrinkingGroup(Group("g", 0, 100, 3))},
         group_of=dict.fromkeys("abc", "g"),
-        memory=Memory(dict.fromkeys("abc", LONG_AGO)),
+        memory=ScaleDownHistory(dict.fromkeys("abc", LONG_AGO)),
     )
-    decision = passes.decide(given, RULES, lambda: next(turns))
-    assert reasons(decision) == {"a": None, "b": Reason.OUT_OF_TIME, "c": Reason.OUT_OF_TIME}
+    decision = planner.decide(given, RULES, lambda: next(turns))
+    assert reasons(decision) == {"a": None, "b": UnremovableReason.OUT_OF_TIME, "c": UnremovableReason.OUT_OF_TIME}
     assert decision.unneeded == ("a",)
 
 
@@ -476,49 +522,51 @@ def test_an_atomic_group_goes_as_a_whole_or_not_at_all() -> None:
     nodes = [node("a"), node("b")]
     whole = GroupRules(zero_or_max=True)
     assert [each.node for each in decided(nodes, of_group=whole).removals] == ["a", "b"]
-    partly = decided(nodes, of_group=whole, memory=Memory({"a": LONG_AGO}))
-    assert reasons(partly) == {"a": Reason.ATOMIC, "b": Reason.NOT_UNNEEDED_LONG}
-    assert partly.verdicts["a"].detail == "its group goes as a whole, and 1 of its 2 nodes could"
+    partly = decided(nodes, of_group=whole, memory=ScaleDownHistory({"a": LONG_AGO}))
+    assert reasons(partly) == {"a": UnremovableReason.ATOMIC, "b": UnremovableReason.NOT_UNNEEDED_LONG}
+    assert partly.statuses["a"].detail == "its group goes as a whole, and 1 of its 2 nodes could"
 
 
 def test_an_atomic_group_that_is_too_large_for_now_keeps_the_next_one_waiting() -> None:
     atomic = {"eight": AtomicSize(8, 8), "three": AtomicSize(3, 3)}
-    buckets = [Bucket(name, tuple(f"{name}-{each}" for each in range(size.target))) for name, size in atomic.items()]
-    nothing = Cropped((), ())
-    assert crop(buckets, [], atomic, InProgress(10), Parallelism()) == nothing
-    assert [each.group for each in crop(buckets, [], atomic, InProgress(5), Parallelism()).empty] == ["eight"]
-    assert crop([], buckets, atomic, InProgress(0, 1), Parallelism()) == nothing
+    buckets = [
+        NodeBucket(name, tuple(f"{name}-{each}" for each in range(size.target))) for name, size in atomic.items()
+    ]
+    nothing = CroppedBuckets((), ())
+    assert crop(buckets, [], atomic, DeletionCounts(10), Parallelism()) == nothing
+    assert [each.group for each in crop(buckets, [], atomic, DeletionCounts(5), Parallelism()).empty] == ["eight"]
+    assert crop([], buckets, atomic, DeletionCounts(0, 1), Parallelism()) == nothing
 
 
 def test_an_atomic_group_with_empty_nodes_keeps_no_atomic_group_waiting_that_only_drains() -> None:
     atomic = {"three": AtomicSize(3, 3), "eight": AtomicSize(8, 8), "four": AtomicSize(4, 4), "two": AtomicSize(2, 2)}
     buckets = {
-        name: Bucket(name, tuple(f"{name}-{each}" for each in range(size.target))) for name, size in atomic.items()
+        name: NodeBucket(name, tuple(f"{name}-{each}" for each in range(size.target))) for name, size in atomic.items()
     }
     three, eight, four, two = buckets.values()
     room = Parallelism(10, 2)
-    assert crop([three, eight], [two], atomic, InProgress(), room) == Cropped((three,), (two,))
-    assert crop([three, eight, two], [], atomic, InProgress(), room) == Cropped((three,), ())
-    assert crop([three, eight], [four, two], atomic, InProgress(), room) == Cropped((three,), ())
+    assert crop([three, eight], [two], atomic, DeletionCounts(), room) == CroppedBuckets((three,), (two,))
+    assert crop([three, eight, two], [], atomic, DeletionCounts(), room) == CroppedBuckets((three,), ())
+    assert crop([three, eight], [four, two], atomic, DeletionCounts(), room) == CroppedBuckets((three,), ())
 
 
 def test_a_half_of_an_atomic_group_never_goes() -> None:
-    half = [Bucket("g", ("a", "b"))]
-    assert crop(half, [], {"g": AtomicSize(4, 4)}, InProgress(), Parallelism()) == Cropped((), ())
+    half = [NodeBucket("g", ("a", "b"))]
+    assert crop(half, [], {"g": AtomicSize(4, 4)}, DeletionCounts(), Parallelism()) == CroppedBuckets((), ())
 
 
 def test_by_default_one_node_is_drained_at_a_time_and_empty_ones_come_first() -> None:
     nodes = [*(node(name) for name in "abc"), node("z", annotations={ANNOTATION_DISABLED: "true"})]
     decision = decided(nodes, [pod("p", "a"), pod("q", "b")])
     assert [each.node for each in decision.removals] == ["c", "a"]
-    assert decision.verdicts["b"].reason is Reason.BUDGET
-    assert decision.verdicts["b"].standing is Standing.UNNEEDED
+    assert decision.statuses["b"].reason is UnremovableReason.BUDGET
+    assert decision.statuses["b"].standing is NodeStanding.UNNEEDED
 
 
 PEAKS = {"a": Resources(1000, GIB), "b": Resources(2500, GIB)}
 
 
-def peaked(**more: Any) -> Decision:
+def peaked(**more: Any) -> ScaleDownDecision:
     """A node with one pod to move and one that may take it; both of 4 cores, of which one tenth is to stay free."""
     keep = node("b", annotations={ANNOTATION_DISABLED: "true"}, amounts={MID_CPU: 1000})
     pods = more.pop("pods", [pod("p", "a")])
@@ -528,36 +576,39 @@ def peaked(**more: Any) -> Decision:
 def test_a_node_leaves_only_if_the_others_hold_their_predicted_peaks_with_the_margin() -> None:
     assert reasons(peaked())["a"] is None  # 2500 and 1000 are within 3600
     tight = peaked(peaks={**PEAKS, "b": Resources(2601, GIB)})
-    assert reasons(tight)["a"] is Reason.PEAKS
-    assert tight.verdicts["a"].detail == (
+    assert reasons(tight)["a"] is UnremovableReason.PEAKS
+    assert tight.statuses["a"].detail == (
         "pod ns/p fits on 1 other nodes, none of which holds its predicted peak with it"
     )
     assert reasons(peaked(peaks=None))["a"] is None
-    assert reasons(peaked(rules=ScaleDownRules(peak_margin_percent=20)))["a"] is Reason.PEAKS
+    assert reasons(peaked(rules=ScaleDownRules(peak_margin_percent=20)))["a"] is UnremovableReason.PEAKS
 
 
 def test_mid_that_would_vanish_counts_beyond_the_peak() -> None:
     mid = PodInfo("ns", WEB, {MID_CPU: 100})
     assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid)]))["a"] is None
     one_more = PodInfo("ns", WEB, {MID_CPU: 101})
-    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", one_more)]))["a"] is Reason.PEAKS
+    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", one_more)]))["a"] is UnremovableReason.PEAKS
     there = pod("n", "b", PodInfo("ns", WEB, {MID_CPU: 1}))  # and so does the Mid that is held where they go
-    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid), there]))["a"] is Reason.PEAKS
+    assert reasons(peaked(pods=[pod("p", "a"), pod("m", "a", mid), there]))["a"] is UnremovableReason.PEAKS
 
 
 def test_what_nothing_is_predicted_of_neither_moves_nor_takes_pods() -> None:
-    assert reasons(peaked(peaks={"b": PEAKS["b"]}))["a"] is Reason.PEAK_UNKNOWN
+    assert reasons(peaked(peaks={"b": PEAKS["b"]}))["a"] is UnremovableReason.PEAK_UNKNOWN
     assert reasons(peaked(peaks={"b": PEAKS["b"]}, pods=[]))["a"] is None
-    assert reasons(peaked(peaks={"a": PEAKS["a"]}))["a"] is Reason.NO_PLACE
+    assert reasons(peaked(peaks={"a": PEAKS["a"]}))["a"] is UnremovableReason.NO_PLACE
 
 
 def test_pods_that_a_peak_does_not_tell_of_count_beside_it() -> None:
     new = pod("new", "b", kind(0.2))
     calm = {**PEAKS, "b": Resources(2300, GIB)}  # beside the 1000 of a, 300 are left
     assert reasons(peaked(pods=[pod("p", "a"), new], peaks=calm))["a"] is None
-    assert reasons(peaked(pods=[pod("p", "a", kind(0.5)), new], peaks=calm, untold={"ns/new"}))["a"] is Reason.PEAKS
-    for requested, reason in ((0.3, None), (0.301, Reason.PEAKS)):
-        coming = Resident("ns/coming", "b", kind(requested))
+    assert (
+        reasons(peaked(pods=[pod("p", "a", kind(0.5)), new], peaks=calm, untold={"ns/new"}))["a"]
+        is UnremovableReason.PEAKS
+    )
+    for requested, reason in ((0.3, None), (0.301, UnremovableReason.PEAKS)):
+        coming = PodOnNode("ns/coming", "b", kind(requested))
         assert reasons(peaked(pods=[pod("p", "a"), coming], peaks=calm))["a"] is reason
 
 
@@ -566,12 +617,12 @@ def test_a_new_pod_is_reckoned_to_need_what_others_of_its_controller_do() -> Non
     new = [
         pod("new", "b", kind(0.1)),
         pod("large", "b", kind(3)),
-        pod("other", "b", kind(0.1), controller=Controller("Job", "web")),
+        pod("other", "b", kind(0.1), controller=PodController("Job", "web")),
         pod("bare", "b", kind(0.1), controller=None),
         daemon("e", "b"),
     ]
-    on_node = residents.by_node([*there, *new])
-    found = peaks.with_newcomers(PEAKS, on_node, {each.key for each in new})
+    on_node = pods_on_nodes.pods_by_node([*there, *new])
+    found = peaks.peaks_with_new_pods(PEAKS, on_node, {each.key for each in new})
     assert found == {"a": PEAKS["a"], "b": Resources(2500 + 2500 + 3000 + 100 + 100 + 500, 4 * GIB - GIB)}
 
 
@@ -613,7 +664,7 @@ def test_places_for_the_pods_of_a_node_that_is_being_deleted_are_not_given_away(
     going = node("going", taints=marked(10), state=NodeState.TO_BE_DELETED)
     pods = [pod("p", "going"), pod("much", "going", kind(9))]
     decision = decided([going, node("only")], pods)
-    assert reasons(decision) == {"going": Reason.BEING_DELETED, "only": Reason.NO_PLACE}
+    assert reasons(decision) == {"going": UnremovableReason.BEING_DELETED, "only": UnremovableReason.NO_PLACE}
     assert [(each.node, each.moves) for each in decision.going] == [("going", (("ns/p", "only"),))]
     assert reasons(decided([going, node("only"), staying("more")], pods))["only"] is None
 
@@ -634,7 +685,7 @@ def test_a_place_that_was_found_in_vain_is_free_again() -> None:
     small = PodInfo("ns", {}, {"cpu": 1}, demands=NodeDemands(selector=(("pool", "none"),)))
     pods = [pod("p", "a", alone), pod("stuck", "a", small), pod("q", "b", alone), pod("r", "b", kind(0.1, labels={}))]
     decision = decided(nodes, pods)
-    assert reasons(decision) == {"a": Reason.NO_PLACE, "b": None, "c": Reason.DISABLED}
+    assert reasons(decision) == {"a": UnremovableReason.NO_PLACE, "b": None, "c": UnremovableReason.DISABLED}
     assert dict(decision.simulated[0].moves)["ns/q"] == "c"
 
 
@@ -645,10 +696,12 @@ def test_the_order_in_which_nodes_are_given_decides_nothing() -> None:
 
 
 def test_a_cluster_of_nothing_has_nothing_to_say() -> None:
-    assert decided([]).verdicts == {}
+    assert decided([]).statuses == {}
     coming = node("soon", state=NodeState.UPCOMING)
-    assert decided([coming], peaks={}).verdicts == {}
-    assert reasons(decided([node("a"), coming], [pod("p", "a")])) == {"a": Reason.NO_PLACE}  # it may never come
+    assert decided([coming], peaks={}).statuses == {}
+    assert reasons(decided([node("a"), coming], [pod("p", "a")])) == {
+        "a": UnremovableReason.NO_PLACE
+    }  # it may never come
 
 
 def test_of_two_thousand_nodes_the_twelve_hundred_that_are_little_used_are_unneeded() -> None:
@@ -661,8 +714,8 @@ def test_of_two_thousand_nodes_the_twelve_hundred_that_are_little_used_are_unnee
     ]
     decision = decided(nodes, pods, peaks={each.name: Resources(300, GIB // 2) for each in nodes})
     assert len(decision.unneeded) == 1200
-    assert {each.reason for each in decision.verdicts.values() if each.standing is Standing.NEEDED} == {
-        Reason.NOT_UNDERUTILIZED
+    assert {each.reason for each in decision.statuses.values() if each.standing is NodeStanding.NEEDED} == {
+        UnremovableReason.NOT_UNDERUTILIZED
     }
 
 
@@ -676,7 +729,7 @@ def test_pods_of_many_nodes_end_up_on_the_few_that_stay() -> None:
 def test_the_nodes_that_leave_and_those_that_stay_do_not_change_from_pass_to_pass() -> None:
     nodes = [node(f"n{each}") for each in range(6)]
     pods = [pod(f"p{each}", f"n{each}", kind(1)) for each in range(6)]
-    first = decided(nodes, pods, memory=Memory())
+    first = decided(nodes, pods, memory=ScaleDownHistory())
     again = decided(nodes, pods, memory=replace(first.memory, unremovable={}))
     assert first.unneeded == again.unneeded
     assert len(first.unneeded) == 4

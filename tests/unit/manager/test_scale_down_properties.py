@@ -13,15 +13,20 @@ from hypothesis import strategies as st
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.estimator import problem
 from manager.autoscaler.limits import ResourceBounds
-from manager.autoscaler.scale_down import passes, residents
-from manager.autoscaler.scale_down.budgets import InProgress
+from manager.autoscaler.scale_down import planner, pods_on_nodes
+from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.passes import Situation
-from manager.autoscaler.scale_down.remaining import Batch, Remaining, Stuck
+from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.removal_status import (
+    NodeStanding,
+    ScaleDownDecision,
+    ScaleDownHistory,
+    SimulatedRemoval,
+)
+from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, Rescheduling
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
-from manager.autoscaler.scale_down.verdict import Decision, Left, Memory, Standing
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -53,23 +58,23 @@ class Case:
     rules: ScaleDownRules
     more: dict[str, Any] = field(default_factory=dict)
 
-    def situation(self, order: random.Random | None = None) -> Situation:
+    def situation(self, order: random.Random | None = None) -> ScaleDownInputs:
         nodes = [cluster.node_info(msgspec.convert(node, Node), state) for node, state in self.nodes]
-        read = residents.read([msgspec.convert(pod, Pod) for pod in self.pods], SURROUNDINGS)
+        read = pods_on_nodes.read_pods([msgspec.convert(pod, Pod) for pod in self.pods], SURROUNDINGS)
         assert not read.unreadable
         found = list(read.residents)
         if order is not None:
             order.shuffle(nodes)
             order.shuffle(found)
-        return Situation(NOW, nodes, found, **self.more)
+        return ScaleDownInputs(NOW, nodes, found, **self.more)
 
     def is_leaving(self, node: Raw) -> bool:
         """Whether a node goes already: somebody says so, or has marked it a short while ago."""
         marks = [each["value"] for each in node["spec"].get("taints") or () if each["key"] == TAINT_TO_BE_DELETED]
         return node["metadata"]["name"] in self.more["leaving"] or marks == [JUST_NOW]
 
-    def decided(self) -> Decision:
-        return passes.decide(self.situation(), self.rules)
+    def decided(self) -> ScaleDownDecision:
+        return planner.decide(self.situation(), self.rules)
 
     def machines(self) -> dict[str, Machine]:
         found = {
@@ -154,16 +159,18 @@ def cases(draw: st.DrawFn) -> Case:
             for app in APPS
             if draw(st.booleans())
         ],
-        "memory": Memory({name: draw(moments) for name in names if draw(st.booleans())}),
+        "memory": ScaleDownHistory({name: draw(moments) for name in names if draw(st.booleans())}),
         "leaving": frozenset(name for name in names if rarely(draw, 4)),
-        "in_progress": InProgress(draw(st.integers(0, 2)), draw(st.integers(0, 1))),
+        "in_progress": DeletionCounts(draw(st.integers(0, 2)), draw(st.integers(0, 1))),
         "peaks": peaks if draw(st.booleans()) else None,
     }
     bounds = {"cpu": ResourceBounds(draw(st.integers(0, 12)), None)} if draw(st.booleans()) else {}
     return Case(nodes, pods, ScaleDownRules(bounds=bounds, parallelism=Parallelism(3, 2)), more)
 
 
-def settled(case: Case, simulated: Iterable[Left], going: Iterable[Left] = ()) -> dict[str, Machine]:
+def settled(
+    case: Case, simulated: Iterable[SimulatedRemoval], going: Iterable[SimulatedRemoval] = ()
+) -> dict[str, Machine]:
     """The machines once all of these have left; checks each place that a pod finds on the way. Of `going` ones, pods
     may be left over."""
     machines = case.machines()
@@ -241,19 +248,19 @@ def test_a_protected_node_is_never_unneeded(case: Case) -> None:
 @examples(100)
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_order_of_nodes_and_pods_does_not_matter(case: Case, order: random.Random) -> None:
-    assert passes.decide(case.situation(order), case.rules) == case.decided()
+    assert planner.decide(case.situation(order), case.rules) == case.decided()
 
 
 @examples(100)
 @given(cases())
 def test_every_node_has_one_clear_reason_to_be_here_or_goes(case: Case) -> None:
     decision = case.decided()
-    assert set(decision.verdicts) == {node["metadata"]["name"] for node, _ in case.nodes}
+    assert set(decision.statuses) == {node["metadata"]["name"] for node, _ in case.nodes}
     going = {each.node for each in decision.removals}
-    for name, verdict in decision.verdicts.items():
+    for name, verdict in decision.statuses.items():
         assert verdict.detail
-        assert (verdict.reason is None) is (name in going) is (verdict.standing is Standing.GOES)
-        assert (verdict.standing is Standing.NEEDED) is (name not in decision.unneeded)
+        assert (verdict.reason is None) is (name in going) is (verdict.standing is NodeStanding.GOES)
+        assert (verdict.standing is NodeStanding.NEEDED) is (name not in decision.unneeded)
 
 
 @examples(100)
@@ -306,7 +313,7 @@ def test_nodes_that_take_pods_hold_their_predicted_peaks_with_the_margin(case: C
                 assert there <= machines[name].allocatable[resource] * unit * left_over
 
 
-def remaining(case: Case) -> Remaining:
+def remaining(case: Case) -> Rescheduling:
     """The case's nodes, of which any may leave with all its pods, each pod bringing some load along."""
     situation = case.situation()
     rows = {node.name: row for row, node in enumerate(situation.nodes)}
@@ -315,16 +322,16 @@ def remaining(case: Case) -> Remaining:
     )
     position: dict[int, int] = {}
     classes: list[EquivalenceGroup] = []
-    moving: dict[int, list[Batch]] = {}
+    moving: dict[int, list[PodBatch]] = {}
     for each in situation.residents:
         if each.facts.of_node:
             continue
         if position.setdefault(id(each.facts), len(classes)) == len(classes):
             classes.append(EquivalenceGroup(each.facts, ()))
-        batch = Batch(position[id(each.facts)], (each.key,), Resources(150 * len(classes), 1 << 20))
+        batch = PodBatch(position[id(each.facts)], (each.key,), Resources(150 * len(classes), 1 << 20))
         moving.setdefault(rows[each.node], []).append(batch)
     room = None if situation.peaks is None else [situation.peaks.get(node.name) for node in situation.nodes]
-    return Remaining(problem.packing_problem(snapshot, classes), moving, room)
+    return Rescheduling(problem.packing_problem(snapshot, classes), moving, room)
 
 
 @examples(300)
@@ -335,8 +342,8 @@ def test_pods_of_nodes_that_leave_one_after_the_other_go_where_they_fit(case: Ca
     nodes = remaining(case)
     for row, name in enumerate(names):
         moves = nodes.leave(row)
-        if not isinstance(moves, Stuck):
-            left.append(Left(name, tuple((move.pod, names[move.row]) for move in moves)))
+        if not isinstance(moves, NoPlace):
+            left.append(SimulatedRemoval(name, tuple((move.pod, names[move.row]) for move in moves)))
     event(f"{sum(len(each.moves) for each in left)} moves")
     settled(case, left)
 
@@ -348,7 +355,7 @@ def test_a_node_that_cannot_leave_leaves_no_trace(case: Case) -> None:
     stuck = 0
     for row in range(len(case.nodes)):
         first = tried.leave(row)
-        if isinstance(first, Stuck):
+        if isinstance(first, NoPlace):
             stuck += 1
             assert tried.leave(row) == first
         else:

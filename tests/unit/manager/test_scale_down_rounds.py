@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
-from manager.autoscaler.scale_down import passes
-from manager.autoscaler.scale_down.drain import Controller, Tenancy
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.passes import Situation
-from manager.autoscaler.scale_down.residents import Resident
+from manager.autoscaler.scale_down import planner
+from manager.autoscaler.scale_down.drain import DrainInfo, PodController
+from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
-from manager.autoscaler.scale_down.verdict import Decision, Memory
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo
 from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.quantity import Resources
@@ -51,23 +51,23 @@ class Fleet:
     def load(self, name: str) -> int:
         return sum(self.cpu[pod] * self.used_percent // 100 for pod, where in self.on.items() if where == name)
 
-    def decided(self, number: int, gone: frozenset[str] = frozenset()) -> Decision:
+    def decided(self, number: int, gone: frozenset[str] = frozenset()) -> ScaleDownDecision:
         names = [each.name for each in self.nodes]
-        who = Tenancy("ns", controller=Controller("ReplicaSet", "web"))
-        situation = Situation(
+        who = DrainInfo("ns", controller=PodController("ReplicaSet", "web"))
+        situation = ScaleDownInputs(
             NOW + 10 * number,
             self.nodes,
-            [Resident(pod, where, PodInfo("ns", {}, {"cpu": self.cpu[pod]}), who) for pod, where in self.on.items()],
+            [PodOnNode(pod, where, PodInfo("ns", {}, {"cpu": self.cpu[pod]}), who) for pod, where in self.on.items()],
             groups={"g": ShrinkingGroup(Group("g", self.least, 100, len(names) - len(gone)), GroupRules(1.0))},
             group_of=dict.fromkeys(names, "g"),
-            memory=Memory(dict.fromkeys(names, NOW - 86_400)),
+            memory=ScaleDownHistory(dict.fromkeys(names, NOW - 86_400)),
             peaks=self.told or None,
             untold=self.untold,
             leaving=gone,
         )
-        return passes.decide(situation, self.rules)
+        return planner.decide(situation, self.rules)
 
-    def drain(self, decision: Decision) -> set[str]:
+    def drain(self, decision: ScaleDownDecision) -> set[str]:
         """The nodes that go are gone at once, and their pods where the simulation has put them; where these are."""
         going = {each.node for each in decision.removals}
         reached = set()

@@ -12,7 +12,7 @@ from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
-from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, Why
+from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, TaintedNodeReason
 from manager.autoscaler.utilization.rules import Fixes
 from shared.api.core import Node, Pod, Taint
 from shared.errors import InvalidInput
@@ -123,22 +123,24 @@ def test_cordoned_nodes_are_left_alone(compat: str) -> None:
 @pytest.mark.parametrize(
     ("marked", "with_pod", "why"),
     [
-        ({"tainted_for": 60}, False, Why.TOO_EARLY),
-        ({"tainted_for": 61}, False, Why.EMPTY),
-        ({"tainted_for": 600}, True, Why.HOLDS_PODS),
-        ({"tainted_for": 601}, True, Why.OVERDUE),
-        ({"tainted_for": 9999, "no_delete": "debugging"}, False, Why.PROTECTED),
-        ({"taints": (Taint(taints.TO_BE_REMOVED, "soon"),)}, False, Why.NO_TIME),
-        ({"force": True}, False, Why.FORCED),
-        ({"force": True, "no_delete": "debugging"}, False, Why.FORCED),
-        ({"force": True}, True, Why.HOLDS_PODS),
+        ({"tainted_for": 60}, False, TaintedNodeReason.TOO_EARLY),
+        ({"tainted_for": 61}, False, TaintedNodeReason.EMPTY),
+        ({"tainted_for": 600}, True, TaintedNodeReason.HOLDS_PODS),
+        ({"tainted_for": 601}, True, TaintedNodeReason.OVERDUE),
+        ({"tainted_for": 9999, "no_delete": "debugging"}, False, TaintedNodeReason.PROTECTED),
+        ({"taints": (Taint(taints.TO_BE_REMOVED, "soon"),)}, False, TaintedNodeReason.NO_TIME),
+        ({"force": True}, False, TaintedNodeReason.FORCED),
+        ({"force": True, "no_delete": "debugging"}, False, TaintedNodeReason.FORCED),
+        ({"force": True}, True, TaintedNodeReason.HOLDS_PODS),
     ],
 )
-def test_every_marked_node_has_one_reason(compat: str, marked: dict[str, Any], with_pod: bool, why: Why) -> None:
+def test_every_marked_node_has_one_reason(
+    compat: str, marked: dict[str, Any], with_pod: bool, why: TaintedNodeReason
+) -> None:
     there = (node("m", **marked), *nodes(3))
     pods = [pod("a", 1500), *([pod("b", 100, "m")] if with_pod else [])]
     decision = decided(rules_of(compat), seen(there, *pods))
-    (verdict,) = (*decision.forced.verdicts, *decision.reaped.verdicts)
+    (verdict,) = (*decision.forced.statuses, *decision.reaped.statuses)
     assert verdict.why is why
     assert names(decision.deletions) == (["m"] if verdict.goes else [])
 
@@ -273,7 +275,7 @@ def test_clamps_deletions() -> None:
         assert (refused.reaped.refused, refused.deletions) == (refusal, ())
         clamped = decided(rules_of(), observed)
         assert (clamped.reaped.refused, len(clamped.deletions)) == ("", left)
-        assert [each.why for each in clamped.reaped.verdicts].count(Why.AT_MINIMUM) == 3 - left
+        assert [each.why for each in clamped.reaped.statuses].count(TaintedNodeReason.AT_MINIMUM) == 3 - left
 
 
 def test_counts_deletions() -> None:
@@ -371,7 +373,7 @@ def test_keeps_min_nodes() -> None:
     for memory in (None, held):
         kept = decided(rules_of(min_nodes=3), on_its_way, memory)
         assert (kept.deletions, kept.increase) == ((), 0)
-        assert [each.why for each in kept.forced.verdicts] == [Why.AWAITS_OTHERS] * 2
+        assert [each.why for each in kept.forced.statuses] == [TaintedNodeReason.AWAITS_OTHERS] * 2
     come = seen((*there, *nodes(2, "new")), pod("p", 500, "n0"))
     assert names(decided(rules_of(min_nodes=3), come, held).deletions) == ["f1", "f2"]
     # Without the fix the cloud's minimum is the only one that is kept.

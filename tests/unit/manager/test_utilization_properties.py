@@ -126,13 +126,13 @@ def _check(decision: ScanDecision, seen: Observation, options: dict[str, Any], *
     for each in decision.reaped.nodes:
         assert each in classes.tainted
         assert not each.no_delete
-    for verdict in decision.reaped.verdicts:
+    for verdict in decision.reaped.statuses:
         if verdict.goes and verdict.node.name in kept:
             assert verdict.tainted_at is not None
             assert NOW - verdict.tainted_at > 600
     assert not {each.name for each in decision.forced.nodes} & kept
     assert not {each.name for each in decision.drains} - kept
-    drained = {each.node.name for each in decision.reaped.verdicts if (each.tainted_at or 0) < NOW - 1200}
+    drained = {each.node.name for each in decision.reaped.statuses if (each.tainted_at or 0) < NOW - 1200}
     undrained = {each.name for each in decision.deletions} - drained
     assert not options["drain_before_termination"] or not undrained & kept
     if decision.taint.count:

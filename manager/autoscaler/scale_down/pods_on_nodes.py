@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.scale_down import drain
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
-from manager.autoscaler.scale_down.drain import Controller, Drain, Ruling, Tenancy
-from manager.autoscaler.scale_down.rules import Blocked, DrainRules
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
+from manager.autoscaler.scale_down.drain import Drainability, DrainInfo, DrainOutcome, PodController
+from manager.autoscaler.scale_down.rules import BlockingReason, DrainRules
 from manager.autoscaler.snapshot import equivalence_groups, pod_info
 from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared import durations
@@ -16,13 +16,13 @@ from shared.api.core import DaemonSet, Pod
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.errors import InvalidInput
 
-Controllers = Mapping[str, Controller]  # by their keys, those that are there
+Controllers = Mapping[str, PodController]  # by their keys, those that are there
 # Kinds of which it is known which there are; one of another kind is taken to be there.
 FOLLOWED = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet", "Job", equivalence_groups.DAEMON_SET})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Resident:
+class PodOnNode:
     """A pod by its key "namespace/name", on the node it has. Pods that are alike share their facts.
 
     Without a `tenancy` it only waits for that node: it needs a place, and there is nothing to drain.
@@ -31,24 +31,24 @@ class Resident:
     key: str
     node: str
     facts: PodInfo
-    tenancy: Tenancy | None = None
+    drain_info: DrainInfo | None = None
 
     def needs_a_place(self, now: float) -> bool:
         """Whether it has to be somewhere else once its node is gone."""
-        return self.tenancy is None or self.tenancy.needs_a_place(now)
+        return self.drain_info is None or self.drain_info.needs_a_place(now)
 
     @property
     def is_awaited(self) -> bool:
         """Whether its node is to wait until it has ended."""
-        return self.tenancy is not None and self.tenancy.safe_to_evict == drain.ON_COMPLETION
+        return self.drain_info is not None and self.drain_info.safe_to_evict == drain.ON_COMPLETION
 
 
 @dataclass(frozen=True, slots=True)
-class Blocker:
+class BlockingPod:
     """A pod that keeps its node."""
 
     pod: str
-    why: Blocked
+    why: BlockingReason
     detail: str
 
     def __str__(self) -> str:
@@ -56,68 +56,68 @@ class Blocker:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class DrainPlan:
     """What becomes of a node's pods: those that need another place, those of them that are evicted, those waited for,
     and the disruption budgets that it takes, each as often as it does. The others go with the node."""
 
-    moving: tuple[Resident, ...] = ()
-    evicted: tuple[Resident, ...] = ()
-    awaited: tuple[Resident, ...] = ()
+    moving: tuple[PodOnNode, ...] = ()
+    evicted: tuple[PodOnNode, ...] = ()
+    awaited: tuple[PodOnNode, ...] = ()
     disruptions: tuple[int, ...] = ()
 
 
-def departure(
-    residents: Iterable[Resident], rules: DrainRules, disruptions: Disruptions, now: float
-) -> Departure | Blocker:
+def drain_plan(
+    residents: Iterable[PodOnNode], rules: DrainRules, disruptions: RemainingDisruptions, now: float
+) -> DrainPlan | BlockingPod:
     """Of one node. Of several pods that keep it, the first by name is the answer."""
-    moving: list[Resident] = []
-    evicted: list[Resident] = []
-    awaited: list[Resident] = []
+    moving: list[PodOnNode] = []
+    evicted: list[PodOnNode] = []
+    awaited: list[PodOnNode] = []
     taken: list[int] = []
     for each in sorted(residents, key=lambda resident: resident.key):
-        who = each.tenancy
+        who = each.drain_info
         if who is None:
             moving.append(each)
             continue
-        found = drain.ruling(who, rules, disruptions, now)
-        if found.drain is Drain.BLOCKED:
+        found = drain.drainability(who, rules, disruptions, now)
+        if found.drain is DrainOutcome.BLOCKED:
             return _blocker(each, found)
-        if found.drain is Drain.WAIT:
+        if found.drain is DrainOutcome.WAIT:
             awaited.append(each)
         elif each.needs_a_place(now):
             covering = disruptions.covering(who.namespace, who.labels)
             if len(covering) > 1:
                 detail = f"is under {len(covering)} disruption budgets, and then no eviction is possible"
-                return Blocker(each.key, Blocked.NOT_ENOUGH_PDB, detail)
+                return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
             moving.append(each)
             evicted.append(each)
             taken += covering
             short = disruptions.short_for(taken) if covering else None
             if short is not None:
                 detail = f"would be one more eviction than budget {short.name} allows now"
-                return Blocker(each.key, Blocked.NOT_ENOUGH_PDB, detail)
-    return Departure(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
+                return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
+    return DrainPlan(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
 
 
-def _blocker(resident: Resident, found: Ruling) -> Blocker:
+def _blocker(resident: PodOnNode, found: Drainability) -> BlockingPod:
     assert found.why is not None
-    return Blocker(resident.key, found.why, found.detail)
+    return BlockingPod(resident.key, found.why, found.detail)
 
 
 @dataclass(frozen=True)
-class Read:
+class NodePods:
     """The pods that have a node, and by node the problem with a pod that could not be read."""
 
-    residents: tuple[Resident, ...]
+    residents: tuple[PodOnNode, ...]
     unreadable: Mapping[str, str]
 
 
-def matters(pod: Pod, expendable_below: int) -> bool:
+def needs_attention(pod: Pod, expendable_below: int) -> bool:
     """Whether it matters to anybody that the pod's node goes: one that has ended, or is expendable, goes with it."""
     return podrules.is_active(pod) and not equivalence_groups.is_expendable(pod, expendable_below)
 
 
-def read(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Controllers | None = None) -> Read:
+def read_pods(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Controllers | None = None) -> NodePods:
     """Pods in their wire form. Without `controllers` every controller counts as there.
 
     Of DaemonSets' pods only what matters where they are is read.
@@ -127,7 +127,7 @@ def read(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Cont
     for pod in pods:
         if pod.spec.node_name:
             (of_node if equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod) else others).append(pod)
-    found: list[Resident] = []
+    found: list[PodOnNode] = []
     unreadable: dict[str, str] = {}
     for classes, stays in (
         (equivalence_groups.group_placed(of_node), True),
@@ -143,16 +143,18 @@ def read(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Cont
             except InvalidInput as problem:
                 unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
                 continue
-            found += [Resident(pod.metadata.key, pod.spec.node_name, facts, tenancy(pod, controllers)) for pod in alike]
-    return Read(tuple(found), unreadable)
+            found += [
+                PodOnNode(pod.metadata.key, pod.spec.node_name, facts, drain_info(pod, controllers)) for pod in alike
+            ]
+    return NodePods(tuple(found), unreadable)
 
 
-def tenancy(pod: Pod, controllers: Controllers | None = None) -> Tenancy:
+def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
     """What of a pod in its wire form decides whether it may be made to go."""
     meta, spec = pod.metadata, pod.spec
     grace = spec.termination_grace_period_seconds
     listed = (meta.annotation(drain.ANNOTATION_SAFE_LOCAL_VOLUMES) or "").split(",")
-    return Tenancy(
+    return DrainInfo(
         namespace=meta.namespace,
         labels=meta.labels or {},
         controller=_controller(pod, controllers),
@@ -169,27 +171,27 @@ def tenancy(pod: Pod, controllers: Controllers | None = None) -> Tenancy:
     )
 
 
-def replication_controller(found: ReplicationController) -> Controller:
+def replication_controller(found: ReplicationController) -> PodController:
     return _restarting("ReplicationController", found)
 
 
-def replica_set(found: ReplicaSet) -> Controller:
+def replica_set(found: ReplicaSet) -> PodController:
     return _restarting("ReplicaSet", found)
 
 
-def stateful_set(found: StatefulSet) -> Controller:
-    return Controller("StatefulSet", found.metadata.name, namespace=found.metadata.namespace)
+def stateful_set(found: StatefulSet) -> PodController:
+    return PodController("StatefulSet", found.metadata.name, namespace=found.metadata.namespace)
 
 
-def job(found: Job) -> Controller:
-    return Controller("Job", found.metadata.name, namespace=found.metadata.namespace)
+def job(found: Job) -> PodController:
+    return PodController("Job", found.metadata.name, namespace=found.metadata.namespace)
 
 
-def daemon_set(found: DaemonSet) -> Controller:
-    return Controller(equivalence_groups.DAEMON_SET, found.metadata.name, namespace=found.metadata.namespace)
+def daemon_set(found: DaemonSet) -> PodController:
+    return PodController(equivalence_groups.DAEMON_SET, found.metadata.name, namespace=found.metadata.namespace)
 
 
-def budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:
+def disruption_budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:
     """What they allow now."""
     return [
         DisruptionBudget(each.metadata.namespace, each.metadata.name, each.spec.selector, each.allowed)
@@ -197,23 +199,23 @@ def budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:
     ]
 
 
-def _restarting(kind: str, found: ReplicationController | ReplicaSet) -> Controller:
+def _restarting(kind: str, found: ReplicationController | ReplicaSet) -> PodController:
     meta, wanted = found.metadata, found.spec.replicas
-    return Controller(kind, meta.name, replicas=1 if wanted is None else wanted, namespace=meta.namespace)
+    return PodController(kind, meta.name, replicas=1 if wanted is None else wanted, namespace=meta.namespace)
 
 
-def _controller(pod: Pod, controllers: Controllers | None) -> Controller | None:
+def _controller(pod: Pod, controllers: Controllers | None) -> PodController | None:
     for owner in pod.metadata.owner_references or ():
         if owner.controller:
             known = (controllers or {}).get(f"{pod.metadata.namespace}/{owner.kind}/{owner.name}")
             is_there = controllers is None or owner.kind not in FOLLOWED
-            return known or Controller(owner.kind, owner.name, exists=is_there)
+            return known or PodController(owner.kind, owner.name, exists=is_there)
     return None
 
 
-def by_node(residents: Sequence[Resident]) -> dict[str, list[Resident]]:
+def pods_by_node(residents: Sequence[PodOnNode]) -> dict[str, list[PodOnNode]]:
     """All pods of each node, in no order."""
-    found: defaultdict[str, list[Resident]] = defaultdict(list)
+    found: defaultdict[str, list[PodOnNode]] = defaultdict(list)
     for each in residents:
         found[each.node].append(each)
     return found

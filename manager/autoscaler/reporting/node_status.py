@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.removal_planning import LIKELY_TO_GO, NEEDED_AGAIN
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.rules import Reason
-from manager.autoscaler.scale_down.verdict import Verdict
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeRemovalStatus
+from manager.autoscaler.scale_down.rules import UnremovableReason
+from manager.autoscaler.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.utilization import reaping, reasons, taints
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
@@ -31,7 +31,7 @@ NONE_MAY_GO = "the others of its group could not take what is on it, or are too 
 MOST_PODS = 3  # that are named in one sentence
 
 
-class Standing(enum.StrEnum):
+class NodeStanding(enum.StrEnum):
     """NEEDED: the cluster could not do without it, or it is not to go. UNNEEDED: it may go, and does not yet.
 
     UNJUDGED: nobody has looked.
@@ -46,7 +46,7 @@ class Standing(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class NodeStatus:
     """What there is to say of one node. `reason` is what nodes are counted by: Cluster Autoscaler's word, or what a
     scan says. Times are in Unix seconds; from `ripe_at` on it has been unneeded for long enough.
 
@@ -55,7 +55,7 @@ class Stay:
 
     node: str
     group: str
-    standing: Standing
+    standing: NodeStanding
     reason: str = ""
     detail: str = ""
     utilization: float | None = None
@@ -66,20 +66,20 @@ class Stay:
     stage: str = ""
 
 
-def of(made: Iteration) -> dict[str, Stay]:
+def node_statuses(made: Iteration) -> dict[str, NodeStatus]:
     """By node, in the order of their names."""
     found = {node: _unjudged(made, node, group) for node, group in _registered(made)}
     actions = {
         node: action
         for action in made.actions
-        if action.kind in _ABOUT_NODES and not is_soft(action)
+        if action.kind in _ABOUT_NODES and not is_soft_taint(action)
         for node in action.nodes
     }
     found |= {each.node: each for each in _judged(made)}
     for scan in made.scans:
         for each in _scanned(scan, dry=scan.dry or made.dry_run):
             before = found.get(each.node)
-            if before is None or before.reason in ("", Reason.NOT_AUTOSCALED):
+            if before is None or before.reason in ("", UnremovableReason.NOT_AUTOSCALED):
                 group = each.group if before is None or not before.group else before.group
                 found[each.node] = replace(each, group=group)
     found = {node: _acted(each, actions.get(node)) for node, each in found.items()}
@@ -94,7 +94,7 @@ def latest_scans(made: Iteration, before: Iterable[Scan]) -> tuple[Scan, ...]:
     return tuple((kept | {each.group: each for each in made.scans}).values())
 
 
-def is_soft(action: Action) -> bool:
+def is_soft_taint(action: Action) -> bool:
     """Whether it is about marks that only say which nodes are likely to go."""
     return action.kind in (ActionKind.TAINT, ActionKind.UNTAINT) and action.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
 
@@ -110,30 +110,30 @@ def _registered(made: Iteration) -> Iterator[tuple[str, str]]:
         yield node, ""
 
 
-def _unjudged(made: Iteration, node: str, group: str) -> Stay:
+def _unjudged(made: Iteration, node: str, group: str) -> NodeStatus:
     grows = made.decision is not None and made.decision.outcome is ScaleUpOutcome.GROW
     why = f"nothing is decided: {made.blocked_reason}" if made.blocked_reason else GROWING if grows else NOT_LOOKED_AT
-    return Stay(node, group, Standing.UNJUDGED, detail=why)
+    return NodeStatus(node, group, NodeStanding.UNJUDGED, detail=why)
 
 
-def _judged(made: Iteration) -> Iterator[Stay]:
+def _judged(made: Iteration) -> Iterator[NodeStatus]:
     decided = made.scale_down
     if decided is None:
         return
     moves = {each.node: each.moves for each in decided.simulated}
     evicted = {each.node: each.evicted for each in decided.removals}
-    for verdict in decided.verdicts.values():
+    for verdict in decided.statuses.values():
         yield _of_verdict(verdict, moves, evicted)
 
 
 def _of_verdict(
-    of: Verdict, moves: Mapping[str, tuple[tuple[str, str], ...]], evicted: Mapping[str, tuple[str, ...]]
-) -> Stay:
+    of: NodeRemovalStatus, moves: Mapping[str, tuple[tuple[str, str], ...]], evicted: Mapping[str, tuple[str, ...]]
+) -> NodeStatus:
     moved = moves.get(of.node, ())
-    return Stay(
+    return NodeStatus(
         of.node,
         of.group,
-        Standing(of.standing.value),
+        NodeStanding(of.standing.value),
         "" if of.reason is None else of.reason.value,
         of.detail,
         of.utilization,
@@ -144,7 +144,7 @@ def _of_verdict(
     )
 
 
-def _acted(stay: Stay, action: Action | None) -> Stay:
+def _acted(stay: NodeStatus, action: Action | None) -> NodeStatus:
     """With what has become of it."""
     if action is None or action.done:
         return stay
@@ -155,9 +155,9 @@ def _acted(stay: Stay, action: Action | None) -> Stay:
     return stay
 
 
-def _leaving(going: Leaving, before: Stay | None) -> Stay:
-    known = before or Stay(going.node, going.group, Standing.UNJUDGED)
-    if going.stage is Stage.FAILED:
+def _leaving(going: DeletionProgress, before: NodeStatus | None) -> NodeStatus:
+    known = before or NodeStatus(going.node, going.group, NodeStanding.UNJUDGED)
+    if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
     waits = len(going.waits_for)
@@ -166,8 +166,8 @@ def _leaving(going: Leaving, before: Stay | None) -> Stay:
     return replace(
         known,
         group=going.group,
-        standing=Standing.GONE if going.stage is Stage.GONE else Standing.LEAVING,
-        reason="" if going.stage is Stage.GONE else Reason.BEING_DELETED.value,
+        standing=NodeStanding.GONE if going.stage is DeletionStage.GONE else NodeStanding.LEAVING,
+        reason="" if going.stage is DeletionStage.GONE else UnremovableReason.BEING_DELETED.value,
         detail=detail,
         pods=going.waits_for,
         moves=(),
@@ -175,45 +175,47 @@ def _leaving(going: Leaving, before: Stay | None) -> Stay:
     )
 
 
-def _scanned(scan: Scan, *, dry: bool) -> Iterator[Stay]:
+def _scanned(scan: Scan, *, dry: bool) -> Iterator[NodeStatus]:
     classes = scan.classes
     tainting, untainting = _names(scan.taint.planned), _names(scan.untaint.planned)
     unhealthy = _names(scan.health_taints)
-    refused = {each.node.name: scan.forced.refused for each in scan.forced.verdicts}
-    refused |= {each.node.name: scan.reaped.refused for each in scan.reaped.verdicts}
-    marked = {each.node.name: each for each in (*scan.forced.verdicts, *scan.reaped.verdicts)}
+    refused = {each.node.name: scan.forced.refused for each in scan.forced.statuses}
+    refused |= {each.node.name: scan.reaped.refused for each in scan.reaped.statuses}
+    marked = {each.node.name: each for each in (*scan.forced.statuses, *scan.reaped.statuses)}
     why, full = _why(scan), reasons.fullness(scan)
     said = f"{why}: {full}" if full else why
     would = "would be tainted" if dry else "is tainted now"
     for node in classes.untainted:
         if node.name in unhealthy:
-            yield Stay(node.name, scan.group, Standing.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
+            yield NodeStatus(node.name, scan.group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
         elif node.name in tainting:
-            yield Stay(node.name, scan.group, Standing.UNNEEDED, why, f"{would}: {said}")
+            yield NodeStatus(node.name, scan.group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
         elif scan.delta < 0:
             kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
-            yield Stay(node.name, scan.group, Standing.NEEDED, kept, f"{kept}; {said}")
+            yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
         else:
-            yield Stay(node.name, scan.group, Standing.NEEDED, why, said)
+            yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, why, said)
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
-            yield Stay(node.name, scan.group, Standing.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
+            yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
         elif node.name in marked:
             yield _of_mark(scan, marked[node.name], refused[node.name])
         else:
             since = _tainted_at(node)
-            yield Stay(node.name, scan.group, Standing.UNNEEDED, why, f"tainted; {said}", unneeded_since=since)
+            yield NodeStatus(
+                node.name, scan.group, NodeStanding.UNNEEDED, why, f"tainted; {said}", unneeded_since=since
+            )
     for node in classes.cordoned:
-        yield Stay(node.name, scan.group, Standing.NEEDED, CORDONED, "cordoned, and so left alone")
+        yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
 
 
-def _of_mark(scan: Scan, of: reaping.Verdict, refused: str) -> Stay:
+def _of_mark(scan: Scan, of: reaping.TaintedNodeStatus, refused: str) -> NodeStatus:
     goes = (of.goes or of.drains) and not refused and not scan.dry
-    pods = f", {of.pods} of them" if of.pods and of.why is reaping.Why.HOLDS_PODS else ""
+    pods = f", {of.pods} of them" if of.pods and of.why is reaping.TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
-    standing = Standing.GOES if goes else Standing.UNNEEDED
+    standing = NodeStanding.GOES if goes else NodeStanding.UNNEEDED
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
-    return Stay(of.node.name, scan.group, standing, "" if goes else of.why.value, detail, unneeded_since=since)
+    return NodeStatus(of.node.name, scan.group, standing, "" if goes else of.why.value, detail, unneeded_since=since)
 
 
 def _why(scan: Scan) -> str:

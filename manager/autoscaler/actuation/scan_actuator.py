@@ -23,7 +23,7 @@ from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Mark
 from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer
-from manager.autoscaler.utilization.reaping import Reaping, Verdict, Why
+from manager.autoscaler.utilization.reaping import Reaping, TaintedNodeReason, TaintedNodeStatus
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
@@ -39,11 +39,11 @@ LOST = "its machine is gone"
 _SILENT = (Unreachable, ServerError, TooManyRequests)  # whoever else is asked gives no answer either
 
 Grow = Callable[[Increase], HeadroomError | None]
-_Judge = Callable[[Observation], tuple[Verdict, ...]]
+_Judge = Callable[[Observation], tuple[TaintedNodeStatus, ...]]
 
 
 @dataclass(frozen=True)
-class Hands:
+class ScanClients:
     """What acting takes. `grow` raises a target and says what went wrong; whoever writes to the cloud holds `lock`."""
 
     client: Client
@@ -54,14 +54,14 @@ class Hands:
 
 
 @dataclass
-class Work:
+class ScanActuator:
     """One decision. `actions` are what was, or would be, done about it; `marks` are by node, as in `Memory`."""
 
     rules: ScanRules
     mode: Mode
     seen: Observation
     decision: ScanDecision
-    hands: Hands
+    hands: ScanClients
     now: float
     actions: list[Action] = field(default_factory=list)
     marks: Mapping[str, Mark] = field(default_factory=dict)
@@ -223,7 +223,9 @@ class Work:
         going = [each for name, each in found.items() if name not in failed and name not in lost]
         if self.rules.fixes.clamps_deletions:
             room = self._deletable
-            failed |= {each.metadata.name: f"{each.metadata.name}: {Why.AT_MINIMUM}" for each in going[room:]}
+            failed |= {
+                each.metadata.name: f"{each.metadata.name}: {TaintedNodeReason.AT_MINIMUM}" for each in going[room:]
+            }
             going = going[:room]
         failed |= self._delete(going)
         lost -= failed.keys()
@@ -342,7 +344,7 @@ class Work:
         One that cannot go keeps no other from being asked, on this node or the next.
         """
         _, seen, pods = self._looked_again(node, self._verdict, lambda verdict: verdict.drains)
-        there = reaping.pods_that_keep(self.rules, seen).by_node[node.name]
+        there = reaping.pods_that_keep_nodes(self.rules, seen).by_node[node.name]
         leaving = {each.name for each in there if not each.of_node}
         kept, refused = [], []
         for pod in pods:
@@ -364,7 +366,7 @@ class Work:
             raise PassedOver(f"{node.name}: {'; '.join(refused[:MOST_NAMED])}")
 
     def _looked_again(
-        self, node: GroupNode, judge: _Judge, still: Callable[[Verdict], bool]
+        self, node: GroupNode, judge: _Judge, still: Callable[[TaintedNodeStatus], bool]
     ) -> tuple[Node, Observation, tuple[Pod, ...]]:
         """The node and its pods as they are now, of which the same has to be true. Raises PassedOver."""
         found = node_marks.fresh(self.hands.client, node)
@@ -378,15 +380,15 @@ class Work:
             raise PassedOver(f"{node.name}: {verdicts[0].why}")
         return found, seen, pods
 
-    def _forced_verdict(self, seen: Observation) -> tuple[Verdict, ...]:
+    def _forced_verdict(self, seen: Observation) -> tuple[TaintedNodeStatus, ...]:
         marked = classes.classify(seen.nodes).force_tainted
-        return reaping.forced(marked, reaping.pods_that_keep(self.rules, seen))
+        return reaping.force_tainted_statuses(marked, reaping.pods_that_keep_nodes(self.rules, seen))
 
-    def _verdict(self, seen: Observation) -> tuple[Verdict, ...]:
+    def _verdict(self, seen: Observation) -> tuple[TaintedNodeStatus, ...]:
         marked = classes.classify(seen.nodes).tainted
-        pods = reaping.pods_that_keep(self.rules, seen)
+        pods = reaping.pods_that_keep_nodes(self.rules, seen)
         may_go = self.decision.healthy is not False
-        return reaping.marked(self.rules, marked, pods, healthy_may_go=may_go, now=self.now)
+        return reaping.tainted_statuses(self.rules, marked, pods, healthy_may_go=may_go, now=self.now)
 
     def _increased(self, decision: ScanDecision, wanted: int, why: str) -> ScanDecision:
         if wanted <= 0:

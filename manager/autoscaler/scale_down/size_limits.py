@@ -31,7 +31,7 @@ def above_bounds(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[
     return Quota(CLUSTER_WIDE, left)
 
 
-class Spare:
+class GroupSizeLimits:
     """What may still go within one pass."""
 
     def __init__(self, groups: Iterable[ShrinkingGroup], above: Quota) -> None:

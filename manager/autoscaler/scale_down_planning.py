@@ -11,15 +11,20 @@ from manager.autoscaler.context import AutoscalingContext
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import SCHEDULED
-from manager.autoscaler.scale_down import passes, residents
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup
-from manager.autoscaler.scale_down.passes import Situation
-from manager.autoscaler.scale_down.residents import Resident
-from manager.autoscaler.scale_down.rules import Reason, ScaleDownRules
+from manager.autoscaler.scale_down import planner, pods_on_nodes
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.removal_status import (
+    NodeRemovalStatus,
+    NodeStanding,
+    ScaleDownDecision,
+    ScaleDownHistory,
+)
+from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
+from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_down.taints import SoftTaints
-from manager.autoscaler.scale_down.timing import Happened
-from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Decision, Memory, Standing, Verdict
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_up import options, orchestrator
 from manager.autoscaler.scale_up.options import TimeLimits
 from manager.autoscaler.snapshot import cluster, equivalence_groups
@@ -42,26 +47,29 @@ SCANNED = "nodes leave its group by how full that is"
 
 
 def decide(
-    context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway, gpu_label: str | None
-) -> Decision:
+    context: AutoscalingContext,
+    waiting: orchestrator.ScaleUpInput,
+    underway: DeletionsInProgress,
+    gpu_label: str | None,
+) -> ScaleDownDecision:
     """What is not needed, with the pods that `waiting` places on nodes there are."""
     config = context.config
     rules = replace(config.scale_down, gpu_label=gpu_label)
     situation = _situation(context, waiting, underway)
 
-    def one_pass(over: Situation) -> Decision:
+    def one_pass(over: ScaleDownInputs) -> ScaleDownDecision:
         is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.no_deadline
-        return passes.decide(over, rules, is_late)
+        return planner.decide(over, rules, is_late)
 
     found = one_pass(situation)
     advised = {group for group in situation.groups if config.mode_of(group) is not Mode.ENFORCE}
     if len(advised) < len(situation.groups) and any(situation.group_of[each] in advised for each in found.unneeded):
         enforced = {name: each for name, each in situation.groups.items() if name not in advised}
         found = _apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
-    return replace(found, verdicts=dict(sorted({**found.verdicts, **_of_unread(context)}.items())))
+    return replace(found, statuses=dict(sorted({**found.statuses, **_of_unread(context)}.items())))
 
 
-def actions(decision: Decision, context: AutoscalingContext) -> list[Action]:
+def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) -> list[Action]:
     """What is to be done by a decision, group by group."""
     groups = context.cloud.observed.groups
     mode_of = context.config.mode_of
@@ -98,7 +106,7 @@ def actions(decision: Decision, context: AutoscalingContext) -> list[Action]:
     return made
 
 
-def abandoned(context: AutoscalingContext, underway: Underway, *, begins: bool) -> tuple[str, ...]:
+def abandoned_nodes(context: AutoscalingContext, underway: DeletionsInProgress, *, begins: bool) -> tuple[str, ...]:
     """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
 
     Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
@@ -129,24 +137,26 @@ def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool, softe
     return begins and not softens and TAINT_DELETION_CANDIDATE in values
 
 
-def _situation(context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: Underway) -> Situation:
+def _situation(
+    context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: DeletionsInProgress
+) -> ScaleDownInputs:
     objects, config = context.objects, context.config
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed
     groups = _groups(context, underway)
-    read = residents.read(
+    read = pods_on_nodes.read_pods(
         # Where nothing may shrink, it makes no difference who is there.
-        (pod for pod in objects.pods if groups and residents.matters(pod, cutoff)),
+        (pod for pod in objects.pods if groups and pods_on_nodes.needs_attention(pod, cutoff)),
         objects.surroundings,
         objects.controllers,
     )
-    return Situation(
+    return ScaleDownInputs(
         objects.now,
         _nodes(context),
         (*read.residents, *_nominated(context), *_placed(waiting, context.recreatable)),
         groups=groups,
         group_of=observed.group_of_node,
-        disruption_budgets=residents.budgets(objects.budgets),
+        disruption_budgets=pods_on_nodes.disruption_budgets(objects.budgets),
         memory=underway.memory,
         happened=_with_requests(underway.happened, context, observed.groups),
         happened_in={name: _with_requests(underway.happened_in.get(name), context, (name,)) for name in groups},
@@ -185,7 +195,7 @@ def _placed_at(pod: Pod) -> float:
     return pod.metadata.created_at
 
 
-def _groups(context: AutoscalingContext, underway: Underway) -> dict[str, ShrinkingGroup]:
+def _groups(context: AutoscalingContext, underway: DeletionsInProgress) -> dict[str, ShrinkingGroup]:
     config = context.config
     there = _kept_by_cloud(context)
     deleting = _by_group(
@@ -228,11 +238,13 @@ def _nodes(context: AutoscalingContext) -> list[NodeInfo]:
     return found
 
 
-def _of_unread(context: AutoscalingContext) -> dict[str, Verdict]:
+def _of_unread(context: AutoscalingContext) -> dict[str, NodeRemovalStatus]:
     """On nodes that cannot be read."""
     invalid_objects, group_of = context.invalid_objects, context.cloud.observed.group_of_node
     return {
-        name: Verdict(name, group_of.get(name, ""), Standing.NEEDED, Reason.UNEXPECTED, str(invalid_objects[name]))
+        name: NodeRemovalStatus(
+            name, group_of.get(name, ""), NodeStanding.NEEDED, UnremovableReason.UNEXPECTED, str(invalid_objects[name])
+        )
         for name in (node.metadata.name for node in context.objects.nodes)
         if name in invalid_objects
     }
@@ -254,7 +266,7 @@ def _with_machines(context: AutoscalingContext, wanted: Callable[[InstanceState]
     return frozenset(node.metadata.name for node in context.objects.nodes if node.spec.provider_id in ids)
 
 
-def _nominated(context: AutoscalingContext) -> list[Resident]:
+def _nominated(context: AutoscalingContext) -> list[PodOnNode]:
     """Pods for which others are being moved out of the way."""
     on = {
         pod.metadata.key: pod.status.nominated_node_name
@@ -264,10 +276,10 @@ def _nominated(context: AutoscalingContext) -> list[Resident]:
     found = equivalence_groups.build_equivalence_groups(
         (pod for pod in context.objects.pods if pod.metadata.key in on), context.objects.surroundings
     )
-    return [Resident(key, on[key], each.facts) for each in found.classes for key in each.pods]
+    return [PodOnNode(key, on[key], each.facts) for each in found.classes for key in each.pods]
 
 
-def _placed(waiting: orchestrator.ScaleUpInput, recreatable: Container[str]) -> list[Resident]:
+def _placed(waiting: orchestrator.ScaleUpInput, recreatable: Container[str]) -> list[PodOnNode]:
     """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
     if not waiting.classes:
         return []
@@ -276,7 +288,7 @@ def _placed(waiting: orchestrator.ScaleUpInput, recreatable: Container[str]) -> 
     nodes = settled.asked.snapshot.nodes
     left = [iter(each.pods) for each in ordered]
     return [
-        Resident(key, nodes[row].name, ordered[placement.position].facts)
+        PodOnNode(key, nodes[row].name, ordered[placement.position].facts)
         for placement in settled.left.placements
         for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         for key in itertools.islice(left[placement.position], count)
@@ -284,9 +296,11 @@ def _placed(waiting: orchestrator.ScaleUpInput, recreatable: Container[str]) -> 
     ]
 
 
-def _with_requests(happened: Happened | None, context: AutoscalingContext, groups: Iterable[str]) -> Happened:
+def _with_requests(
+    happened: CooldownTimestamps | None, context: AutoscalingContext, groups: Iterable[str]
+) -> CooldownTimestamps:
     """With the increases that are under way: they may have been asked for by who led before."""
-    happened = happened or Happened()
+    happened = happened or CooldownTimestamps()
     requests = context.reconciled.registry.requests
     moments = [min(requests[group].started_at, context.objects.now) for group in groups if group in requests]
     added = [*moments, *(() if happened.added is None else (happened.added,))]
@@ -304,14 +318,16 @@ def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {group: tuple(nodes) for group, nodes in found.items()}
 
 
-def _apart(found: Decision, done: Decision, group_of: Mapping[str, str], advised: set[str]) -> Decision:
+def _apart(
+    found: ScaleDownDecision, done: ScaleDownDecision, group_of: Mapping[str, str], advised: set[str]
+) -> ScaleDownDecision:
     """Nodes that are only advised to go stay where they are: what is `done` is what the others come to without them."""
 
     def is_advised(node: str) -> bool:
         return group_of.get(node, "") in advised
 
-    return Decision(
-        verdicts={name: found.verdicts[name] if is_advised(name) else each for name, each in done.verdicts.items()},
+    return ScaleDownDecision(
+        statuses={name: found.statuses[name] if is_advised(name) else each for name, each in done.statuses.items()},
         removals=(*done.removals, *(each for each in found.removals if is_advised(each.node))),
         going=done.going,
         simulated=(*done.simulated, *(each for each in found.simulated if is_advised(each.node))),
@@ -319,7 +335,7 @@ def _apart(found: Decision, done: Decision, group_of: Mapping[str, str], advised
             (*done.soft_taints.add, *filter(is_advised, found.soft_taints.add)),
             (*done.soft_taints.remove, *filter(is_advised, found.soft_taints.remove)),
         ),
-        memory=Memory(
+        memory=ScaleDownHistory(
             {**_only(found.memory.unneeded_since, is_advised), **done.memory.unneeded_since},
             {**_only(found.memory.unremovable, is_advised), **done.memory.unremovable},
         ),

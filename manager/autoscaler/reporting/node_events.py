@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.reporting import staying
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.verdict import Kind, Removal
+from manager.autoscaler.reporting import node_status
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownReason
 from shared.kube.events import NORMAL, WARNING
 
 SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
@@ -18,11 +18,11 @@ MOST_NAMES = 10  # of nodes or pods in one text
 Said = tuple[Literal["Normal", "Warning"], str, str]  # type, reason and message of an Event
 
 
-def of_act(action: Action, made: Iteration) -> Iterator[Said]:
+def action_events(action: Action, made: Iteration) -> Iterator[Said]:
     """Of a removal, or a change of taints, that was tried. Marks of those likely to go are nobody's concern."""
-    if staying.is_soft(action):
+    if node_status.is_soft_taint(action):
         return
-    many = f"nodes {names(action.nodes)} of group {action.group}"
+    many = f"nodes {name_list(action.nodes)} of group {action.group}"
     match action.kind:
         case ActionKind.REMOVE_NODES if action.error:
             yield WARNING, FAILED, f"Scale-down: failed to remove {many}: {action.error}"
@@ -30,7 +30,7 @@ def of_act(action: Action, made: Iteration) -> Iterator[Said]:
             known = _removals(made)
             for node in action.nodes:
                 yield _removing(node, action, known.get(node))
-        case ActionKind.DELETE_NODES if not action.error and is_scanned(action, made):
+        case ActionKind.DELETE_NODES if not action.error and deletes_ripe_nodes(action, made):
             yield NORMAL, SCALE_DOWN, f"Scale-down: {many} removed: {action.reason}"
         case ActionKind.TAINT if action.error:
             yield WARNING, NOT_TAINTED, f"Utilization: failed to taint {many}: {action.error}"
@@ -44,9 +44,9 @@ def of_act(action: Action, made: Iteration) -> Iterator[Said]:
 
 def advice(action: Action, made: Iteration) -> Iterator[str]:
     """The same of what is only recommended."""
-    if staying.is_soft(action):
+    if node_status.is_soft_taint(action):
         return
-    many = f"nodes {names(action.nodes)} of group {action.group}"
+    many = f"nodes {name_list(action.nodes)} of group {action.group}"
     match action.kind:
         case ActionKind.REMOVE_NODES:
             known = _removals(made)
@@ -64,13 +64,15 @@ def advice(action: Action, made: Iteration) -> Iterator[str]:
             yield f"Utilization: {many} would be untainted: {action.reason}"
 
 
-def is_scanned(action: Action, made: Iteration) -> bool:
+def deletes_ripe_nodes(action: Action, made: Iteration) -> bool:
     """Whether it deletes nodes that the scan of their group found to be ripe, and not such as never came."""
     ripe = {node.name for scan in made.scans for node in scan.deletions}
     return action.kind is ActionKind.DELETE_NODES and bool(action.nodes) and ripe.issuperset(action.nodes)
 
 
-def changed(now: Iterable[Leaving], before: Iterable[Leaving]) -> Iterator[tuple[Leaving, Stage | None]]:
+def stage_changes(
+    now: Iterable[DeletionProgress], before: Iterable[DeletionProgress]
+) -> Iterator[tuple[DeletionProgress, DeletionStage | None]]:
     """Nodes that have come further on their way out, and the stage they were in when that was last told."""
     known = {(each.node, each.since): each.stage for each in before}
     for each in now:
@@ -79,40 +81,40 @@ def changed(now: Iterable[Leaving], before: Iterable[Leaving]) -> Iterator[tuple
             yield each, stage
 
 
-def on_node(going: Leaving, before: Stage | None) -> Iterator[Said]:
+def node_events(going: DeletionProgress, before: DeletionStage | None) -> Iterator[Said]:
     """What stands on the node itself."""
-    if going.stage not in (Stage.MARKING, Stage.FAILED) and before in (None, Stage.MARKING):
+    if going.stage not in (DeletionStage.MARKING, DeletionStage.FAILED) and before in (None, DeletionStage.MARKING):
         yield NORMAL, SCALE_DOWN, "marked the node as toBeDeleted/unschedulable"
-    if going.stage is Stage.GONE:
+    if going.stage is DeletionStage.GONE:
         yield NORMAL, SCALE_DOWN, "nodes removed by cluster autoscaler"
-    elif going.stage is Stage.FAILED:
+    elif going.stage is DeletionStage.FAILED:
         yield WARNING, FAILED, f"failed to remove the node: {going.error}"
 
 
-def on_status(going: Leaving) -> Iterator[Said]:
+def status_events(going: DeletionProgress) -> Iterator[Said]:
     """What stands on the status ConfigMap."""
-    if going.stage is Stage.FAILED:
+    if going.stage is DeletionStage.FAILED:
         yield WARNING, FAILED, f"Scale-down: node {going.node} stays: {going.error}"
-    elif going.stage is Stage.GONE and going.kind is Kind.EMPTY:
+    elif going.stage is DeletionStage.GONE and going.kind is ScaleDownReason.EMPTY:
         yield NORMAL, EMPTY, f"Scale-down: empty node {going.node} removed"
-    elif going.stage is Stage.GONE:
+    elif going.stage is DeletionStage.GONE:
         yield NORMAL, SCALE_DOWN, f"Scale-down: node {going.node} removed with drain"
 
 
-def on_pods(going: Leaving) -> Iterator[tuple[str, str, str]]:
+def pod_events(going: DeletionProgress) -> Iterator[tuple[str, str, str]]:
     """Pod, reason and message, of those that are evicted."""
-    if going.stage is Stage.DRAINING:
+    if going.stage is DeletionStage.DRAINING:
         for pod in going.waits_for:
             yield pod, SCALE_DOWN, "deleting pod for node scale down"
 
 
-def names(of: Sequence[str]) -> str:
+def name_list(of: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
     more = len(of) - MOST_NAMES
     return ", ".join(of[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _removing(node: str, action: Action, removal: Removal | None) -> Said:
+def _removing(node: str, action: Action, removal: NodeToRemove | None) -> Said:
     if removal is None:
         return NORMAL, SCALE_DOWN, f"Scale-down: removing node {node} of group {action.group}: {action.reason}"
     if removal.is_drained:
@@ -120,9 +122,9 @@ def _removing(node: str, action: Action, removal: Removal | None) -> Said:
     return NORMAL, EMPTY, f'Scale-down: removing empty node "{node}"'
 
 
-def _rescheduled(removal: Removal) -> str:
-    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {names(removal.evicted)}"
+def _rescheduled(removal: NodeToRemove) -> str:
+    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {name_list(removal.evicted)}"
 
 
-def _removals(made: Iteration) -> Mapping[str, Removal]:
+def _removals(made: Iteration) -> Mapping[str, NodeToRemove]:
     return {} if made.scale_down is None else {each.node: each for each in made.scale_down.removals}

@@ -4,11 +4,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.scale_down.rules import Reason
+from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_down.taints import SoftTaints
 
 
-class Standing(enum.StrEnum):
+class NodeStanding(enum.StrEnum):
     """NEEDED: the cluster could not do without it, or it is not to go. UNNEEDED: it may go, and does not yet."""
 
     NEEDED = "needed"
@@ -17,7 +17,7 @@ class Standing(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeRemovalStatus:
     """On one node, with the one `reason` why it is here, None where it goes.
 
     `unneeded_since`, and from `ripe_at` on it has been so for long enough, both in Unix seconds.
@@ -25,8 +25,8 @@ class Verdict:
 
     node: str
     group: str
-    standing: Standing
-    reason: Reason | None
+    standing: NodeStanding
+    reason: UnremovableReason | None
     detail: str
     utilization: float | None = None
     unneeded_since: float | None = None
@@ -38,7 +38,7 @@ class Verdict:
         return f"{self.node} stays, {self.reason}: {self.detail}"
 
 
-class Kind(enum.StrEnum):
+class ScaleDownReason(enum.StrEnum):
     """Why a node goes, in the words of Cluster Autoscaler's metrics."""
 
     EMPTY = "empty"
@@ -47,12 +47,12 @@ class Kind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class NodeToRemove:
     """A node that goes now, and the pods that are evicted before."""
 
     node: str
     group: str
-    kind: Kind
+    kind: ScaleDownReason
     utilization: float
     evicted: tuple[str, ...] = ()
 
@@ -62,7 +62,7 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class SimulatedRemoval:
     """A node that the simulation did without, and where its pods went: pairs of pod and node."""
 
     node: str
@@ -70,24 +70,24 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class UnremovableNode:
     """Why a node could not go a short while ago; until then it is not tried again."""
 
     until: float
-    reason: Reason
+    reason: UnremovableReason
     detail: str
 
 
 @dataclass(frozen=True)
-class Memory:
+class ScaleDownHistory:
     """What one pass leaves to the next, by node; times in Unix seconds."""
 
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
-    unremovable: Mapping[str, Remembered] = field(default_factory=dict)
+    unremovable: Mapping[str, UnremovableNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScaleDownDecision:
     """Of one pass: a verdict on every node, what goes now, and what is to be marked and remembered.
 
     `going` says where the pods of nodes that are being deleted went in the simulation, as far as they found a place;
@@ -95,12 +95,12 @@ class Decision:
     anywhere, and is empty when something may be.
     """
 
-    verdicts: Mapping[str, Verdict]
-    removals: tuple[Removal, ...]
-    going: tuple[Left, ...]
-    simulated: tuple[Left, ...]
+    statuses: Mapping[str, NodeRemovalStatus]
+    removals: tuple[NodeToRemove, ...]
+    going: tuple[SimulatedRemoval, ...]
+    simulated: tuple[SimulatedRemoval, ...]
     soft_taints: SoftTaints
-    memory: Memory
+    memory: ScaleDownHistory
     cooldown: str = ""
 
     @property

@@ -4,22 +4,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.reporting import staying
-from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.reporting.schemas_nodes import (
+from manager.autoscaler.reporting import node_status
+from manager.autoscaler.reporting.node_schemas import (
     AmountRow,
-    LeavingRow,
+    DeletionRow,
     NodeLeft,
-    NodeRow,
     NodesLeft,
+    NodeStatusRow,
     ScaleDownRow,
     ScanRow,
     ScanStepRow,
-    StaysRow,
+    StayReasonRow,
     ThresholdsRow,
 )
-from manager.autoscaler.reporting.staying import Standing, Stay
-from manager.autoscaler.scale_down.leaving import Leaving
+from manager.autoscaler.reporting.node_status import NodeStanding, NodeStatus
+from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.scale_down.leaving import DeletionProgress
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.observation import GroupNode
 from shared import durations
@@ -28,23 +28,23 @@ from shared.quantity import Resources
 BRIEF_NAMES = 3  # of nodes that stay for one reason
 BRIEF_ROWS = 50  # of nodes that go or could
 
-_ORDER = {standing: number for number, standing in enumerate(Standing)}
-_COULD_GO = (Standing.GOES.value, Standing.UNNEEDED.value, Standing.LEAVING.value, Standing.GONE.value)
+_ORDER = {standing: number for number, standing in enumerate(NodeStanding)}
+_COULD_GO = (NodeStanding.GOES.value, NodeStanding.UNNEEDED.value, NodeStanding.LEAVING.value, NodeStanding.GONE.value)
 
 
-def no_nodes(cluster: str) -> NodesLeft:
+def empty_answer(cluster: str) -> NodesLeft:
     """Before the first round."""
     return NodesLeft(cluster, None, "", False, None, [], [])
 
 
-def nodes(of: Plan) -> NodesLeft:
+def nodes_answer(of: Plan) -> NodesLeft:
     """Of all nodes, out of what is said of a round."""
     return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
 
 
-def node(of: Iteration, name: str) -> NodeLeft | None:
+def node_answer(of: Iteration, name: str) -> NodeLeft | None:
     """Of one; None where there is no word on it."""
-    stay = staying.of(of).get(name)
+    stay = node_status.node_statuses(of).get(name)
     if stay is None:
         return None
     scan = next((each for each in of.scans if _is_of(each, name)), None)
@@ -54,28 +54,28 @@ def node(of: Iteration, name: str) -> NodeLeft | None:
         of.blocked_reason,
         _row(stay, of.cost.by_node),
         moves=dict(stay.moves),
-        waits_for=list(stay.pods) if stay.standing is Standing.LEAVING else [],
+        waits_for=list(stay.pods) if stay.standing is NodeStanding.LEAVING else [],
         scan=None if scan is None else _scan(scan),
     )
 
 
-def scale_down(of: Iteration) -> ScaleDownRow | None:
+def scale_down_row(of: Iteration) -> ScaleDownRow | None:
     """None where there is no word on any node."""
-    stays = staying.of(of)
+    stays = node_status.node_statuses(of)
     if not stays:
         return None
     rows = sorted((_row(each, of.cost.by_node) for each in stays.values()), key=_turn)
-    counts = dict.fromkeys(Standing, 0)
+    counts = dict.fromkeys(NodeStanding, 0)
     for each in stays.values():
         counts[each.standing] += 1
-    going = [row for row in rows if row.standing == Standing.GOES]
-    unneeded = [row for row in rows if row.standing == Standing.UNNEEDED]
+    going = [row for row in rows if row.standing == NodeStanding.GOES]
+    unneeded = [row for row in rows if row.standing == NodeStanding.UNNEEDED]
     return ScaleDownRow(
-        goes=counts[Standing.GOES],
-        unneeded=counts[Standing.UNNEEDED],
-        leaving=counts[Standing.LEAVING],
-        needed=counts[Standing.NEEDED],
-        unjudged=counts[Standing.UNJUDGED],
+        goes=counts[NodeStanding.GOES],
+        unneeded=counts[NodeStanding.UNNEEDED],
+        leaving=counts[NodeStanding.LEAVING],
+        needed=counts[NodeStanding.NEEDED],
+        unjudged=counts[NodeStanding.UNJUDGED],
         cooldown="" if of.scale_down is None else of.scale_down.cooldown,
         saved_per_hour=_cost(going),
         savable_per_hour=_cost([*going, *unneeded]),
@@ -84,26 +84,26 @@ def scale_down(of: Iteration) -> ScaleDownRow | None:
     )
 
 
-def short(of: ScaleDownRow | None) -> ScaleDownRow | None:
+def without_staying_nodes(of: ScaleDownRow | None) -> ScaleDownRow | None:
     """The same without the nodes that stay; how many there are stays said."""
     if of is None:
         return None
     return replace(of, nodes=[row for row in of.nodes if row.standing in _COULD_GO])
 
 
-def brief(of: ScaleDownRow | None) -> ScaleDownRow | None:
+def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
     """The same with no more than the first of many nodes."""
-    found = short(of)
+    found = without_staying_nodes(of)
     if found is None:
         return None
     stay = [replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in found.stay]
     return replace(found, stay=stay, nodes=found.nodes[:BRIEF_ROWS])
 
 
-def leaving(of: Iterable[Leaving]) -> list[LeavingRow]:
+def deletion_rows(of: Iterable[DeletionProgress]) -> list[DeletionRow]:
     """The longest on their way first."""
     return [
-        LeavingRow(
+        DeletionRow(
             each.node,
             each.group,
             each.kind.value,
@@ -116,16 +116,16 @@ def leaving(of: Iterable[Leaving]) -> list[LeavingRow]:
     ]
 
 
-def scans(of: Iterable[Scan]) -> list[ScanRow]:
+def scan_rows(of: Iterable[Scan]) -> list[ScanRow]:
     return [_scan(each) for each in sorted(of, key=lambda each: each.group)]
 
 
-def _turn(row: NodeRow) -> tuple[int, float, str, str]:
-    return _ORDER[Standing(row.standing)], -(row.cost_per_hour or 0.0), row.unneeded_since or "", row.node
+def _turn(row: NodeStatusRow) -> tuple[int, float, str, str]:
+    return _ORDER[NodeStanding(row.standing)], -(row.cost_per_hour or 0.0), row.unneeded_since or "", row.node
 
 
-def _row(of: Stay, prices: Mapping[str, float]) -> NodeRow:
-    return NodeRow(
+def _row(of: NodeStatus, prices: Mapping[str, float]) -> NodeStatusRow:
+    return NodeStatusRow(
         node=of.node,
         group=of.group,
         standing=of.standing.value,
@@ -150,20 +150,20 @@ def _instant(of: float | None) -> str | None:
         return None
 
 
-def _cost(of: Iterable[NodeRow]) -> float | None:
+def _cost(of: Iterable[NodeStatusRow]) -> float | None:
     costs = [row.cost_per_hour for row in of]
     known = [each for each in costs if each is not None]
     return sum(known) if len(known) == len(costs) else None
 
 
-def _by_reason(rows: Iterable[NodeRow]) -> list[StaysRow]:
+def _by_reason(rows: Iterable[NodeStatusRow]) -> list[StayReasonRow]:
     """The reason of most nodes first."""
-    found: dict[tuple[str, str], list[NodeRow]] = {}
+    found: dict[tuple[str, str], list[NodeStatusRow]] = {}
     for row in rows:
-        if row.standing in (Standing.UNNEEDED, Standing.NEEDED, Standing.UNJUDGED):
+        if row.standing in (NodeStanding.UNNEEDED, NodeStanding.NEEDED, NodeStanding.UNJUDGED):
             found.setdefault((row.standing, row.reason), []).append(row)
     return [
-        StaysRow(reason, standing, len(listed), [row.node for row in listed], listed[0].detail)
+        StayReasonRow(reason, standing, len(listed), [row.node for row in listed], listed[0].detail)
         for (standing, reason), listed in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
     ]
 

@@ -10,14 +10,14 @@ import numpy as np
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.scale_down.peaks import NO_LOAD
-from manager.autoscaler.scale_down.rules import Reason
+from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import Flags, Integers
 from shared.api.placement import TOO_MANY_PODS
 from shared.quantity import Resources
 
 
-class Batch(NamedTuple):
+class PodBatch(NamedTuple):
     """Pods of one class on one node, which all bring the same share of a predicted peak along."""
 
     position: int
@@ -25,7 +25,7 @@ class Batch(NamedTuple):
     load: Resources = NO_LOAD
 
 
-class Move(NamedTuple):
+class PodMove(NamedTuple):
     """A pod that goes to the node of this row."""
 
     pod: str
@@ -33,14 +33,14 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stuck:
+class NoPlace:
     """Why a node's pods do not all find a place."""
 
-    reason: Reason
+    reason: UnremovableReason
     detail: str
 
 
-class Remaining(Packing):
+class Rescheduling(Packing):
     """A packing without new nodes, out of which nodes leave, one after the other.
 
     A node that has left stays as a ghost with nothing on it, since its Node is there while it is drained: topology
@@ -51,12 +51,12 @@ class Remaining(Packing):
     def __init__(
         self,
         problem: PackingProblem,
-        moving: Mapping[int, Sequence[Batch]],
+        moving: Mapping[int, Sequence[PodBatch]],
         peak_room: Sequence[Resources | None] | None = None,
     ) -> None:
         super().__init__(problem)
         self._moving = moving
-        self._arrived: dict[int, list[Batch]] = {}
+        self._arrived: dict[int, list[PodBatch]] = {}
         self._destinations: Flags = np.ones(self.known, np.bool_)
         self._peak_room: Integers | None = None
         if peak_room is not None:
@@ -80,11 +80,11 @@ class Remaining(Packing):
         sizes = sum(each / max(1, int(each.max(initial=0))) for each in (cpu, memory))
         self._sizes: list[float] = np.asarray(sizes, np.float64).tolist()
 
-    def leave(self, row: int) -> tuple[Move, ...] | Stuck:
+    def leave(self, row: int) -> tuple[PodMove, ...] | NoPlace:
         """Moves all pods of a node, the largest first; or says why not, and then nothing has changed."""
         was_open = self._close(row)
         mark = len(self.placements)
-        arrivals: list[tuple[int, Batch]] = []
+        arrivals: list[tuple[int, PodBatch]] = []
         for batch in self._leaving(row):
             arrived = self._put(batch)
             if sum(len(each.pods) for _, each in arrived) < len(batch.pods):
@@ -96,12 +96,12 @@ class Remaining(Packing):
             arrivals += arrived
         return self._settle(arrivals)
 
-    def empty_out(self, row: int) -> tuple[Move, ...]:
+    def empty_out(self, row: int) -> tuple[PodMove, ...]:
         """The same of a node that goes in any case: those of its pods are moved that find a place."""
         self._close(row)
         return self._settle([arrival for batch in self._leaving(row) for arrival in self._put(batch)])
 
-    def _leaving(self, row: int) -> list[Batch]:
+    def _leaving(self, row: int) -> list[PodBatch]:
         """All pods of a node that move, those included that came there, the largest first."""
         batches = [*self._moving.get(row, ()), *self._arrived.get(row, ())]
         return sorted(batches, key=lambda each: (-self._sizes[each.position], each))
@@ -113,7 +113,7 @@ class Remaining(Packing):
         self._count(row, -1)
         return was_open
 
-    def _put(self, batch: Batch) -> list[tuple[int, Batch]]:
+    def _put(self, batch: PodBatch) -> list[tuple[int, PodBatch]]:
         """Puts as many of these pods as fit on the first rows that take them; which went where."""
         self._load, self.pointer, first = batch.load, 0, len(self.placements)
         self.fill(batch.position, len(batch.pods), 0)
@@ -124,10 +124,10 @@ class Remaining(Packing):
             for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         ]
 
-    def _settle(self, arrivals: Sequence[tuple[int, Batch]]) -> tuple[Move, ...]:
+    def _settle(self, arrivals: Sequence[tuple[int, PodBatch]]) -> tuple[PodMove, ...]:
         for row, batch in arrivals:
             self._arrived.setdefault(row, []).append(batch)
-        return tuple(Move(pod, row) for row, batch in arrivals for pod in batch.pods)
+        return tuple(PodMove(pod, row) for row, batch in arrivals for pod in batch.pods)
 
     def _room(self, position: int, start: int, opened: Flags | None, skip: int) -> tuple[Integers, Integers]:
         nodes, room = super()._room(
@@ -177,7 +177,7 @@ class Remaining(Packing):
             if domain >= 0 and (counted is None or counted[row]):
                 self._sums[number][domain] += count
 
-    def _why(self, batch: Batch) -> Stuck:
+    def _why(self, batch: PodBatch) -> NoPlace:
         """Why one more of these pods fits nowhere: how many nodes each rule keeps it off, in the scheduler's order."""
         problem, position = self.problem, batch.position
         pod = batch.pods[-1]
@@ -203,7 +203,9 @@ class Remaining(Packing):
                 keep(opened, "kept free by rules between pods")
         if left.any():
             detail = f"pod {pod} fits on {int(left.sum())} other nodes, none of which holds its predicted peak with it"
-            return Stuck(Reason.PEAKS, detail)
+            return NoPlace(UnremovableReason.PEAKS, detail)
         if not others:
-            return Stuck(Reason.NO_PLACE, f"there is no other node for pod {pod}")
-        return Stuck(Reason.NO_PLACE, f"pod {pod} fits on none of {others} other nodes: {', '.join(keeping)}")
+            return NoPlace(UnremovableReason.NO_PLACE, f"there is no other node for pod {pod}")
+        return NoPlace(
+            UnremovableReason.NO_PLACE, f"pod {pod} fits on none of {others} other nodes: {', '.join(keeping)}"
+        )

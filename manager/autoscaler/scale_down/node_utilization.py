@@ -10,7 +10,7 @@ from shared.names import CPU, MEMORY
 from shared.quantity import Amounts
 
 
-class Utilization(NamedTuple):
+class NodeUtilization(NamedTuple):
     """`share` of the resource that is requested most. `of_gpu`: the node has GPUs, and nothing else counts."""
 
     share: float
@@ -18,9 +18,9 @@ class Utilization(NamedTuple):
     of_gpu: bool = False
 
 
-def utilization(
+def node_utilization(
     node: NodeInfo, counted: Iterable[Amounts], ignored: Iterable[Amounts] = (), gpu_label: str | None = None
-) -> Utilization:
+) -> NodeUtilization:
     """Of one node, given what its pods request. What those request that are ignored is taken off what there is.
 
     A node that is to have GPUs and has none yet is not utilised. Raises InvalidInput where cpu or memory is missing.
@@ -29,10 +29,10 @@ def utilization(
     if has_gpu(node.labels, node.allocatable, gpu_label):
         resource = next((name for name in GPU_RESOURCES if node.allocatable.get(name, 0) > 0), None)
         if resource is None:
-            return Utilization(0.0, GPU_RESOURCES[0], of_gpu=True)
-        return Utilization(_share(node, resource, taken, {}), resource, of_gpu=True)
+            return NodeUtilization(0.0, GPU_RESOURCES[0], of_gpu=True)
+        return NodeUtilization(_share(node, resource, taken, {}), resource, of_gpu=True)
     shares = [(_share(node, name, taken, apart), name) for name in (CPU, MEMORY)]
-    return Utilization(*max(shares, key=lambda each: each[0]))
+    return NodeUtilization(*max(shares, key=lambda each: each[0]))
 
 
 def _share(node: NodeInfo, resource: str, taken: Amounts, apart: Amounts) -> float:

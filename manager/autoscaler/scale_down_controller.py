@@ -15,10 +15,10 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.scale_down import underway as underways
-from manager.autoscaler.scale_down.leaving import Leaving
-from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Memory, Removal
+from manager.autoscaler.scale_down import deletions_in_progress as underways
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.scale_down.leaving import DeletionProgress
+from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
@@ -32,7 +32,7 @@ OUT_OF_TIME = "no time was left for it in this round"
 JUMP_SECONDS = 5.0  # of the wall clock against the monotonic one between two rounds, that nobody's clock drifts
 
 
-class Removals:
+class ScaleDownController:
     """For the thread that makes rounds; whoever speaks to the cloud holds the lock."""
 
     def __init__(
@@ -63,11 +63,11 @@ class Removals:
             clock=clock,
             may_write=may_write,
         )
-        self._memory = Memory()
+        self._memory = ScaleDownHistory()
         self._taken: Counter[str] = Counter()
         self._offset = clock.now() - clock.monotonic()
         self.jumped_seconds = 0.0  # of the wall clock since the round before, where it has
-        self.underway = Underway()
+        self.underway = DeletionsInProgress()
         self.begins = True  # nothing was done about the marks yet that somebody else may have left
 
     def start(self, loops: Loops) -> None:
@@ -77,20 +77,20 @@ class Removals:
     def forget(self) -> None:
         """Somebody else leads."""
         self.departures.forget()
-        self._memory, self.underway, self.begins = Memory(), Underway(), True
+        self._memory, self.underway, self.begins = ScaleDownHistory(), DeletionsInProgress(), True
         self._taken.clear()
 
-    def begin(self, now: float) -> tuple[Leaving, ...]:
+    def begin(self, now: float) -> tuple[DeletionProgress, ...]:
         """A round begins; the nodes that are on their way out, or were."""
         offset = now - self._clock.monotonic()
         jumped, self._offset = offset - self._offset, offset
         self.jumped_seconds = jumped if abs(jumped) > JUMP_SECONDS else 0.0
         if self.jumped_seconds:
             logger.warning("the clock has jumped by %.0f s", jumped)
-            self._memory = underways.shifted(self._memory, jumped)
+            self._memory = underways.shifted_history(self._memory, jumped)
         leaving = self.departures.seen()
         until = now + self._config.scale_down.recheck_seconds
-        self._memory = underways.after_failures(self._memory, leaving, until)
+        self._memory = underways.history_after_failures(self._memory, leaving, until)
         self.underway = self.departures.underway(leaving, self._memory)
         return leaving
 
@@ -137,7 +137,7 @@ class Removals:
         self.departures.added(grown)
 
     def _removed(
-        self, action: Action, removals: Sequence[Removal], nodes: Mapping[str, Node], planned: PlannedIteration
+        self, action: Action, removals: Sequence[NodeToRemove], nodes: Mapping[str, Node], planned: PlannedIteration
     ) -> Action:
         if action.mode is not Mode.ENFORCE or not self._may_write():
             return action

@@ -10,26 +10,26 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.estimator import problem
-from manager.autoscaler.scale_down import budgets, eligibility, minimums, peaks, residents, taints, timing
-from manager.autoscaler.scale_down.budgets import AtomicSize, Bucket, InProgress
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, Disruptions
+from manager.autoscaler.scale_down import budgets, eligibility, peaks, pods_on_nodes, size_limits, taints, timing
+from manager.autoscaler.scale_down.budgets import AtomicSize, DeletionCounts, NodeBucket
+from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
 from manager.autoscaler.scale_down.eligibility import Objection
-from manager.autoscaler.scale_down.minimums import ShrinkingGroup, Spare
-from manager.autoscaler.scale_down.remaining import Batch, Move, Remaining, Stuck
-from manager.autoscaler.scale_down.residents import Blocker, Departure, Resident
-from manager.autoscaler.scale_down.rules import Reason, ScaleDownRules
-from manager.autoscaler.scale_down.timing import Happened
-from manager.autoscaler.scale_down.utilization import Utilization, utilization
-from manager.autoscaler.scale_down.verdict import (
-    Decision,
-    Kind,
-    Left,
-    Memory,
-    Remembered,
-    Removal,
-    Standing,
-    Verdict,
+from manager.autoscaler.scale_down.node_utilization import NodeUtilization, node_utilization
+from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan, PodOnNode
+from manager.autoscaler.scale_down.removal_status import (
+    NodeRemovalStatus,
+    NodeStanding,
+    NodeToRemove,
+    ScaleDownDecision,
+    ScaleDownHistory,
+    ScaleDownReason,
+    SimulatedRemoval,
+    UnremovableNode,
 )
+from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, PodMove, Rescheduling
+from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
+from manager.autoscaler.scale_down.size_limits import GroupSizeLimits, ShrinkingGroup
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot import cluster
@@ -38,11 +38,13 @@ from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 from shared.quantity import Amounts, Resources
 
-_OF_PODS = frozenset({Reason.NO_PLACE, Reason.PEAKS, Reason.BLOCKED_BY_POD})  # which keep no node without pods
+_OF_PODS = frozenset(
+    {UnremovableReason.NO_PLACE, UnremovableReason.PEAKS, UnremovableReason.BLOCKED_BY_POD}
+)  # which keep no node without pods
 
 
 @dataclass(frozen=True)
-class Situation:
+class ScaleDownInputs:
     """All that a pass looks at. `groups` are those that may shrink; `group_of` gives a node's group by its name.
 
     `nodes` are registered ones. `residents` are the pods on them, and pending ones that have found a place there.
@@ -54,14 +56,14 @@ class Situation:
 
     now: float
     nodes: Sequence[NodeInfo]
-    residents: Sequence[Resident] = ()
+    residents: Sequence[PodOnNode] = ()
     groups: Mapping[str, ShrinkingGroup] = field(default_factory=dict)
     group_of: Mapping[str, str] = field(default_factory=dict)
     disruption_budgets: Sequence[DisruptionBudget] = ()
-    memory: Memory = field(default_factory=Memory)
-    happened: Happened = field(default_factory=Happened)
-    happened_in: Mapping[str, Happened] = field(default_factory=dict)
-    in_progress: InProgress = field(default_factory=InProgress)
+    memory: ScaleDownHistory = field(default_factory=ScaleDownHistory)
+    happened: CooldownTimestamps = field(default_factory=CooldownTimestamps)
+    happened_in: Mapping[str, CooldownTimestamps] = field(default_factory=dict)
+    in_progress: DeletionCounts = field(default_factory=DeletionCounts)
     peaks: Mapping[str, Resources] | None = None
     untold: Container[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +75,7 @@ class Situation:
 class _Candidate:
     node: NodeInfo
     group: ShrinkingGroup
-    used: Utilization
+    used: NodeUtilization
     since: float | None
     is_empty: bool
 
@@ -90,7 +92,7 @@ class _Candidate:
 @dataclass(frozen=True, slots=True)
 class _Unneeded:
     candidate: _Candidate
-    departure: Departure
+    departure: DrainPlan
     since: float
 
     @property
@@ -100,13 +102,15 @@ class _Unneeded:
         return self.since + timing.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
 
 
-def decide(situation: Situation, rules: ScaleDownRules, is_late: Callable[[], bool] = no_deadline) -> Decision:
+def decide(
+    situation: ScaleDownInputs, rules: ScaleDownRules, is_late: Callable[[], bool] = no_deadline
+) -> ScaleDownDecision:
     """What goes now, and a verdict on every node. No further node is tried once it `is_late`."""
     return _Pass(situation, rules, is_late).decision()
 
 
 class _Pass:
-    def __init__(self, situation: Situation, rules: ScaleDownRules, is_late: Callable[[], bool]) -> None:
+    def __init__(self, situation: ScaleDownInputs, rules: ScaleDownRules, is_late: Callable[[], bool]) -> None:
         self._given = situation
         self._rules = rules
         self._is_late = is_late
@@ -116,17 +120,17 @@ class _Pass:
         )
         self._residents = {
             name: sorted(found, key=lambda each: each.key)
-            for name, found in residents.by_node(situation.residents).items()
+            for name, found in pods_on_nodes.pods_by_node(situation.residents).items()
         }
         told = situation.peaks
-        self._peaks = None if told is None else peaks.with_newcomers(told, self._residents, situation.untold)
-        self._used: dict[str, Utilization | InvalidInput] = {}
-        self._verdicts: dict[str, Verdict] = {}
-        self._remembered: dict[str, Remembered] = {}
-        self._going: list[Left] = []
-        self._simulated: list[Left] = []
+        self._peaks = None if told is None else peaks.peaks_with_new_pods(told, self._residents, situation.untold)
+        self._used: dict[str, NodeUtilization | InvalidInput] = {}
+        self._verdicts: dict[str, NodeRemovalStatus] = {}
+        self._remembered: dict[str, UnremovableNode] = {}
+        self._going: list[SimulatedRemoval] = []
+        self._simulated: list[SimulatedRemoval] = []
 
-    def decision(self) -> Decision:
+    def decision(self) -> ScaleDownDecision:
         candidates = self._candidates()
         departures = self._simulate(candidates)
         since = timing.unneeded_since(self._given.memory.unneeded_since, departures, self._now)
@@ -139,10 +143,10 @@ class _Pass:
             self._rules.soft_taints_at_once,
         )
         verdicts = {node.name: self._verdicts[node.name] for node in self._nodes}
-        memory = Memory(since, dict(sorted(self._remembered.items())))
+        memory = ScaleDownHistory(since, dict(sorted(self._remembered.items())))
         delays = self._rules.delays
         cooldown = None if delays.local else timing.cooldown(self._given.happened, delays, self._now)
-        return Decision(
+        return ScaleDownDecision(
             verdicts, removals, tuple(self._going), tuple(self._simulated), marks, memory, cooldown=cooldown or ""
         )
 
@@ -154,12 +158,12 @@ class _Pass:
             group = self._given.groups.get(group_id)
             if group is None:
                 detail = self._given.kept.get(group_id, "it is of no group that may shrink")
-                self._needed(node, Reason.NOT_AUTOSCALED, detail)
+                self._needed(node, UnremovableReason.NOT_AUTOSCALED, detail)
                 continue
             used = self._used[node.name] = self._utilization(node, group)
             against = self._objection(node, group, used)
             if against is not None or isinstance(used, InvalidInput):
-                self._needed(node, *(against or (Reason.UNEXPECTED, str(used))))
+                self._needed(node, *(against or (UnremovableReason.UNEXPECTED, str(used))))
                 continue
             since = self._given.memory.unneeded_since.get(node.name)
             is_empty = not self._needing_places(node.name)
@@ -168,16 +172,16 @@ class _Pass:
             if known is not None and self._is_fresh(known) and not (is_empty and known.reason in _OF_PODS):
                 self._remembered[node.name] = known
                 detail = f"a short while ago, {known.reason}: {known.detail}"
-                self._needed(node, Reason.RECENTLY_UNREMOVABLE, detail)
+                self._needed(node, UnremovableReason.RECENTLY_UNREMOVABLE, detail)
                 continue
             found.append(candidate)
         return sorted(found, key=lambda each: each.turn)
 
-    def _utilization(self, node: NodeInfo, group: ShrinkingGroup) -> Utilization | InvalidInput:
+    def _utilization(self, node: NodeInfo, group: ShrinkingGroup) -> NodeUtilization | InvalidInput:
         counted: list[Amounts] = []
         ignored: list[Amounts] = []
         for each in self._residents.get(node.name, ()):
-            who = each.tenancy
+            who = each.drain_info
             if who is not None and who.is_long_gone(self._now):
                 continue
             is_ignored = who is not None and (
@@ -185,18 +189,20 @@ class _Pass:
             )
             (ignored if is_ignored else counted).append(each.facts.requests)
         try:
-            return utilization(node, counted, ignored, self._rules.gpu_label)
+            return node_utilization(node, counted, ignored, self._rules.gpu_label)
         except InvalidInput as problem:
             return problem
 
-    def _objection(self, node: NodeInfo, group: ShrinkingGroup, used: Utilization | InvalidInput) -> Objection | None:
+    def _objection(
+        self, node: NodeInfo, group: ShrinkingGroup, used: NodeUtilization | InvalidInput
+    ) -> Objection | None:
         if self._is_leaving(node):
-            return Reason.BEING_DELETED, "it is being deleted"
+            return UnremovableReason.BEING_DELETED, "it is being deleted"
         found = eligibility.objection(node, used, self._rules, group.rules)
         if found is not None:
             return found
         if node.name in self._given.unreadable:
-            return Reason.UNEXPECTED, self._given.unreadable[node.name]
+            return UnremovableReason.UNEXPECTED, self._given.unreadable[node.name]
         return _at_minimum(group) if not group.spare else None
 
     def _is_leaving(self, node: NodeInfo) -> bool:
@@ -205,35 +211,35 @@ class _Pass:
     def _is_ours(self, node: NodeInfo) -> bool:
         return self._given.group_of.get(node.name, "") in self._given.groups
 
-    def _is_fresh(self, known: Remembered) -> bool:
+    def _is_fresh(self, known: UnremovableNode) -> bool:
         """A moment further away than it can have been set to is of a clock that has gone back since."""
         return self._now < known.until <= self._now + self._rules.recheck_seconds
 
-    def _needing_places(self, node: str) -> list[Resident]:
+    def _needing_places(self, node: str) -> list[PodOnNode]:
         return [each for each in self._residents.get(node, ()) if each.needs_a_place(self._now)]
 
-    def _simulate(self, candidates: Sequence[_Candidate]) -> dict[str, Departure]:
+    def _simulate(self, candidates: Sequence[_Candidate]) -> dict[str, DrainPlan]:
         """Tries all candidates in their turn; those that left, and how."""
         deleted = [node.name for node in self._nodes if self._is_leaving(node)]
         remaining, rows = self._remaining(candidates, deleted)
         names = list(rows)
         for name in deleted:  # their pods come first, since they are on their way already
-            self._going.append(Left(name, _named(remaining.empty_out(rows[name]), names)))
-        disruptions = Disruptions(self._given.disruption_budgets)
+            self._going.append(SimulatedRemoval(name, _named(remaining.empty_out(rows[name]), names)))
+        disruptions = RemainingDisruptions(self._given.disruption_budgets)
         for name in deleted:
             disruptions.take(self._still_to_evict(name, disruptions))
         usage = QuotaUsage(self._rules.gpu_label)
-        spare = Spare(
+        spare = GroupSizeLimits(
             self._given.groups.values(),
-            minimums.above_bounds(
+            size_limits.above_bounds(
                 self._rules.bounds, (usage.node_usage(node) for node in self._nodes if not self._is_leaving(node))
             ),
         )
-        found: dict[str, Departure] = {}
+        found: dict[str, DrainPlan] = {}
         for each in candidates:
             node, group = each.node, each.group.group.id
             if self._is_late():
-                self._needed(node, Reason.OUT_OF_TIME, "the time of this pass was over before its turn came")
+                self._needed(node, UnremovableReason.OUT_OF_TIME, "the time of this pass was over before its turn came")
                 continue
             if not spare.has_node(group):
                 self._needed(node, *_at_minimum(each.group))
@@ -241,28 +247,34 @@ class _Pass:
             gives = usage.node_usage(node)
             short = spare.short_of(gives)
             if short:
-                self._needed(node, Reason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}")
+                self._needed(
+                    node, UnremovableReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
+                )
                 continue
-            departure = residents.departure(
+            departure = pods_on_nodes.drain_plan(
                 self._residents.get(each.name, ()), self._rules.drain, disruptions, self._now
             )
-            if isinstance(departure, Blocker):
-                self._unremovable(node, Reason.BLOCKED_BY_POD, str(departure))
+            if isinstance(departure, BlockingPod):
+                self._unremovable(node, UnremovableReason.BLOCKED_BY_POD, str(departure))
                 continue
             if departure.moving and self._peaks is not None and each.name not in self._peaks:
-                self._needed(node, Reason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it")
+                self._needed(
+                    node, UnremovableReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it"
+                )
                 continue
             moves = remaining.leave(rows[each.name])
-            if isinstance(moves, Stuck):
+            if isinstance(moves, NoPlace):
                 self._unremovable(node, moves.reason, moves.detail)
                 continue
             disruptions.take(departure.disruptions)
             spare.take(group, gives)
-            self._simulated.append(Left(each.name, _named(moves, names)))
+            self._simulated.append(SimulatedRemoval(each.name, _named(moves, names)))
             found[each.name] = departure
         return found
 
-    def _remaining(self, candidates: Sequence[_Candidate], deleted: Iterable[str]) -> tuple[Remaining, dict[str, int]]:
+    def _remaining(
+        self, candidates: Sequence[_Candidate], deleted: Iterable[str]
+    ) -> tuple[Rescheduling, dict[str, int]]:
         """The nodes as rows: first those that stay anyway, and last the ones that are tried first, since pods go to the
         first rows that take them and are best moved once."""
         tried = {each.name for each in candidates}
@@ -279,20 +291,20 @@ class _Pass:
         position = {facts: number for number, facts in enumerate(classes)}
         asked = problem.packing_problem(snapshot, tuple(classes.values()))
         batches = {rows[name]: self._batches(name, found, position) for name, found in moving.items()}
-        return Remaining(asked, batches, self._peak_room(ordered)), rows
+        return Rescheduling(asked, batches, self._peak_room(ordered)), rows
 
-    def _moving(self, node: str) -> list[Resident]:
+    def _moving(self, node: str) -> list[PodOnNode]:
         """The pods of a node that need another place, if nothing keeps them."""
         return [each for each in self._needing_places(node) if not each.is_awaited]
 
-    def _still_to_evict(self, node: str, disruptions: Disruptions) -> Iterable[int]:
+    def _still_to_evict(self, node: str, disruptions: RemainingDisruptions) -> Iterable[int]:
         """The budgets that the pods of a node take which are evicted in any case, and are not yet."""
         for each in self._moving(node):
-            who = each.tenancy
+            who = each.drain_info
             if who is not None and who.deleted_at is None:
                 yield from disruptions.covering(who.namespace, who.labels)
 
-    def _batches(self, node: str, moving: Sequence[Resident], position: Mapping[int, int]) -> list[Batch]:
+    def _batches(self, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]) -> list[PodBatch]:
         """The same pods, those together that are of one class and bring the same along."""
         peak = (self._peaks or {}).get(node)
         loads = peaks.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
@@ -300,7 +312,7 @@ class _Pass:
         for number, each in enumerate(moving):
             load = loads[number] if loads else peaks.NO_LOAD
             alike.setdefault((position[id(each.facts)], load), []).append(each.key)
-        return [Batch(which, tuple(pods), load) for (which, load), pods in alike.items()]
+        return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
 
     def _peak_room(self, ordered: Iterable[NodeInfo]) -> list[Resources | None] | None:
         """What each node can take on, None where nothing is predicted of it; or None where peaks do not count."""
@@ -319,7 +331,7 @@ class _Pass:
             for node in ordered
         ]
 
-    def _chosen(self, unneeded: Sequence[_Unneeded]) -> tuple[Removal, ...]:
+    def _chosen(self, unneeded: Sequence[_Unneeded]) -> tuple[NodeToRemove, ...]:
         """Of the nodes the cluster could do without, those that go now; all get their verdict."""
         ripe = []
         for each in unneeded:
@@ -339,9 +351,9 @@ class _Pass:
         }
         going = self._cropped(self._whole(ripe, atomic), atomic)
         for each in going:
-            self._add(each.candidate.node, Standing.GOES, None, _parting(each), each)
+            self._add(each.candidate.node, NodeStanding.GOES, None, _parting(each), each)
         return tuple(
-            Removal(
+            NodeToRemove(
                 each.candidate.name,
                 each.candidate.group.group.id,
                 _kind(each),
@@ -359,13 +371,13 @@ class _Pass:
         if short is not None:
             return short
         if awaited:
-            return Reason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself"
+            return UnremovableReason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself"
         delays = self._rules.delays
         happened = self._given.happened
         if delays.local:
-            happened = self._given.happened_in.get(group.group.id, Happened())
+            happened = self._given.happened_in.get(group.group.id, CooldownTimestamps())
         cooling = timing.cooldown(happened, delays, self._now)
-        return (Reason.COOLDOWN, cooling) if cooling else None
+        return (UnremovableReason.COOLDOWN, cooling) if cooling else None
 
     def _whole(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
         """Without the nodes of atomic groups of which not all nodes are ripe."""
@@ -378,7 +390,7 @@ class _Pass:
             group = each.candidate.group.group.id
             if group in atomic and not atomic[group].is_all(counts[group]):
                 detail = f"its group goes as a whole, and {counts[group]} of its {atomic[group].registered} nodes could"
-                self._unneeded(each, Reason.ATOMIC, detail)
+                self._unneeded(each, UnremovableReason.ATOMIC, detail)
             else:
                 found.append(each)
         return found
@@ -393,52 +405,60 @@ class _Pass:
         going = {name for bucket in (*chosen.empty, *chosen.drained) for name in bucket.nodes}
         for each in ripe:
             if each.candidate.name not in going:
-                self._unneeded(each, Reason.BUDGET, "as many nodes as may go at one time are going already")
+                self._unneeded(each, UnremovableReason.BUDGET, "as many nodes as may go at one time are going already")
         return [each for each in (*empty, *drained) if each.candidate.name in going]
 
-    def _needed(self, node: NodeInfo, reason: Reason, detail: str) -> None:
-        self._add(node, Standing.NEEDED, reason, detail)
+    def _needed(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
+        self._add(node, NodeStanding.NEEDED, reason, detail)
 
-    def _unremovable(self, node: NodeInfo, reason: Reason, detail: str) -> None:
+    def _unremovable(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
         """The same of what is not tried again for a while."""
-        self._remembered[node.name] = Remembered(self._now + self._rules.recheck_seconds, reason, detail)
+        self._remembered[node.name] = UnremovableNode(self._now + self._rules.recheck_seconds, reason, detail)
         self._needed(node, reason, detail)
 
-    def _unneeded(self, unneeded: _Unneeded, reason: Reason, detail: str) -> None:
-        self._add(unneeded.candidate.node, Standing.UNNEEDED, reason, detail, unneeded)
+    def _unneeded(self, unneeded: _Unneeded, reason: UnremovableReason, detail: str) -> None:
+        self._add(unneeded.candidate.node, NodeStanding.UNNEEDED, reason, detail, unneeded)
 
     def _add(
-        self, node: NodeInfo, standing: Standing, reason: Reason | None, detail: str, found: _Unneeded | None = None
+        self,
+        node: NodeInfo,
+        standing: NodeStanding,
+        reason: UnremovableReason | None,
+        detail: str,
+        found: _Unneeded | None = None,
     ) -> None:
         used = self._used.get(node.name)
-        share = used.share if isinstance(used, Utilization) else None
+        share = used.share if isinstance(used, NodeUtilization) else None
         group = self._given.group_of.get(node.name, "")
         since, ripe_at = (None, None) if found is None else (found.since, found.ripe_at)
-        self._verdicts[node.name] = Verdict(node.name, group, standing, reason, detail, share, since, ripe_at)
+        self._verdicts[node.name] = NodeRemovalStatus(node.name, group, standing, reason, detail, share, since, ripe_at)
 
 
-def _named(moves: Iterable[Move], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _named(moves: Iterable[PodMove], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((move.pod, names[move.row]) for move in moves)
 
 
 def _at_minimum(group: ShrinkingGroup) -> Objection:
     size, deleting = group.group.target_size, group.deleting
     going = f", {deleting} of which are going" if deleting else ""
-    return Reason.AT_MINIMUM, f"its group has {size} nodes{going}, and is to have at least {group.group.min_size}"
+    return (
+        UnremovableReason.AT_MINIMUM,
+        f"its group has {size} nodes{going}, and is to have at least {group.group.min_size}",
+    )
 
 
-def _buckets(unneeded: Iterable[_Unneeded]) -> list[Bucket]:
+def _buckets(unneeded: Iterable[_Unneeded]) -> list[NodeBucket]:
     """One for each group, in the order of their first nodes."""
     found: dict[str, list[str]] = {}
     for each in unneeded:
         found.setdefault(each.candidate.group.group.id, []).append(each.candidate.name)
-    return [Bucket(group, tuple(nodes)) for group, nodes in found.items()]
+    return [NodeBucket(group, tuple(nodes)) for group, nodes in found.items()]
 
 
-def _kind(unneeded: _Unneeded) -> Kind:
+def _kind(unneeded: _Unneeded) -> ScaleDownReason:
     if not eligibility.is_ready(unneeded.candidate.node):
-        return Kind.UNREADY
-    return Kind.UNDERUTILIZED if unneeded.departure.evicted else Kind.EMPTY
+        return ScaleDownReason.UNREADY
+    return ScaleDownReason.UNDERUTILIZED if unneeded.departure.evicted else ScaleDownReason.EMPTY
 
 
 def _parting(unneeded: _Unneeded) -> str:

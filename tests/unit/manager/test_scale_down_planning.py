@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import removal_planning
+from manager.autoscaler import scale_down_planning
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -26,13 +26,18 @@ from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.removals import Removals
-from manager.autoscaler.scale_down import underway as underways
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, Reason, ScaleDownRules
-from manager.autoscaler.scale_down.timing import Happened
-from manager.autoscaler.scale_down.underway import Underway
-from manager.autoscaler.scale_down.verdict import Kind, Memory, Remembered, Standing
+from manager.autoscaler.scale_down import deletions_in_progress as underways
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import (
+    NodeStanding,
+    ScaleDownHistory,
+    ScaleDownReason,
+    UnremovableNode,
+)
+from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, ScaleDownRules, UnremovableReason
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
+from manager.autoscaler.scale_down_controller import ScaleDownController
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
@@ -66,9 +71,9 @@ def cloud_of(*nodes: Node, least: int = 0, group: str = "a") -> Cloud:
     return cloud
 
 
-def idle(*names: str, **more: Any) -> Underway:
+def idle(*names: str, **more: Any) -> DeletionsInProgress:
     """They have been unneeded for a day."""
-    return Underway(Memory(dict.fromkeys(names, LONG_AGO)), **more)
+    return DeletionsInProgress(ScaleDownHistory(dict.fromkeys(names, LONG_AGO)), **more)
 
 
 def resident(name: str, on: str, cpu: str = "1", owner: str = "") -> Pod:
@@ -93,9 +98,9 @@ def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more:
     return test_planning.planned(cloud, chosen, known, **more)
 
 
-def reasons(of: PlannedIteration) -> dict[str, Reason | None]:
+def reasons(of: PlannedIteration) -> dict[str, UnremovableReason | None]:
     assert of.iteration.scale_down is not None
-    return {name: each.reason for name, each in of.iteration.scale_down.verdicts.items()}
+    return {name: each.reason for name, each in of.iteration.scale_down.statuses.items()}
 
 
 def removed(of: PlannedIteration) -> list[tuple[str, Mode, int, int, tuple[str, ...]]]:
@@ -125,7 +130,7 @@ def test_a_node_is_marked_as_likely_to_go_and_no_longer_when_it_is_needed_again(
     one, other = node("n"), marked("m", LONG_AGO, TAINT_DELETION_CANDIDATE)
     busy = resident("p", "m", "3")
     found = planned(cloud_of(one, other), config("a"), nodes=(one, other), pods=(busy,))
-    assert reasons(found) == {"n": Reason.NOT_UNNEEDED_LONG, "m": Reason.NOT_UNDERUTILIZED}
+    assert reasons(found) == {"n": UnremovableReason.NOT_UNNEEDED_LONG, "m": UnremovableReason.NOT_UNDERUTILIZED}
     assert softened(found) == {ActionKind.TAINT: ("n",), ActionKind.UNTAINT: ("m",)}
 
 
@@ -150,7 +155,7 @@ def test_where_growth_is_only_recommended_nodes_are_judged_all_the_same() -> Non
 def test_a_pending_pod_keeps_the_node_that_has_room_for_it() -> None:
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,), pods=(pod("p", {"cpu": "1"}),), underway=idle("n"))
-    assert reasons(found) == {"n": Reason.NO_PLACE}
+    assert reasons(found) == {"n": UnremovableReason.NO_PLACE}
 
 
 def test_a_pod_keeps_the_node_that_it_is_nominated_for() -> None:
@@ -158,7 +163,7 @@ def test_a_pod_keeps_the_node_that_it_is_nominated_for() -> None:
     waiting = msgspec.to_builtins(pod("p", {"cpu": "1"}))
     waiting["status"]["nominatedNodeName"] = "n"
     found = planned(cloud_of(one), config("a"), nodes=(one,), pods=(msgspec.convert(waiting, Pod),), underway=idle("n"))
-    assert reasons(found) == {"n": Reason.NO_PLACE}
+    assert reasons(found) == {"n": UnremovableReason.NO_PLACE}
 
 
 def test_expendable_and_ended_pods_keep_nobody() -> None:
@@ -182,10 +187,10 @@ def test_nodes_of_others_are_told_why_they_are_left_alone() -> None:
     nodes = (one, other, scanned, node("stranger"))
     found = planned(cloud, chosen, nodes=nodes, underway=idle("n", "o", "s", "stranger"))
     assert found.iteration.scale_down is not None
-    said = {name: each.detail for name, each in found.iteration.scale_down.verdicts.items() if each.reason is not None}
+    said = {name: each.detail for name, each in found.iteration.scale_down.statuses.items() if each.reason is not None}
     assert said == {
-        "o": removal_planning.OBSERVED,
-        "s": removal_planning.SCANNED,
+        "o": scale_down_planning.OBSERVED,
+        "s": scale_down_planning.SCANNED,
         "stranger": "it is of no group that may shrink",
     }
     assert [each[-1] for each in removed(found)] == [("n",)]
@@ -223,16 +228,16 @@ def test_what_is_only_advised_takes_neither_marks_nor_places_nor_budgets_from_wh
         },
         PodDisruptionBudget,
     )
-    memory = Memory({"a1": NOW - 100, "b1": NOW - 50})  # none of them is ripe
+    memory = ScaleDownHistory({"a1": NOW - 100, "b1": NOW - 50})  # none of them is ripe
     chosen = config("a", "b", group_modes={"a": Mode.RECOMMEND}, scale_down=replace(NOW_AT_ONCE, soft_taints_at_once=1))
-    found = planned(cloud, chosen, nodes=nodes, pods=pods, budgets=(budget,), underway=Underway(memory))
+    found = planned(cloud, chosen, nodes=nodes, pods=pods, budgets=(budget,), underway=DeletionsInProgress(memory))
     assert reasons(found) == {
-        **dict.fromkeys(("a1", "b1"), Reason.NOT_UNNEEDED_LONG),
-        **dict.fromkeys(("a2", "b2"), Reason.NOT_UNDERUTILIZED),
+        **dict.fromkeys(("a1", "b1"), UnremovableReason.NOT_UNNEEDED_LONG),
+        **dict.fromkeys(("a2", "b2"), UnremovableReason.NOT_UNDERUTILIZED),
     }
     assert softened(found) == {ActionKind.TAINT: ("b1",)}
     assert found.iteration.scale_down is not None
-    assert found.iteration.scale_down.memory == Memory({"a1": NOW - 100, "b1": NOW - 50})
+    assert found.iteration.scale_down.memory == ScaleDownHistory({"a1": NOW - 100, "b1": NOW - 50})
 
 
 @pytest.mark.parametrize("least", [0, 3, 4])
@@ -247,7 +252,7 @@ def test_machines_that_never_worked_and_nodes_that_are_idle_do_not_share_what_a_
     assert sizes[0] == (ActionKind.DELETE_NODES, 5, 3)
     assert sizes[1:] == ([(ActionKind.REMOVE_NODES, 3, 0)] if least == 0 else [])
     if least:
-        assert set(reasons(found).values()) == {Reason.AT_MINIMUM}
+        assert set(reasons(found).values()) == {UnremovableReason.AT_MINIMUM}
 
 
 def not_ready(name: str) -> Node:
@@ -258,17 +263,17 @@ def not_ready(name: str) -> Node:
 
 def test_a_node_that_is_cordoned_and_not_ready_goes_by_what_is_set_for_unready_ones() -> None:
     nodes = (not_ready("n"), *(node(f"m{each}") for each in range(3)))
-    memory = Memory({"n": NOW - 700})
+    memory = ScaleDownHistory({"n": NOW - 700})
 
     def found(**more: Any) -> PlannedIteration:
         chosen = config("a", scale_down=replace(NOW_AT_ONCE, **more))
-        return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=Underway(memory))
+        return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=DeletionsInProgress(memory))
 
-    assert reasons(found())["n"] is Reason.NOT_UNREADY_LONG
-    assert reasons(found(unready_enabled=False))["n"] is Reason.UNREADY_DISABLED
+    assert reasons(found())["n"] is UnremovableReason.NOT_UNREADY_LONG
+    assert reasons(found(unready_enabled=False))["n"] is UnremovableReason.UNREADY_DISABLED
     gone = found(group=GroupRules(unready_seconds=0)).iteration.scale_down
     assert gone is not None
-    assert [(each.node, each.kind) for each in gone.removals] == [("n", Kind.UNREADY)]
+    assert [(each.node, each.kind) for each in gone.removals] == [("n", ScaleDownReason.UNREADY)]
 
 
 def test_a_node_that_cannot_be_read_is_told_so() -> None:
@@ -276,10 +281,10 @@ def test_a_node_that_cannot_be_read_is_told_so() -> None:
     raw["status"]["allocatable"]["cpu"] = "bogus"
     nodes = (msgspec.convert(raw, Node), node("m"))
     found = planned(cloud_of(*nodes), config("a"), nodes=nodes, underway=idle("n", "m"))
-    assert reasons(found) == {"m": None, "n": Reason.UNEXPECTED}
+    assert reasons(found) == {"m": None, "n": UnremovableReason.UNEXPECTED}
     assert found.iteration.scale_down is not None
-    verdict = found.iteration.scale_down.verdicts["n"]
-    assert (verdict.group, verdict.standing) == ("a", Standing.NEEDED)
+    verdict = found.iteration.scale_down.statuses["n"]
+    assert (verdict.group, verdict.standing) == ("a", NodeStanding.NEEDED)
     assert "bogus" in verdict.detail
 
 
@@ -288,15 +293,15 @@ def test_a_pass_ends_when_its_time_is_over() -> None:
     ticks = itertools.count()
     chosen = config("a", clock=lambda: float(next(ticks)), simulation_seconds=2.0)
     found = planned(cloud_of(*nodes), chosen, nodes=nodes, underway=idle("n", "m"))
-    assert reasons(found) == {"m": None, "n": Reason.OUT_OF_TIME}
+    assert reasons(found) == {"m": None, "n": UnremovableReason.OUT_OF_TIME}
 
 
 def test_nodes_on_their_way_out_are_neither_counted_on_nor_chosen_again() -> None:
     nodes = tuple(node(name) for name in ("n", "m", "o"))
-    going = Leaving("n", "a", Kind.EMPTY, Stage.DRAINING, NOW - 10)
+    going = DeletionProgress("n", "a", ScaleDownReason.EMPTY, DeletionStage.DRAINING, NOW - 10)
     found = planned(cloud_of(*nodes, least=1), config("a"), nodes=nodes, underway=idle("n", "m", "o", leaving=(going,)))
     assert found.iteration.leaving == (going,)
-    assert reasons(found) == {"n": Reason.BEING_DELETED, "m": None, "o": Reason.AT_MINIMUM}
+    assert reasons(found) == {"n": UnremovableReason.BEING_DELETED, "m": None, "o": UnremovableReason.AT_MINIMUM}
 
 
 @pytest.mark.parametrize(("told", "goes"), [(True, {"m", "o"}), (False, {"m"})])
@@ -316,7 +321,7 @@ def test_what_is_deleted_by_somebody_else_is_not_chosen() -> None:
     cloud.members["a"][0] = Instance("id:n", InstanceState.DELETING)
     cloud.listed = [Group("a", 0, 10, 1)]
     found = planned(cloud, config("a"), nodes=nodes, underway=idle("n", "m"))
-    assert reasons(found) == {"n": Reason.BEING_DELETED, "m": None}
+    assert reasons(found) == {"n": UnremovableReason.BEING_DELETED, "m": None}
 
 
 def test_an_increase_under_way_keeps_nodes_whoever_asked_for_it() -> None:
@@ -327,10 +332,10 @@ def test_an_increase_under_way_keeps_nodes_whoever_asked_for_it() -> None:
     cloud.listed = [Group("a", 0, 10, 2)]
     cloud.members["a"].append(Instance("id:new", InstanceState.CREATING))
     found = planned(cloud, config("a", scale_down=rules), under_way, nodes=(one,), underway=idle("n"))
-    assert reasons(found) == {"n": Reason.COOLDOWN}
-    happened = Underway(Memory({"n": LONG_AGO}), happened=Happened(added=NOW - 60))
+    assert reasons(found) == {"n": UnremovableReason.COOLDOWN}
+    happened = DeletionsInProgress(ScaleDownHistory({"n": LONG_AGO}), happened=CooldownTimestamps(added=NOW - 60))
     assert reasons(planned(cloud_of(one), config("a", scale_down=rules), nodes=(one,), underway=happened)) == {
-        "n": Reason.COOLDOWN
+        "n": UnremovableReason.COOLDOWN
     }
 
 
@@ -343,7 +348,7 @@ def test_controllers_and_budgets_of_the_cluster_are_asked() -> None:
     def found(**more: Any) -> str:
         made = planned(cloud_of(*nodes), chosen, nodes=nodes, pods=(web, *busy), underway=idle("n"), **more)
         assert made.iteration.scale_down is not None
-        return made.iteration.scale_down.verdicts["n"].detail
+        return made.iteration.scale_down.statuses["n"].detail
 
     assert "other places" in found()
     assert "ReplicaSet web is not there" in found(controllers={})
@@ -364,14 +369,14 @@ def test_a_node_stays_where_the_others_would_not_hold_what_is_predicted() -> Non
     pods = (resident("p", "n"), resident("q", "m", "2100m"))
     peaks = {each: NodePeaks(Resources(2000, GIB), Resources(0, 0), NOW) for each in ("n", "m")}
 
-    def reason(chosen: Config, **more: Any) -> Reason | None:
+    def reason(chosen: Config, **more: Any) -> UnremovableReason | None:
         return reasons(planned(cloud_of(*nodes), chosen, nodes=nodes, pods=pods, underway=idle("n"), **more))["n"]
 
     assert reason(config("a")) is None
-    assert reason(config("a"), peaks=peaks) is Reason.PEAKS
+    assert reason(config("a"), peaks=peaks) is UnremovableReason.PEAKS
     assert reason(config("a", minds_peaks=False), peaks=peaks) is None
-    assert reason(config("a"), peaks={"m": peaks["m"]}) is Reason.PEAK_UNKNOWN
-    assert reason(config("a"), peaks={}) is Reason.PEAK_UNKNOWN, "there are reports, and none to be trusted"
+    assert reason(config("a"), peaks={"m": peaks["m"]}) is UnremovableReason.PEAK_UNKNOWN
+    assert reason(config("a"), peaks={}) is UnremovableReason.PEAK_UNKNOWN, "there are reports, and none to be trusted"
 
 
 @pytest.mark.parametrize(("created", "placed"), [(NOW - 10, None), (NOW - 900, NOW - 10)])
@@ -384,19 +389,21 @@ def test_pods_that_came_since_a_node_has_told_its_peak_count_beside_it(created: 
         raw["status"]["conditions"] = [condition]
     pods = (resident("p", "n"), resident("q", "m", "1500m"), msgspec.convert(raw, Pod))
 
-    def reason(reported_at: float) -> Reason | None:
+    def reason(reported_at: float) -> UnremovableReason | None:
         peaks = {each: NodePeaks(Resources(1500, GIB), Resources(), reported_at) for each in ("n", "m")}
         found = planned(cloud_of(*nodes), config("a"), nodes=nodes, pods=pods, underway=idle("n"), peaks=peaks)
         return reasons(found)["n"]
 
     assert reason(NOW) is None
-    assert reason(NOW - 60) is Reason.PEAKS
+    assert reason(NOW - 60) is UnremovableReason.PEAKS
 
 
 def test_marks_that_nobody_works_on_are_taken_back() -> None:
     fresh, old, going = marked("fresh", NOW - 10), marked("old", NOW - 1000), marked("going", NOW - 1000)
     nodes = (fresh, old, going, node("plain"))
-    underway = Underway(leaving=(Leaving("going", "a", Kind.EMPTY, Stage.DELETING, NOW),))
+    underway = DeletionsInProgress(
+        leaving=(DeletionProgress("going", "a", ScaleDownReason.EMPTY, DeletionStage.DELETING, NOW),)
+    )
 
     def abandoned(chosen: Config, **more: Any) -> tuple[str, ...]:
         return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=underway, **more).abandoned
@@ -449,7 +456,9 @@ def test_what_a_group_wants_otherwise_holds_for_it() -> None:
     one = node("n")
     cloud = cloud_of(one)
     cloud.given_options = GroupOptions(scale_down_unneeded_seconds=172_800.0)
-    assert reasons(planned(cloud, config("a"), nodes=(one,), underway=idle("n"))) == {"n": Reason.NOT_UNNEEDED_LONG}
+    assert reasons(planned(cloud, config("a"), nodes=(one,), underway=idle("n"))) == {
+        "n": UnremovableReason.NOT_UNNEEDED_LONG
+    }
 
 
 def test_without_scale_down_nobody_is_judged() -> None:
@@ -458,8 +467,10 @@ def test_without_scale_down_nobody_is_judged() -> None:
     assert (found.iteration.scale_down, found.iteration.actions) == (None, ())
 
 
-def draining(name: str) -> Underway:
-    return Underway(leaving=(Leaving(name, "a", Kind.UNDERUTILIZED, Stage.DRAINING, NOW),))
+def draining(name: str) -> DeletionsInProgress:
+    return DeletionsInProgress(
+        leaving=(DeletionProgress(name, "a", ScaleDownReason.UNDERUTILIZED, DeletionStage.DRAINING, NOW),)
+    )
 
 
 def test_pods_of_a_node_that_is_drained_take_their_new_places_before_anything_is_bought() -> None:
@@ -511,26 +522,30 @@ def test_pods_of_a_node_that_is_drained_are_counted_once_when_further_nodes_are_
         config("a"),
         nodes=nodes,
         pods=pods,
-        underway=replace(draining("going"), memory=Memory({"idle": LONG_AGO})),
+        underway=replace(draining("going"), memory=ScaleDownHistory({"idle": LONG_AGO})),
     )
     assert removed(found) == [("a", Mode.ENFORCE, 3, 2, ("idle",))], "4 cores hold 2.5 and 1.5, and not 1.5 once more"
 
 
 def test_a_node_that_could_not_go_is_not_tried_again_at_once_and_begins_anew() -> None:
-    failed = Leaving("n", "a", Kind.UNDERUTILIZED, Stage.FAILED, NOW, error="a budget")
-    gone = Leaving("m", "a", Kind.EMPTY, Stage.GONE, NOW)
-    memory = underways.after_failures(Memory({"n": LONG_AGO, "m": LONG_AGO}), (failed, gone), NOW + 300)
-    assert memory == Memory({"m": LONG_AGO}, {"n": Remembered(NOW + 300, Reason.UNEXPECTED, "a budget")})
+    failed = DeletionProgress("n", "a", ScaleDownReason.UNDERUTILIZED, DeletionStage.FAILED, NOW, error="a budget")
+    gone = DeletionProgress("m", "a", ScaleDownReason.EMPTY, DeletionStage.GONE, NOW)
+    memory = underways.history_after_failures(
+        ScaleDownHistory({"n": LONG_AGO, "m": LONG_AGO}), (failed, gone), NOW + 300
+    )
+    assert memory == ScaleDownHistory(
+        {"m": LONG_AGO}, {"n": UnremovableNode(NOW + 300, UnremovableReason.UNEXPECTED, "a budget")}
+    )
     nodes = (node("n"), node("o"))
     pods = (resident("p", "n"), resident("q", "o", "2100m"))
-    found = planned(cloud_of(*nodes), config("a"), nodes=nodes, pods=pods, underway=Underway(memory))
-    assert reasons(found)["n"] is Reason.RECENTLY_UNREMOVABLE
+    found = planned(cloud_of(*nodes), config("a"), nodes=nodes, pods=pods, underway=DeletionsInProgress(memory))
+    assert reasons(found)["n"] is UnremovableReason.RECENTLY_UNREMOVABLE
 
 
 def test_what_lasts_does_so_whatever_the_clock_says() -> None:
-    memory = Memory({"n": NOW}, {"m": Remembered(NOW + 300, Reason.NO_PLACE, "")})
-    assert underways.shifted(memory, 3600) == Memory(
-        {"n": NOW + 3600}, {"m": Remembered(NOW + 3900, Reason.NO_PLACE, "")}
+    memory = ScaleDownHistory({"n": NOW}, {"m": UnremovableNode(NOW + 300, UnremovableReason.NO_PLACE, "")})
+    assert underways.shifted_history(memory, 3600) == ScaleDownHistory(
+        {"n": NOW + 3600}, {"m": UnremovableNode(NOW + 3900, UnremovableReason.NO_PLACE, "")}
     )
 
 
@@ -542,7 +557,9 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
         client, "here", expected=lambda _: {}, peaks=lambda _: None, pending=lambda: None, reads_controllers=True
     )
     guard = Guard(MemoryCloud(), Ownership())
-    removals = Removals(client, config(), listers, guard, threading.Lock(), clock=clock, may_write=lambda: True)
+    removals = ScaleDownController(
+        client, config(), listers, guard, threading.Lock(), clock=clock, may_write=lambda: True
+    )
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,))
     removals.begin(clock.now())
@@ -550,10 +567,10 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
     clock.advance(10)
     clock.jump(seconds)
     removals.begin(clock.now())
-    assert removals.underway.memory == Memory({"n": clock.now() - 10})
+    assert removals.underway.memory == ScaleDownHistory({"n": clock.now() - 10})
     clock.advance(10)
     removals.begin(clock.now())
-    assert removals.underway.memory == Memory({"n": clock.now() - 20})
+    assert removals.underway.memory == ScaleDownHistory({"n": clock.now() - 20})
     guard.close()
 
 
@@ -561,5 +578,5 @@ def test_verdicts_stand_even_where_nothing_is_done() -> None:
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,), underway=idle("n"), dry_run=True)
     assert found.iteration.scale_down is not None
-    assert found.iteration.scale_down.verdicts["n"].standing is Standing.GOES
+    assert found.iteration.scale_down.statuses["n"].standing is NodeStanding.GOES
     assert [action.done for action in found.iteration.actions] == [False]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class NodeRow:
+class NodeStatusRow:
     """Why one node is still here. `standing` is one of: goes, unneeded (it may go, and does not yet), leaving, gone,
     needed, unjudged (nobody has looked).
 
@@ -31,7 +31,7 @@ class NodeRow:
 
 
 @dataclass(frozen=True)
-class StaysRow:
+class StayReasonRow:
     """Nodes that stay for one reason; `detail` is that of the first."""
 
     reason: str
@@ -59,12 +59,12 @@ class ScaleDownRow:
     cooldown: str
     saved_per_hour: float | None
     savable_per_hour: float | None
-    stay: list[StaysRow]
-    nodes: list[NodeRow]
+    stay: list[StayReasonRow]
+    nodes: list[NodeStatusRow]
 
 
 @dataclass(frozen=True)
-class LeavingRow:
+class DeletionRow:
     """A node on its way out: marking, draining, deleting, gone, or failed, with the `error`, so that it stays."""
 
     node: str
@@ -152,7 +152,7 @@ class NodesLeft:
     held: str
     dry_run: bool
     scale_down: ScaleDownRow | None
-    leaving: list[LeavingRow]
+    leaving: list[DeletionRow]
     scans: list[ScanRow]
 
 
@@ -163,7 +163,7 @@ class NodeLeft:
     cluster: str
     time: str
     held: str
-    answer: NodeRow
+    answer: NodeStatusRow
     moves: dict[str, str]
     waits_for: list[str]
     scan: ScanRow | None

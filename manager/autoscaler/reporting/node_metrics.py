@@ -11,10 +11,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY
-from manager.autoscaler.reporting.staying import is_soft
-from manager.autoscaler.scale_down.leaving import Leaving, Stage
-from manager.autoscaler.scale_down.rules import Reason
-from manager.autoscaler.scale_down.verdict import Decision, Kind
+from manager.autoscaler.reporting.node_status import is_soft_taint
+from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownReason
+from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 
 Family = Callable[..., GaugeMetricFamily]  # name without prefix, what it is about, labels
@@ -28,13 +28,13 @@ _CLASSES: Mapping[str, Callable[[Scan], int]] = {
 }
 
 
-class Ways:
+class EndedDeletions:
     """The nodes on their way out, as far as they have been counted: whose way ended is told of once."""
 
     def __init__(self) -> None:
         self._evicted: dict[str, int] = {}
 
-    def ended(self, made: Iteration) -> Iterator[tuple[Leaving, int]]:
+    def ended(self, made: Iteration) -> Iterator[tuple[DeletionProgress, int]]:
         """Those whose way has, and how many pods were evicted from each."""
         if made.scale_down is not None:
             self._evicted |= {each.node: len(each.evicted) for each in made.scale_down.removals}
@@ -52,7 +52,7 @@ class Ways:
         self._evicted = {node: pods for node, pods in self._evicted.items() if node in there | begun}
 
 
-class Ours:
+class HeadroomNodeCounters:
     """What has happened since the start."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
@@ -63,17 +63,17 @@ class Ours:
         self._evictions = counter("evicted_pods", "Pods that were evicted, or not, so that nodes go", "result")
         self._taints = counter("node_taints", "Taints of scans put on nodes and taken off", "group", "what", "result")
         self._scans = counter("scans", "Scans of groups that scale by utilization", "group", "result")
-        self._ways = Ways()
+        self._ways = EndedDeletions()
 
     def note(self, made: Iteration) -> None:
         for going, evicted in self._ways.ended(made):
-            self._removals.labels(going.kind.value, "done" if going.stage is Stage.GONE else "failed").inc()
+            self._removals.labels(going.kind.value, "done" if going.stage is DeletionStage.GONE else "failed").inc()
             self._evictions.labels("done").inc(evicted)
             self._evictions.labels("failed").inc(len(going.waits_for))
         for action in made.actions:
             if (
                 action.kind in (ActionKind.TAINT, ActionKind.UNTAINT)
-                and not is_soft(action)
+                and not is_soft_taint(action)
                 and (action.done or action.error)
             ):
                 self._taints.labels(action.group, action.kind.value, "done" if action.done else "failed").inc(
@@ -83,13 +83,15 @@ class Ours:
             self._scans.labels(scan.group, "failed" if scan.error else "decided").inc()
 
 
-def ours(family: Family, made: Iteration, decided: Decision | None, scans: tuple[Scan, ...]) -> Iterator[Metric]:
+def headroom_families(
+    family: Family, made: Iteration, decided: ScaleDownDecision | None, scans: tuple[Scan, ...]
+) -> Iterator[Metric]:
     """`decided` and `scans` are the last there were."""
     if decided is not None:
         yield from _ours_of_verdicts(family, made, decided)
     leaving = family("leaving_nodes", "Nodes on their way out by how far they are", "stage")
     stages = Tally(each.stage for each in made.leaving)
-    for stage in Stage:
+    for stage in DeletionStage:
         if not stage.is_over:
             leaving.add_metric([stage.value], stages[stage])
     yield leaving
@@ -97,9 +99,9 @@ def ours(family: Family, made: Iteration, decided: Decision | None, scans: tuple
         yield from _ours_of_scans(family, scans)
 
 
-def _ours_of_verdicts(family: Family, made: Iteration, decided: Decision) -> Iterator[Metric]:
+def _ours_of_verdicts(family: Family, made: Iteration, decided: ScaleDownDecision) -> Iterator[Metric]:
     unneeded = family("unneeded_nodes", "Nodes that the cluster could do without", "group")
-    found = Tally(decided.verdicts[node].group for node in decided.unneeded)
+    found = Tally(decided.statuses[node].group for node in decided.unneeded)
     for group in sorted({*found, *made.state.groups}):
         unneeded.add_metric([group], found[group])
     yield unneeded
@@ -137,7 +139,7 @@ def _ours_of_scans(family: Family, scans: tuple[Scan, ...]) -> Iterator[Metric]:
     yield from (percent, delta, nodes, locked, breaker, healthy)
 
 
-class Theirs:
+class ClusterAutoscalerNodeCounters:
     """What has happened since the start, as Cluster Autoscaler counts it."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
@@ -148,21 +150,21 @@ class Theirs:
             "scaled_down_nodes", "Number of nodes removed by CA", "reason", "gpu_resource_name", "gpu_name"
         )
         self._evicted = counter("evicted_pods", "Number of pods evicted by CA", "eviction_result")
-        self._ways = Ways()
+        self._ways = EndedDeletions()
 
     def note(self, made: Iteration) -> None:
         for going, evicted in self._ways.ended(made):
-            if going.stage is Stage.GONE:
+            if going.stage is DeletionStage.GONE:
                 self._removed.labels(going.kind.value, "", "").inc()
             self._evicted.labels("succeeded").inc(evicted)
             self._evicted.labels("failed").inc(len(going.waits_for))
         ripe = {node.name for scan in made.scans for node in scan.deletions}
         for action in made.actions:
             if action.kind is ActionKind.DELETE_NODES and action.done and ripe.issuperset(action.nodes):
-                self._removed.labels(Kind.UNDERUTILIZED.value, "", "").inc(len(action.nodes))
+                self._removed.labels(ScaleDownReason.UNDERUTILIZED.value, "", "").inc(len(action.nodes))
 
 
-def theirs(family: Family, made: Iteration, decided: Decision | None) -> Iterator[Metric]:
+def cluster_autoscaler_families(family: Family, made: Iteration, decided: ScaleDownDecision | None) -> Iterator[Metric]:
     """Cluster Autoscaler's gauges."""
     if decided is not None:
         unneeded = family("unneeded_nodes_count", "Number of nodes currently considered unneeded by CA")
@@ -180,11 +182,13 @@ def theirs(family: Family, made: Iteration, decided: Decision | None) -> Iterato
     yield pending
 
 
-def below_limits(made: Iteration) -> frozenset[str]:
+def resources_below_limits(made: Iteration) -> frozenset[str]:
     """The resources of which the cluster would have had too little without some node."""
     if made.scale_down is None:
         return frozenset()
-    details = [each.detail for each in made.scale_down.verdicts.values() if each.reason is Reason.BELOW_LIMIT]
+    details = [
+        each.detail for each in made.scale_down.statuses.values() if each.reason is UnremovableReason.BELOW_LIMIT
+    ]
     return frozenset(resource for resource in (CPU, MEMORY) if any(_names(each, resource) for each in details))
 
 
@@ -192,8 +196,8 @@ def _names(detail: str, resource: str) -> bool:
     return resource in detail.replace(",", "").split()
 
 
-def _by_reason(metric: GaugeMetricFamily, decided: Decision) -> GaugeMetricFamily:
-    found = Tally(each.reason for each in decided.verdicts.values() if each.reason is not None)
+def _by_reason(metric: GaugeMetricFamily, decided: ScaleDownDecision) -> GaugeMetricFamily:
+    found = Tally(each.reason for each in decided.statuses.values() if each.reason is not None)
     for reason, count in sorted(found.items()):
         metric.add_metric([reason.value], count)
     return metric
