@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from deploy import rendering
 from manager.autoscaler.reporting.node_schemas import DeletionRow, NodeStatusRow, ScaleDownRow, ScanRow
-from manager.autoscaler.reporting.node_status import NodeStanding
 from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.scale_down.removal_status import NodeStanding
 
 MOST_ROWS = 20
 _COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)

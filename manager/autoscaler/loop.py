@@ -14,6 +14,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import planning, scanning
+from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider import build
@@ -143,9 +144,8 @@ class Autoscaler:
         self._scale_up_executor = ScaleUpExecutor(
             config, self._guard, self._cloud_lock, self._registry, self._may_write, clock
         )
-        self._hands = ScanClients(
-            client, self._guard, self._cloud_lock, self._may_write, self._scale_up_executor.execute_for_scan
-        )
+        writer = NodeWriter(client, self._guard, self._cloud_lock, self._may_write)
+        self._hands = ScanClients(writer, self._scale_up_executor.execute_for_scan)
         self._group_writes = GroupWrites(
             config, self._listers, self._guard, self._cloud_lock, self._scale_up_executor, self._may_write
         )

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from manager.autoscaler.actuation.deletion_marks import DeletionMarks, Vanished
-from manager.autoscaler.actuation.departures import Departures
+from manager.autoscaler import taints
+from manager.autoscaler.actuation.actuator import Actuator
+from manager.autoscaler.actuation.deletion_machine import DeletionOptions
+from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cluster_state.registry import Registry, lower_request
 from manager.autoscaler.config import Config
@@ -16,9 +18,9 @@ from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.scale_down import deletions_in_progress as underways
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
-from manager.autoscaler.scale_down.leaving import DeletionProgress
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionsInProgress
 from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory
+from manager.autoscaler.taints import NodePatch
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
@@ -29,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 NOT_BEGUN = "it is on its way already, or not there any more"
 OUT_OF_TIME = "no time was left for it in this round"
+ATTEMPT_SECONDS = 10.0  # for which one request is tried
 JUMP_SECONDS = 5.0  # of the wall clock against the monotonic one between two rounds, that nobody's clock drifts
 
 
@@ -50,18 +53,14 @@ class ScaleDownController:
         self._clock = clock
         self._may_write = may_write
         actuation = config.actuation
-        quick = client.single_attempt(max(1.0, actuation.soft_taint_seconds))
-        self._marks = DeletionMarks(quick, clock, cordons=actuation.cordons)
-        self.departures = Departures(
-            client,
+        self._soft = NodeWriter(
+            client.single_attempt(max(1.0, actuation.soft_taint_seconds)), guard, cloud_lock, may_write
+        )
+        self.actuator = Actuator(
+            NodeWriter(client.single_attempt(ATTEMPT_SECONDS), guard, cloud_lock, may_write),
             listers,
-            guard,
-            cloud_lock,
-            actuation,
-            config.scale_down.drain,
-            expendable_below=config.pending.expendable_below,
-            clock=clock,
-            may_write=may_write,
+            DeletionOptions(actuation, config.scale_down.drain, config.pending.expendable_below),
+            clock,
         )
         self._memory = ScaleDownHistory()
         self._taken: Counter[str] = Counter()
@@ -72,11 +71,11 @@ class ScaleDownController:
 
     def start(self, loops: Loops) -> None:
         """Works from now on, in a thread of its own."""
-        loops.start("departures", self.departures.run)
+        loops.start("departures", self.actuator.run)
 
     def forget(self) -> None:
         """Somebody else leads."""
-        self.departures.forget()
+        self.actuator.leadership_lost()
         self._memory, self.underway, self.begins = ScaleDownHistory(), DeletionsInProgress(), True
         self._taken.clear()
 
@@ -88,19 +87,19 @@ class ScaleDownController:
         if self.jumped_seconds:
             logger.warning("the clock has jumped by %.0f s", jumped)
             self._memory = underways.shifted_history(self._memory, jumped)
-        leaving = self.departures.seen()
+        leaving = self.actuator.take_progress()
         until = now + self._config.scale_down.recheck_seconds
         self._memory = underways.history_after_failures(self._memory, leaving, until)
-        self.underway = self.departures.underway(leaving, self._memory)
+        self.underway = self.actuator.deletions_in_progress(leaving, self._memory)
         return leaving
 
     def observed(self, observed: CloudObservation) -> None:
         """The cloud was looked at, under its lock."""
-        self.departures.observed(observed)
+        self.actuator.cloud_observed(observed)
 
     def put_right(self, registry: Registry) -> Registry:
         """The books, after the nodes that the cloud has taken since they were last written."""
-        self._taken.update(self.departures.accepted())
+        self._taken.update(self.actuator.take_accepted())
         for group, nodes in self._taken.items():
             registry = lower_request(registry, group, nodes)
         return registry
@@ -113,7 +112,7 @@ class ScaleDownController:
     def done(self, planned: PlannedIteration) -> list[Action]:
         """The acts of a round that are scale-down's, and what became of them."""
         made = planned.iteration
-        self.departures.take_back(planned.abandoned)
+        self.actuator.untaint_abandoned(planned.abandoned)
         self.begins = False
         self._taken.clear()  # the books have it
         nodes = {node.metadata.name: node for node in planned.context.objects.nodes}
@@ -134,7 +133,7 @@ class ScaleDownController:
             for action in actions
             if action.done and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP)
         ]
-        self.departures.added(grown)
+        self.actuator.nodes_added(grown)
 
     def _removed(
         self, action: Action, removals: Sequence[NodeToRemove], nodes: Mapping[str, Node], planned: PlannedIteration
@@ -143,7 +142,7 @@ class ScaleDownController:
             return action
         status = planned.iteration.state.groups[action.group]
         atomic = (action.group,) if status.options.zero_or_max_node_scaling else ()
-        begun = self.departures.begin((each for each in removals if each.group == action.group), nodes, atomic)
+        begun = self.actuator.begin((each for each in removals if each.group == action.group), nodes, atomic)
         if not begun:
             return replace(action, error=NOT_BEGUN)
         logger.info("%s: %s", action.kind, ", ".join(begun), extra={"group": action.group})
@@ -153,7 +152,12 @@ class ScaleDownController:
         """As many as there is time for; the others are for a later round."""
         if action.mode is not Mode.ENFORCE:
             return action
-        write = self._marks.soften if action.kind is ActionKind.TAINT else self._marks.harden
+
+        def patch_of(node: Node) -> NodePatch | None:
+            if action.kind is ActionKind.UNTAINT:
+                return taints.needed_patch(node)
+            return taints.candidate_patch(node, self._clock.now())
+
         done: list[str] = []
         for name in action.nodes:
             if not self._may_write():
@@ -163,8 +167,8 @@ class ScaleDownController:
                     action, nodes=tuple(done) or action.nodes, done=bool(done), error="" if done else OUT_OF_TIME
                 )
             try:
-                write(name)
-            except Vanished:
+                self._soft.change(name, patch_of)
+            except NodeVanished:
                 continue
             except HeadroomError as error:
                 logger.warning("%s failed: %s", action.kind, error, extra={"node": name, "group": action.group})

@@ -23,13 +23,13 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
 from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
-from manager.autoscaler.scale_down.taints import SoftTaints
 from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_up import options, orchestrator
 from manager.autoscaler.scale_up.options import TimeLimits
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.taints import SoftTaints
 from shared import durations
 from shared.api import pods
 from shared.api.core import Node, Pod
@@ -65,7 +65,7 @@ def decide(
     advised = {group for group in situation.groups if config.mode_of(group) is not Mode.ENFORCE}
     if len(advised) < len(situation.groups) and any(situation.group_of[each] in advised for each in found.unneeded):
         enforced = {name: each for name, each in situation.groups.items() if name not in advised}
-        found = _apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
+        found = _keep_apart(found, one_pass(replace(situation, groups=enforced)), situation.group_of, advised)
     return replace(found, statuses=dict(sorted({**found.statuses, **_of_unread(context)}.items())))
 
 
@@ -318,7 +318,7 @@ def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
     return {group: tuple(nodes) for group, nodes in found.items()}
 
 
-def _apart(
+def _keep_apart(
     found: ScaleDownDecision, done: ScaleDownDecision, group_of: Mapping[str, str], advised: set[str]
 ) -> ScaleDownDecision:
     """Nodes that are only advised to go stay where they are: what is `done` is what the others come to without them."""

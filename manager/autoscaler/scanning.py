@@ -94,7 +94,7 @@ class Scans:
         group, identity = rules.group, rules.group.cloud_provider_group_name
         actions: list[Action] = []  # what was done of them stands, whatever comes of the rest
         try:
-            observed = hands.guard.observed
+            observed = hands.nodes.guard.observed
             seen = _observation(observer, objects, observed, peaks)
             memory = self._memories.get(group.name)
             if memory is None:
@@ -168,8 +168,8 @@ def _lags(decision: ScanDecision, hands: ScanClients) -> Iterator[float]:
     """Of those nodes whose launch the cloud tells; the first that it does not tell is the last that is asked about."""
     try:
         for node in decision.arrived:
-            with hands.lock:
-                launched_at = hands.guard.launched_at(NodeRef(node.name, node.provider_id))
+            with hands.nodes.cloud_lock:
+                launched_at = hands.nodes.guard.launched_at(NodeRef(node.name, node.provider_id))
             if launched_at is not None:
                 yield node.created_at - launched_at
     except ProviderError as error:

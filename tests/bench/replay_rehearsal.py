@@ -84,11 +84,11 @@ class Led(Autoscaler):
     @property
     def is_taking_away(self) -> bool:
         """Whether nodes are on their way out that are drained by itself."""
-        in_progress = self._removals.departures.in_progress()
+        in_progress = self._removals.actuator.counts()
         return bool(in_progress.empty or in_progress.drained)
 
     def take_away(self) -> None:
-        self._removals.departures.step()
+        self._removals.actuator.run_pass()
 
 
 @dataclass

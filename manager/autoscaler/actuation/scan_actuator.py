@@ -5,20 +5,18 @@ has changed since is passed over, and the next candidate taken where there is on
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.actuation import node_marks
-from manager.autoscaler.actuation.node_marks import PassedOver
+from manager.autoscaler import taints
+from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter, UnreadablePod
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
-from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, LeadershipLost
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_up.decisions import Increase
-from manager.autoscaler.utilization import classes, reaping, reasons, taints
+from manager.autoscaler.taints import NodePatch, Taints
+from manager.autoscaler.utilization import classes, reaping, reasons
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Mark
@@ -27,9 +25,7 @@ from manager.autoscaler.utilization.reaping import Reaping, TaintedNodeReason, T
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
-from shared.kube.client import Client
 from shared.kube.errors import ApiError, NotFound, ServerError, TooManyRequests, Unreachable
-from shared.kube.resources import NODES
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +38,15 @@ Grow = Callable[[Increase], HeadroomError | None]
 _Judge = Callable[[Observation], tuple[TaintedNodeStatus, ...]]
 
 
+class PassedOver(HeadroomError):
+    """The node is not what it was when it was decided about, and is left alone."""
+
+
 @dataclass(frozen=True)
 class ScanClients:
-    """What acting takes. `grow` raises a target and says what went wrong; whoever writes to the cloud holds `lock`."""
+    """What a scan acts through. `grow` raises a target, and gives what went wrong."""
 
-    client: Client
-    guard: Guard
-    lock: threading.Lock
-    may_write: Callable[[], bool]
+    nodes: NodeWriter
     grow: Grow
 
 
@@ -148,7 +145,7 @@ class ScanActuator:
     @property
     def _target_size(self) -> int:
         """As the cloud has it now, with what was written since it was looked at."""
-        found = self.hands.guard.observed.groups.get(self.group)
+        found = self.hands.nodes.guard.observed.groups.get(self.group)
         return self.seen.cloud.target_size if found is None else found.group.target_size
 
     def _tainted(self, candidates: Sequence[GroupNode], count: int, why: str) -> tuple[GroupNode, ...]:
@@ -170,7 +167,7 @@ class ScanActuator:
             if len(done) == count or failures == MOST_FAILURES:
                 break
             try:
-                self._check()
+                self.hands.nodes.check_leads()
                 self._check_member(node)
                 write(node)
             except PassedOver as error:
@@ -187,16 +184,21 @@ class ScanActuator:
         self._tell(what, [node for node, _ in failed], why, errors=[error for _, error in failed])
         return tuple(done)
 
-    def _check(self) -> None:
-        if not self.hands.may_write():
-            raise LeadershipLost(NOT_LEADING)
-
     def _taint(self, node: GroupNode) -> None:
         effect = self.rules.group.taint_effect
-        node_marks.retaint(self.hands.client, node, lambda given: taints.with_taint(given, now=self.now, effect=effect))
+        self._change(node, lambda given: taints.with_scan_taint(given, now=self.now, effect=effect))
 
     def _untaint(self, node: GroupNode) -> None:
-        node_marks.retaint(self.hands.client, node, taints.without_taint)
+        self._change(node, taints.without_scan_taint)
+
+    def _change(self, node: GroupNode, taints_of: Callable[[Taints], Taints | None]) -> None:
+        def patch_of(found: Node) -> NodePatch | None:
+            return taints.taints_patch(taints_of(_unchanged(found, node).spec.taints or ()))
+
+        try:
+            self.hands.nodes.change(node.name, patch_of)
+        except NodeVanished as error:
+            raise PassedOver(f"{node.name}: it is gone") from error
 
     def _deleted(self, planned: Reaping, judge: _Judge) -> Reaping:
         """By the cloud, and then their Nodes, up to the first that stays."""
@@ -246,7 +248,7 @@ class ScanActuator:
         """
         if not going:
             return {}
-        guard, before, many = self.hands.guard, self._members, len(going) > 1
+        guard, before, many = self.hands.nodes.guard, self._members, len(going) > 1
         error = self._asked_to_delete(going)
         if error is None:
             return {}
@@ -266,9 +268,8 @@ class ScanActuator:
 
     def _asked_to_delete(self, nodes: Sequence[Node]) -> HeadroomError | None:
         try:
-            self._check()
-            with self.hands.lock:
-                self.hands.guard.delete_nodes(self.group, [NodeRef.from_node(each) for each in nodes])
+            with self.hands.nodes.cloud_lock:
+                self.hands.nodes.delete_machines(self.group, [NodeRef.from_node(each) for each in nodes])
         except HeadroomError as error:
             return error
         return None
@@ -276,8 +277,8 @@ class ScanActuator:
     def _left(self, going: Sequence[Node], before: Mapping[str, InstanceState]) -> Sequence[Node]:
         """Those that the cloud still has after a deletion that failed; all where it does not say."""
         try:
-            with self.hands.lock:
-                observed = self.hands.guard.observe_again()
+            with self.hands.nodes.cloud_lock:
+                observed = self.hands.nodes.guard.observe_again()
         except HeadroomError as error:
             logger.warning("what became of a deletion is not known: %s", error, extra={"group": self.group})
             return going
@@ -290,27 +291,30 @@ class ScanActuator:
     @property
     def _members(self) -> Mapping[str, InstanceState]:
         """The states of the cloud's instances, by provider id."""
-        seen = self.hands.guard.observed.groups.get(self.group)
+        seen = self.hands.nodes.guard.observed.groups.get(self.group)
         return {} if seen is None else {each.provider_id: each.state for each in seen.instances}
 
     @property
     def _deletable(self) -> int:
         """How many the cloud's minimum lets go."""
-        seen = self.hands.guard.observed.groups.get(self.group)
+        seen = self.hands.nodes.guard.observed.groups.get(self.group)
         return 0 if seen is None else max(0, seen.group.settled_size - seen.group.min_size)
 
     def _is_member(self, node: GroupNode) -> bool:
-        return node.provider_id in self._members or self.hands.guard.observed.group_of_node.get(node.name) == self.group
+        return (
+            node.provider_id in self._members
+            or self.hands.nodes.guard.observed.group_of_node.get(node.name) == self.group
+        )
 
     def _is_lost(self, node: GroupNode) -> bool:
         """Whether the cloud says that its machine is gone: of what we have marked and nobody hears of, only the Node is
         left, which nothing is asked of the cloud for.
         """
-        if node.ready or not taints.has(node.taints, taints.TO_BE_REMOVED) or self._is_member(node):
+        if node.ready or not taints.has_taint(node.taints, taints.TO_BE_REMOVED) or self._is_member(node):
             return False
         try:
-            with self.hands.lock:
-                return self.hands.guard.launched_at(NodeRef(node.name, node.provider_id)) is None
+            with self.hands.nodes.cloud_lock:
+                return self.hands.nodes.guard.launched_at(NodeRef(node.name, node.provider_id)) is None
         except ProviderError:
             return False
 
@@ -325,8 +329,7 @@ class ScanActuator:
         """What is left of them in the cluster. Where this fails, the cloud's own controllers do it later."""
         for node in gone:
             try:
-                self._check()
-                self.hands.client.delete(NODES, node.metadata.name, uid=node.metadata.uid)
+                self.hands.nodes.delete_node(node.metadata.name, node.metadata.uid)
             except NotFound:
                 continue
             except HeadroomError as error:
@@ -351,9 +354,8 @@ class ScanActuator:
             meta = pod.metadata
             if meta.key not in leaving or meta.deletion_timestamp is not None:
                 continue
-            self._check()
             try:
-                self.hands.client.evict(meta.namespace, meta.name, uid=meta.uid)
+                self.hands.nodes.evict(meta.namespace, meta.name, meta.uid)
             except NotFound:
                 continue
             except TooManyRequests:
@@ -369,8 +371,13 @@ class ScanActuator:
         self, node: GroupNode, judge: _Judge, still: Callable[[TaintedNodeStatus], bool]
     ) -> tuple[Node, Observation, tuple[Pod, ...]]:
         """The node and its pods as they are now, of which the same has to be true. Raises PassedOver."""
-        found = node_marks.fresh(self.hands.client, node)
-        pods = node_marks.pods_on(self.hands.client, node.name)
+        try:
+            found = _unchanged(self.hands.nodes.node(node.name), node)
+            pods = self.hands.nodes.pods_on(node.name)
+        except NodeVanished as error:
+            raise PassedOver(f"{node.name}: it is gone") from error
+        except UnreadablePod as error:
+            raise PassedOver(str(error)) from error
         seen = Observer(self.rules).observe([found], pods, self.seen.cloud)
         seen = memories.dated(seen, memories.marks_on(seen.nodes, self.marks, now=self.now))
         verdicts = judge(seen)
@@ -402,3 +409,16 @@ class ScanActuator:
         in_doubt = isinstance(error, ProviderError) and error.leaves_doubt
         locks = in_doubt and self.rules.fixes.locks_in_doubt
         return replace(decision, increase=wanted if locks else 0, refusals=(*decision.refusals, str(error)))
+
+
+def _unchanged(found: Node, node: GroupNode) -> Node:
+    """The Node as it is now.
+
+    Raises PassedOver where it is another machine, and where it is cordoned: cordoned nodes are left to those who
+    cordoned them.
+    """
+    if found.spec.provider_id != node.provider_id:
+        raise PassedOver(f"{node.name}: it is another machine by now")
+    if found.spec.unschedulable:
+        raise PassedOver(f"{node.name}: it is cordoned")
+    return found

@@ -17,9 +17,10 @@ from manager.autoscaler.reporting.node_schemas import (
     StayReasonRow,
     ThresholdsRow,
 )
-from manager.autoscaler.reporting.node_status import NodeStanding, NodeStatus
+from manager.autoscaler.reporting.node_status import NodeExplanation
 from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.scale_down.leaving import DeletionProgress
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress
+from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.observation import GroupNode
 from shared import durations
@@ -124,7 +125,7 @@ def _turn(row: NodeStatusRow) -> tuple[int, float, str, str]:
     return _ORDER[NodeStanding(row.standing)], -(row.cost_per_hour or 0.0), row.unneeded_since or "", row.node
 
 
-def _row(of: NodeStatus, prices: Mapping[str, float]) -> NodeStatusRow:
+def _row(of: NodeExplanation, prices: Mapping[str, float]) -> NodeStatusRow:
     return NodeStatusRow(
         node=of.node,
         group=of.group,

@@ -5,7 +5,7 @@ from typing import Literal
 
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.reporting import node_status
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownReason
 from shared.kube.events import NORMAL, WARNING
 

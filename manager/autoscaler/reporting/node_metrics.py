@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY
 from manager.autoscaler.reporting.node_status import is_soft_taint
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownReason
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan

@@ -4,18 +4,18 @@ A node on its way out is told of by its stage. The others are judged by scale-do
 utilization by the scan of their group.
 """
 
-import enum
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from manager.autoscaler import taints
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import NodeRemovalStatus
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeRemovalStatus, NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
-from manager.autoscaler.utilization import reaping, reasons, taints
+from manager.autoscaler.utilization import reaping, reasons
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.observation import GroupNode
@@ -31,22 +31,8 @@ NONE_MAY_GO = "the others of its group could not take what is on it, or are too 
 MOST_PODS = 3  # that are named in one sentence
 
 
-class NodeStanding(enum.StrEnum):
-    """NEEDED: the cluster could not do without it, or it is not to go. UNNEEDED: it may go, and does not yet.
-
-    UNJUDGED: nobody has looked.
-    """
-
-    GOES = "goes"
-    UNNEEDED = "unneeded"
-    LEAVING = "leaving"
-    GONE = "gone"
-    NEEDED = "needed"
-    UNJUDGED = "unjudged"
-
-
 @dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeExplanation:
     """What there is to say of one node. `reason` is what nodes are counted by: Cluster Autoscaler's word, or what a
     scan says. Times are in Unix seconds; from `ripe_at` on it has been unneeded for long enough.
 
@@ -66,7 +52,7 @@ class NodeStatus:
     stage: str = ""
 
 
-def node_statuses(made: Iteration) -> dict[str, NodeStatus]:
+def node_statuses(made: Iteration) -> dict[str, NodeExplanation]:
     """By node, in the order of their names."""
     found = {node: _unjudged(made, node, group) for node, group in _registered(made)}
     actions = {
@@ -75,7 +61,7 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatus]:
         if action.kind in _ABOUT_NODES and not is_soft_taint(action)
         for node in action.nodes
     }
-    found |= {each.node: each for each in _judged(made)}
+    found |= {each.node: each for each in _judged_nodes(made)}
     for scan in made.scans:
         for each in _scanned(scan, dry=scan.dry or made.dry_run):
             before = found.get(each.node)
@@ -110,13 +96,13 @@ def _registered(made: Iteration) -> Iterator[tuple[str, str]]:
         yield node, ""
 
 
-def _unjudged(made: Iteration, node: str, group: str) -> NodeStatus:
+def _unjudged(made: Iteration, node: str, group: str) -> NodeExplanation:
     grows = made.decision is not None and made.decision.outcome is ScaleUpOutcome.GROW
     why = f"nothing is decided: {made.blocked_reason}" if made.blocked_reason else GROWING if grows else NOT_LOOKED_AT
-    return NodeStatus(node, group, NodeStanding.UNJUDGED, detail=why)
+    return NodeExplanation(node, group, NodeStanding.UNJUDGED, detail=why)
 
 
-def _judged(made: Iteration) -> Iterator[NodeStatus]:
+def _judged_nodes(made: Iteration) -> Iterator[NodeExplanation]:
     decided = made.scale_down
     if decided is None:
         return
@@ -128,12 +114,12 @@ def _judged(made: Iteration) -> Iterator[NodeStatus]:
 
 def _of_verdict(
     of: NodeRemovalStatus, moves: Mapping[str, tuple[tuple[str, str], ...]], evicted: Mapping[str, tuple[str, ...]]
-) -> NodeStatus:
+) -> NodeExplanation:
     moved = moves.get(of.node, ())
-    return NodeStatus(
+    return NodeExplanation(
         of.node,
         of.group,
-        NodeStanding(of.standing.value),
+        of.standing,
         "" if of.reason is None else of.reason.value,
         of.detail,
         of.utilization,
@@ -144,7 +130,7 @@ def _of_verdict(
     )
 
 
-def _acted(stay: NodeStatus, action: Action | None) -> NodeStatus:
+def _acted(stay: NodeExplanation, action: Action | None) -> NodeExplanation:
     """With what has become of it."""
     if action is None or action.done:
         return stay
@@ -155,8 +141,8 @@ def _acted(stay: NodeStatus, action: Action | None) -> NodeStatus:
     return stay
 
 
-def _leaving(going: DeletionProgress, before: NodeStatus | None) -> NodeStatus:
-    known = before or NodeStatus(going.node, going.group, NodeStanding.UNJUDGED)
+def _leaving(going: DeletionProgress, before: NodeExplanation | None) -> NodeExplanation:
+    known = before or NodeExplanation(going.node, going.group, NodeStanding.UNJUDGED)
     if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
@@ -175,7 +161,7 @@ def _leaving(going: DeletionProgress, before: NodeStatus | None) -> NodeStatus:
     )
 
 
-def _scanned(scan: Scan, *, dry: bool) -> Iterator[NodeStatus]:
+def _scanned(scan: Scan, *, dry: bool) -> Iterator[NodeExplanation]:
     classes = scan.classes
     tainting, untainting = _names(scan.taint.planned), _names(scan.untaint.planned)
     unhealthy = _names(scan.health_taints)
@@ -187,35 +173,39 @@ def _scanned(scan: Scan, *, dry: bool) -> Iterator[NodeStatus]:
     would = "would be tainted" if dry else "is tainted now"
     for node in classes.untainted:
         if node.name in unhealthy:
-            yield NodeStatus(node.name, scan.group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
+            yield NodeExplanation(node.name, scan.group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
         elif node.name in tainting:
-            yield NodeStatus(node.name, scan.group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
+            yield NodeExplanation(node.name, scan.group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
         elif scan.delta < 0:
             kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
-            yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
+            yield NodeExplanation(node.name, scan.group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
         else:
-            yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, why, said)
+            yield NodeExplanation(node.name, scan.group, NodeStanding.NEEDED, why, said)
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
-            yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
+            yield NodeExplanation(
+                node.name, scan.group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}"
+            )
         elif node.name in marked:
             yield _of_mark(scan, marked[node.name], refused[node.name])
         else:
             since = _tainted_at(node)
-            yield NodeStatus(
+            yield NodeExplanation(
                 node.name, scan.group, NodeStanding.UNNEEDED, why, f"tainted; {said}", unneeded_since=since
             )
     for node in classes.cordoned:
-        yield NodeStatus(node.name, scan.group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
+        yield NodeExplanation(node.name, scan.group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
 
 
-def _of_mark(scan: Scan, of: reaping.TaintedNodeStatus, refused: str) -> NodeStatus:
+def _of_mark(scan: Scan, of: reaping.TaintedNodeStatus, refused: str) -> NodeExplanation:
     goes = (of.goes or of.drains) and not refused and not scan.dry
     pods = f", {of.pods} of them" if of.pods and of.why is reaping.TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
     standing = NodeStanding.GOES if goes else NodeStanding.UNNEEDED
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
-    return NodeStatus(of.node.name, scan.group, standing, "" if goes else of.why.value, detail, unneeded_since=since)
+    return NodeExplanation(
+        of.node.name, scan.group, standing, "" if goes else of.why.value, detail, unneeded_since=since
+    )
 
 
 def _why(scan: Scan) -> str:

@@ -1,13 +1,43 @@
-"""What scale-down has begun, and what it knows from before: all that a round takes over from those before it."""
+"""The deletions of nodes as a loop iteration sees them, with what it knows from the iterations before."""
 
+import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.scale_down.budgets import DeletionCounts
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import ScaleDownHistory, UnremovableNode
+from manager.autoscaler.scale_down.removal_status import ScaleDownHistory, ScaleDownReason, UnremovableNode
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_down.timing import CooldownTimestamps
+
+
+class DeletionStage(enum.StrEnum):
+    """A node is marked so that nothing comes to it, drained if it has pods to move, and deleted.
+
+    FAILED: it stays, and what marked it is taken back.
+    """
+
+    MARKING = "marking"
+    DRAINING = "draining"
+    DELETING = "deleting"
+    GONE = "gone"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        return self in (DeletionStage.GONE, DeletionStage.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionProgress:
+    """One node. `since` when it was chosen, in Unix seconds; `waits_for` are pods that are still to go."""
+
+    node: str
+    group: str
+    kind: ScaleDownReason
+    stage: DeletionStage
+    since: float
+    waits_for: tuple[str, ...] = ()
+    error: str = ""
 
 
 @dataclass(frozen=True)

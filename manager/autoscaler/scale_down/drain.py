@@ -35,7 +35,7 @@ class DrainOutcome(enum.StrEnum):
 
 
 class Drainability(NamedTuple):
-    drain: DrainOutcome
+    outcome: DrainOutcome
     why: BlockingReason | None = None
     detail: str = ""
 

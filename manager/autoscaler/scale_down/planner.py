@@ -9,8 +9,9 @@ that are being deleted already. The order in which nodes and pods are given does
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from manager.autoscaler import taints
 from manager.autoscaler.estimator import problem
-from manager.autoscaler.scale_down import budgets, eligibility, peaks, pods_on_nodes, size_limits, taints, timing
+from manager.autoscaler.scale_down import budgets, eligibility, peaks, pods_on_nodes, size_limits, timing
 from manager.autoscaler.scale_down.budgets import AtomicSize, DeletionCounts, NodeBucket
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
 from manager.autoscaler.scale_down.eligibility import Objection

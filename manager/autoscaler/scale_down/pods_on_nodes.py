@@ -80,9 +80,9 @@ def drain_plan(
             moving.append(each)
             continue
         found = drain.drainability(who, rules, disruptions, now)
-        if found.drain is DrainOutcome.BLOCKED:
+        if found.outcome is DrainOutcome.BLOCKED:
             return _blocker(each, found)
-        if found.drain is DrainOutcome.WAIT:
+        if found.outcome is DrainOutcome.WAIT:
             awaited.append(each)
         elif each.needs_a_place(now):
             covering = disruptions.covering(who.namespace, who.labels)

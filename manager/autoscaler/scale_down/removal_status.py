@@ -5,15 +5,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.scale_down.rules import UnremovableReason
-from manager.autoscaler.scale_down.taints import SoftTaints
+from manager.autoscaler.taints import SoftTaints
 
 
 class NodeStanding(enum.StrEnum):
-    """NEEDED: the cluster could not do without it, or it is not to go. UNNEEDED: it may go, and does not yet."""
+    """NEEDED: the cluster could not do without the node, or it is not to go. UNNEEDED: it may go, and does not yet.
 
-    NEEDED = "needed"
-    UNNEEDED = "unneeded"
+    A pass of scale-down says GOES, UNNEEDED or NEEDED; reporting adds deletions in progress and nodes not judged.
+    """
+
     GOES = "goes"
+    UNNEEDED = "unneeded"
+    LEAVING = "leaving"
+    GONE = "gone"
+    NEEDED = "needed"
+    UNJUDGED = "unjudged"
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Rescheduling(Packing):
         mark = len(self.placements)
         arrivals: list[tuple[int, PodBatch]] = []
         for batch in self._leaving(row):
-            arrived = self._put(batch)
+            arrived = self._place(batch)
             if sum(len(each.pods) for _, each in arrived) < len(batch.pods):
                 stuck = self._why(batch)
                 self._undo(mark)
@@ -99,7 +99,7 @@ class Rescheduling(Packing):
     def empty_out(self, row: int) -> tuple[PodMove, ...]:
         """The same of a node that goes in any case: those of its pods are moved that find a place."""
         self._close(row)
-        return self._settle([arrival for batch in self._leaving(row) for arrival in self._put(batch)])
+        return self._settle([arrival for batch in self._leaving(row) for arrival in self._place(batch)])
 
     def _leaving(self, row: int) -> list[PodBatch]:
         """All pods of a node that move, those included that came there, the largest first."""
@@ -113,7 +113,7 @@ class Rescheduling(Packing):
         self._count(row, -1)
         return was_open
 
-    def _put(self, batch: PodBatch) -> list[tuple[int, PodBatch]]:
+    def _place(self, batch: PodBatch) -> list[tuple[int, PodBatch]]:
         """Puts as many of these pods as fit on the first rows that take them; which went where."""
         self._load, self.pointer, first = batch.load, 0, len(self.placements)
         self.fill(batch.position, len(batch.pods), 0)

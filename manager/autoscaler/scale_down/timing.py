@@ -15,6 +15,19 @@ class CooldownTimestamps:
     deleted: float | None = None
     failed: float | None = None
 
+    def latest(self, other: "CooldownTimestamps") -> "CooldownTimestamps":
+        """The later ones of both."""
+        pairs = zip(self._all, other._all, strict=True)
+        return CooldownTimestamps(*(max(filter(None, pair), default=None) for pair in pairs))
+
+    def shifted(self, seconds: float) -> "CooldownTimestamps":
+        """By another clock, which is so far ahead."""
+        return CooldownTimestamps(*(None if each is None else each + seconds for each in self._all))
+
+    @property
+    def _all(self) -> tuple[float | None, ...]:
+        return self.added, self.deleted, self.failed
+
 
 def unneeded_since(before: Mapping[str, float], unneeded: Iterable[str], now: float) -> dict[str, float]:
     """By node. One that was needed in between begins anew; a clock that went back does not prolong anything."""
@@ -34,7 +47,7 @@ def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tu
         return None
     reason = UnremovableReason.NOT_UNNEEDED_LONG if is_ready else UnremovableReason.NOT_UNREADY_LONG
     what = "not needed" if is_ready else "unready and not needed"
-    return reason, f"{what} for {_shown(now - since)}, and goes after more than {_shown(wanted)}"
+    return reason, f"{what} for {_duration(now - since)}, and goes after more than {_duration(wanted)}"
 
 
 def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | None:
@@ -51,8 +64,8 @@ def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | 
     if not waits:
         return None
     end, what = max(waits)
-    return f"{what} not long ago; nothing is deleted for another {_shown(end - now)}"
+    return f"{what} not long ago; nothing is deleted for another {_duration(end - now)}"
 
 
-def _shown(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return durations.render(round(seconds))

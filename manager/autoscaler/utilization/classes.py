@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-from manager.autoscaler.utilization import taints
+from manager.autoscaler import taints
 from manager.autoscaler.utilization.observation import GroupNode
 
 
@@ -24,9 +24,9 @@ def classify(nodes: Iterable[GroupNode]) -> Classes:
     def class_of(node: GroupNode) -> str:
         if node.cordoned:
             return "cordoned"
-        if taints.has(node.taints, taints.FORCE):
+        if taints.has_taint(node.taints, taints.FORCE):
             return "force_tainted"
-        return "tainted" if taints.has(node.taints, taints.TO_BE_REMOVED) else "untainted"
+        return "tainted" if taints.has_taint(node.taints, taints.TO_BE_REMOVED) else "untainted"
 
     return _sorted_into(nodes, class_of)
 

@@ -7,7 +7,7 @@ written before the clock was corrected is of another one.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.utilization import taints
+from manager.autoscaler import taints
 from manager.autoscaler.utilization.observation import GroupNode, Observation
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
@@ -173,7 +173,7 @@ def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
     return replace(
         seen,
         nodes=tuple(
-            replace(node, taints=taints.with_time(node.taints, at=off[node.name])) if node.name in off else node
+            replace(node, taints=taints.with_scan_time(node.taints, at=off[node.name])) if node.name in off else node
             for node in seen.nodes
         ),
     )

@@ -4,7 +4,8 @@ import enum
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.utilization import node_health, taints
+from manager.autoscaler import taints
+from manager.autoscaler.utilization import node_health
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput

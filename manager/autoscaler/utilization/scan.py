@@ -6,7 +6,8 @@ The order of the rules is Escalator's, and so are the words of errors. What diff
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.utilization import arithmetic, classes, node_health, observation, reaping, taints
+from manager.autoscaler import taints
+from manager.autoscaler.utilization import arithmetic, classes, node_health, observation, reaping
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
 from manager.autoscaler.utilization.classes import Classes
@@ -163,7 +164,7 @@ class _Scan:
             return ()
         bad = node_health.unhealthy(self.seen.nodes, grace_seconds=self.rules.unhealthy_grace_seconds, now=self.now)
         if not self.rules.dry:
-            return tuple(node for node in bad if not taints.has(node.taints, taints.TO_BE_REMOVED))
+            return tuple(node for node in bad if not taints.has_taint(node.taints, taints.TO_BE_REMOVED))
         known = self.memory.dry_tainted if self.rules.fixes.marks_once else ()
         return tuple(node for node in bad if node.name not in known)
 

@@ -8,18 +8,9 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import node_groups
+from manager.autoscaler import node_groups, taints
 from manager.autoscaler.node_groups import AwsOptions, NodeGroup
-from manager.autoscaler.utilization import (
-    arithmetic,
-    classes,
-    node_health,
-    observation,
-    reaping,
-    rules,
-    scan,
-    taints,
-)
+from manager.autoscaler.utilization import arithmetic, classes, node_health, observation, reaping, rules, scan
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
@@ -318,8 +309,8 @@ def taint_ops(row: Input) -> object:
         except InvalidInput:
             return {"time": None, "error": "number parse error"}
     if row["op"] == "delete":
-        return {"api_update": taints.without_taint(existing) is not None, "error": None}
-    found = taints.with_taint(existing, now=NOW, effect=effect)
+        return {"api_update": taints.without_scan_taint(existing) is not None, "error": None}
+    found = taints.with_scan_taint(existing, now=NOW, effect=effect)
     if found is None:
         return {"api_update": False}
     taint = {**msgspec.to_builtins(found[-1]), "value": Holds(lambda _: found[-1].value == str(int(NOW)))}
@@ -419,7 +410,7 @@ def _tainted(known: ScanRules, nodes: tuple[GroupNode, ...]) -> dict[str, object
 
 
 def _marked(node: GroupNode, now: float) -> GroupNode:
-    found = taints.with_taint(node.taints, now=now)
+    found = taints.with_scan_taint(node.taints, now=now)
     return node if found is None else replace(node, taints=found)
 
 

@@ -103,7 +103,7 @@ def drain_rule(row: Input) -> object:
         safe_local_volumes=frozenset(row.get("safe_local_volumes", "").split(",")),
     )
     found = drain.drainability(pod, rules, RemainingDisruptions(listed), NOW)
-    answer = f"blocked:{found.why}" if found.drain is DrainOutcome.BLOCKED else found.drain.value
+    answer = f"blocked:{found.why}" if found.outcome is DrainOutcome.BLOCKED else found.outcome.value
     return Holds(lambda claim: isinstance(claim, str) and claim.removesuffix(" (drainable)") == answer)
 
 

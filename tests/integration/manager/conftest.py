@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from deploy.local.scheduler import scheduler
 from manager import controller
 from manager.answers import Explained, Nodes, Status
-from manager.autoscaler.actuation import departures, drains
+from manager.autoscaler.actuation import actuator, node_drain
 from manager.autoscaler.cloudprovider.simulated import machines
 from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
@@ -192,8 +192,8 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "TICK_SECONDS", 0.1)
     monkeypatch.setattr(controller, "_IDLE_SECONDS", 0.05)
     monkeypatch.setattr(events, "_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(departures, "PAUSE_SECONDS", 0.1)
-    monkeypatch.setattr(drains, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(actuator, "PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(node_drain, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(machines, "TICK_SECONDS", 0.1)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.actuation import departures
-from manager.autoscaler.scale_down.leaving import DeletionStage
+from manager.autoscaler.actuation import deletion_machine
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionStage
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.main import Manager
@@ -281,7 +281,7 @@ def test_of_two_replicas_one_takes_nodes_away(shrinking: Shrinking) -> None:
 def test_a_node_that_the_cloud_does_not_delete_stays_and_is_tried_again(
     shrinking: Shrinking, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(departures, "SILENCE_SECONDS", 0.5)
+    monkeypatch.setattr(deletion_machine, "SILENCE_SECONDS", 0.5)
     manager = shrinking.manager("0:10:web", scale_down_delay_after_failure_seconds=0.5)
     shrinking.want(2)
     shrinking.eventually_bound(2)

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import config
+from manager.autoscaler import config, taints
+from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider import build
@@ -27,7 +28,7 @@ from manager.autoscaler.iteration import Action, ActionKind, ScanResult
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.autoscaler.utilization import memory, taints
+from manager.autoscaler.utilization import memory
 from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.node_peaks import NodePeaks
 from shared import names
@@ -42,7 +43,7 @@ from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, Alone, J
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
-pytestmark = pytest.mark.embedded_only("of a server it wants what test_departures.py and test_scale_down.py do")
+pytestmark = pytest.mark.embedded_only("of a server it wants what test_actuator.py and test_scale_down.py do")
 
 # As Escalator's own documentation has it, one key that has died included.
 ESCALATORS = """
@@ -147,7 +148,7 @@ class Shop:
             ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
         growth = ScaleUpExecutor(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
-        self.hands = ScanClients(self.client, self.guard, lock, self._may_write, growth.execute_for_scan)
+        self.hands = ScanClients(NodeWriter(self.client, self.guard, lock, self._may_write), growth.execute_for_scan)
         self.begin()
 
     def begin(self, *, dry_run: bool = False) -> None:
@@ -716,7 +717,7 @@ def test_a_scan_that_breaks_down_after_it_has_asked_for_nodes_waits_for_them(ope
             raise RuntimeError("out of order")
         return True
 
-    shop.hands = replace(hands, may_write=breaks_once_it_has_grown)
+    shop.hands = replace(hands, nodes=replace(hands.nodes, may_write=breaks_once_it_has_grown))
     told = shop.scan()
     assert "out of order" in only(told).error
     assert [action.kind for action in told.actions if action.done] == [ActionKind.INCREASE]
@@ -970,7 +971,7 @@ def test_while_the_api_server_is_away_no_node_goes_and_then_all_goes_on(lively: 
     lively.offer(CLOUD | {"size": 4})
     lively.pods(1, cpu="100m", **SELECTED)
     manager = lively.manager(**quick(lively))
-    eventually(lambda: any(taints.has(node.spec.taints or (), taints.TO_BE_REMOVED) for node in lively.nodes))
+    eventually(lambda: any(taints.has_taint(node.spec.taints or (), taints.TO_BE_REMOVED) for node in lively.nodes))
     server.kill()
     server.start()
     lively.eventually_bound(1)

@@ -17,8 +17,8 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_down.size_limits import ShrinkingGroup

@@ -20,17 +20,16 @@ from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
-from manager.autoscaler.reporting.node_status import NodeStanding
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.scale_down import removal_status
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import ScaleDownReason
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeStanding, ScaleDownReason
 from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_down_planning import LIKELY_TO_GO
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.taints import TO_BE_REMOVED
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
-from manager.autoscaler.utilization.taints import TO_BE_REMOVED
 from shared.api.core import Taint
 from shared.kube.events import ObjectRef
 from tests.support import schemas

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import context, planning
+from manager.autoscaler import context, planning, taints
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
@@ -39,7 +39,6 @@ from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scale_up.orchestrator import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeState
-from manager.autoscaler.utilization import taints
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint
 from shared.names import BATCH_CPU

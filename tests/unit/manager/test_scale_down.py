@@ -34,11 +34,11 @@ from manager.autoscaler.scale_down.rules import (
     UnremovableReason,
 )
 from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
-from manager.autoscaler.scale_down.taints import SoftTaints, soft_taints
 from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm, ReferencedObjects
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
+from manager.autoscaler.taints import SoftTaints, soft_taints
 from shared.api.core import Pod, Taint
 from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.errors import InvalidInput
@@ -381,7 +381,7 @@ def test_the_first_rule_that_decides_counts(
 ) -> None:
     who = DrainInfo(**{"controller": PodController("ReplicaSet"), **fields})
     found = drain.drainability(who, DrainRules(**rules), RemainingDisruptions(), NOW)
-    assert (found.why or found.drain) is expected
+    assert (found.why or found.outcome) is expected
 
 
 def test_pods_are_read_with_all_that_ties_them_to_their_node() -> None:

@@ -27,8 +27,7 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.scale_down import deletions_in_progress as underways
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionsInProgress, DeletionStage
 from manager.autoscaler.scale_down.removal_status import (
     NodeStanding,
     ScaleDownHistory,
@@ -41,7 +40,7 @@ from manager.autoscaler.scale_down_controller import ScaleDownController
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
-from manager.autoscaler.utilization.taints import TO_BE_REMOVED
+from manager.autoscaler.taints import TO_BE_REMOVED
 from manager.node_peaks import NodePeaks
 from shared import durations
 from shared.api.core import Node, Pod, Taint

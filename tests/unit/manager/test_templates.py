@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from manager.autoscaler import taints
 from manager.autoscaler.scale_up import similar_groups
 from manager.autoscaler.scale_up.similar_groups import SimilarityRules
 from manager.autoscaler.snapshot import templates
@@ -18,7 +19,6 @@ from manager.autoscaler.snapshot.cluster import (
 )
 from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from manager.autoscaler.snapshot.templates import Daemon, LiveNode, TemplateCache
-from manager.autoscaler.utilization import taints
 from shared import names
 from shared.api.core import DaemonSet, Node, Pod
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from manager.autoscaler import taints
 from manager.autoscaler.node_groups import Compat, NodeGroup
-from manager.autoscaler.utilization import arithmetic, observation, reasons, rules, scan, taints
+from manager.autoscaler.utilization import arithmetic, observation, reasons, rules, scan
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock

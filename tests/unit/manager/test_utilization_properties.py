@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from manager.autoscaler.utilization import arithmetic, scan, taints
+from manager.autoscaler import taints
+from manager.autoscaler.utilization import arithmetic, scan
 from manager.autoscaler.utilization.classes import classify
 from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
@@ -290,7 +291,7 @@ def _check_step(before: Town, after: Town, decision: ScanDecision, *, was_locked
             continue
         pods_on = [one for one in before.pods if one.node == each.name]
         since = taints.tainted_at(each.taints)
-        if taints.has(each.taints, taints.FORCE):
+        if taints.has_taint(each.taints, taints.FORCE):
             assert not pods_on
             continue
         assert not each.no_delete
@@ -299,7 +300,7 @@ def _check_step(before: Town, after: Town, decision: ScanDecision, *, was_locked
         if pods_on and known.group.drain_before_termination:
             assert now - since > 2 * known.hard_seconds
     for each in before.nodes:
-        if each.name in there and taints.has(each.taints, taints.FORCE):
+        if each.name in there and taints.has_taint(each.taints, taints.FORCE):
             assert there[each.name] == each
     bounds = known.group.bounds
     assert bounds is not None

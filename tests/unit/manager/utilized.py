@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from manager.autoscaler import taints
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.utilization import rules, scan, taints
+from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Memory
 from manager.autoscaler.utilization.observation import CloudGroup, GroupNode, GroupPod, Observation
@@ -47,7 +48,7 @@ def node(
     name: str, *, age: float = 3600, tainted_for: float | None = None, force: bool = False, **more: Any
 ) -> GroupNode:
     """`age` and `tainted_for` in seconds."""
-    marks = taints.with_taint((), now=NOW - tainted_for) if tainted_for is not None else ()
+    marks = taints.with_scan_taint((), now=NOW - tainted_for) if tainted_for is not None else ()
     assert marks is not None
     if force:
         marks = (*marks, Taint(taints.FORCE))
@@ -134,9 +135,9 @@ class Town:
         for each in self.nodes:
             found = None
             if each.name in freed:
-                found = taints.without_taint(each.taints)
+                found = taints.without_scan_taint(each.taints)
             elif each.name in marked:
-                found = taints.with_taint(each.taints, now=self.now)
+                found = taints.with_scan_taint(each.taints, now=self.now)
             if each.name not in gone:
                 kept.append(each if found is None else replace(each, taints=found))
         self.nodes = tuple(kept)

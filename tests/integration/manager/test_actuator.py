@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.actuation import departures
-from manager.autoscaler.actuation.departures import Departures
+from manager.autoscaler.actuation import actuator, deletion_machine
+from manager.autoscaler.actuation.actuator import Actuator
+from manager.autoscaler.actuation.deletion_machine import DeletionOptions
+from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.listers import Listers
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, PodController
-from manager.autoscaler.scale_down.leaving import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory, ScaleDownReason
 from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
@@ -74,20 +76,12 @@ class Yard:
             reads_controllers=True,
         )
         self.listers.start(self.loops)
-        self.departures = self.made()
+        self.actuator = self.made()
 
-    def made(self, expendable_below: int = EXPENDABLE_BELOW, **actuation: Any) -> Departures:
-        return Departures(
-            self.client,
-            self.listers,
-            self.guard,
-            self.lock,
-            ActuationOptions(**actuation),
-            DrainRules(),
-            expendable_below=expendable_below,
-            clock=self.clock,
-            may_write=lambda: self.leads,
-        )
+    def made(self, expendable_below: int = EXPENDABLE_BELOW, **options: Any) -> Actuator:
+        writer = NodeWriter(self.client, self.guard, self.lock, lambda: self.leads)
+        chosen = DeletionOptions(ActuationOptions(**options), DrainRules(), expendable_below)
+        return Actuator(writer, self.listers, chosen, self.clock)
 
     def add(self, *names: str, least: int = 0, **metadata: Any) -> None:
         for name in names:
@@ -123,19 +117,19 @@ class Yard:
     def observe(self) -> None:
         with self.lock:
             nodes = self.client.list(NODES, into=Node).items
-            self.departures.observed(self.guard.observe([NodeRef.from_node(node) for node in nodes]))
+            self.actuator.cloud_observed(self.guard.observe([NodeRef.from_node(node) for node in nodes]))
 
     def begin(self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = ()) -> list[str]:
         kind = ScaleDownReason.UNDERUTILIZED if evicted else ScaleDownReason.EMPTY
         nodes = {name: node for name in names if (node := self.listers.node(name)) is not None}
-        return self.departures.begin([NodeToRemove(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
+        return self.actuator.begin([NodeToRemove(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
 
     def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.departures.step()
+        self.actuator.run_pass()
 
     def until_marked(self, *names: str) -> None:
-        self.departures.step()
+        self.actuator.run_pass()
         assert all(map(self.is_marked, names))
 
     def is_marked(self, name: str) -> bool:
@@ -145,7 +139,7 @@ class Yard:
         return has_taint
 
     def told(self) -> dict[str, DeletionStage]:
-        return {each.node: each.stage for each in self.departures.seen()}
+        return {each.node: each.stage for each in self.actuator.take_progress()}
 
     def pods(self) -> list[str]:
         return [pod.metadata.name for pod in self.client.list(PODS, self.namespace, into=Pod).items]
@@ -180,7 +174,7 @@ def garbles(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failure(yard: Yard) -> DeletionProgress:
-    (found,) = yard.departures.seen()
+    (found,) = yard.actuator.take_progress()
     assert found.stage is DeletionStage.FAILED
     return found
 
@@ -196,28 +190,28 @@ def test_an_empty_node_is_marked_and_deleted_after_the_scheduler_had_time_to_see
     assert yard.told() == {"a": DeletionStage.GONE}
     assert yard.told() == {}
     assert yard.cloud.target("g") == 0
-    assert yard.departures.accepted() == {"g": 1}
-    underway = yard.departures.underway((), ScaleDownHistory())
+    assert yard.actuator.take_accepted() == {"g": 1}
+    underway = yard.actuator.deletions_in_progress((), ScaleDownHistory())
     assert underway.gone == {"a": "g"}
     assert (underway.happened.deleted, underway.happened_in["g"].deleted) == (yard.clock.now(), yard.clock.now())
     yard.client.delete(NODES, "a")
     eventually(lambda: yard.listers.node("a") is None)
-    yard.departures.step()
-    assert not yard.departures.underway((), ScaleDownHistory()).gone
+    yard.actuator.run_pass()
+    assert not yard.actuator.deletions_in_progress((), ScaleDownHistory()).gone
 
 
 def test_pods_are_evicted_and_the_node_waits_until_they_have_gone(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a")
     yard.begin("a", evicted=(f"{yard.namespace}/p",))
-    assert yard.departures.in_progress().drained == 1
+    assert yard.actuator.counts().drained == 1
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
     assert yard.pods() == []
-    (seen,) = yard.departures.seen()
+    (seen,) = yard.actuator.take_progress()
     assert (seen.stage, seen.waits_for) == (DeletionStage.DRAINING, (f"{yard.namespace}/p",))
     yard.unseen("p")
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.GONE}
 
 
@@ -227,7 +221,7 @@ def test_a_pod_that_comes_to_an_empty_node_keeps_it(yard: Yard) -> None:
     yard.until_marked("a")
     yard.pod("late", "a")
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert "came to it" in failure(yard).error
     assert not yard.is_marked("a")
     assert yard.pods() == ["late"]
@@ -243,7 +237,7 @@ def test_a_pod_that_only_the_api_server_knows_yet_keeps_its_node_too(yard: Yard)
     spec = {"nodeName": "a", "containers": [{"name": "c", "image": "none"}]}
     yard.client.create(PODS, {**body, "spec": spec}, yard.namespace)
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.cloud.target("g") == 1
     assert not yard.cloud.written
 
@@ -254,7 +248,7 @@ def test_a_pod_that_may_not_be_evicted_keeps_its_node(yard: Yard) -> None:
     yard.begin("a", evicted=(f"{yard.namespace}/p",))
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert "no controller" in failure(yard).error
     assert not yard.is_marked("a")
     assert yard.pods() == ["p"]
@@ -273,10 +267,10 @@ def test_an_eviction_that_is_refused_is_tried_again_for_a_while_and_then_given_u
         yard.after(10)
         assert yard.is_marked("a")
     yard.after(10)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert "could not be evicted in time" in failure(yard).error
     assert not yard.is_marked("a")
-    happened = yard.departures.underway((), ScaleDownHistory()).happened
+    happened = yard.actuator.deletions_in_progress((), ScaleDownHistory()).happened
     assert (happened.failed, happened.deleted) == (yard.clock.now(), None)
 
 
@@ -290,9 +284,9 @@ def test_a_refused_batch_is_taken_apart_so_that_one_node_does_not_keep_the_other
     assert set(yard.told().values()) == {DeletionStage.DELETING}
     for _ in range(3):
         yard.observe()
-        yard.departures.step()
-        yard.departures.step()
-    seen = {each.node: each.stage for each in yard.departures.seen()}
+        yard.actuator.run_pass()
+        yard.actuator.run_pass()
+    seen = {each.node: each.stage for each in yard.actuator.take_progress()}
     assert seen == {"a": DeletionStage.GONE, "b": DeletionStage.FAILED, "c": DeletionStage.GONE}
     assert not yard.is_marked("b")
     assert yard.cloud.target("g") == 1
@@ -305,16 +299,16 @@ def test_of_half_a_batch_that_went_each_node_is_what_the_cloud_says(yard: Yard) 
     yard.cloud.objects = lambda nodes: (len(nodes) // 2, Unavailable("memory", "g", "gone away"))
     yard.after(DELAY_SECONDS)
     yard.observe()
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.GONE, "b": DeletionStage.DELETING}
     assert yard.is_marked("b"), "it may still go"
-    yard.clock.advance(departures.SILENCE_SECONDS)
+    yard.clock.advance(deletion_machine.SILENCE_SECONDS)
     yard.observe()
-    yard.departures.step()
-    yard.departures.step()
+    yard.actuator.run_pass()
+    yard.actuator.run_pass()
     assert yard.told() == {"b": DeletionStage.FAILED}
     assert not yard.is_marked("b")
-    assert yard.departures.accepted() == {"g": 1}
+    assert yard.actuator.take_accepted() == {"g": 1}
 
 
 def test_a_deletion_that_was_not_answered_and_done_counts_as_done(yard: Yard) -> None:
@@ -325,7 +319,7 @@ def test_a_deletion_that_was_not_answered_and_done_counts_as_done(yard: Yard) ->
     yard.after(DELAY_SECONDS)
     assert yard.told() == {"a": DeletionStage.DELETING}
     yard.observe()
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.GONE}
 
 
@@ -334,8 +328,8 @@ def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> 
     yard.begin("a", "b")
     yard.until_marked("a", "b")
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
-    yard.departures.step()
+    yard.actuator.run_pass()
+    yard.actuator.run_pass()
     assert sorted(yard.told().values()) == [DeletionStage.FAILED, DeletionStage.GONE]
     assert yard.cloud.target("g") == 1
 
@@ -349,7 +343,7 @@ def test_no_pod_is_evicted_for_a_node_that_its_group_cannot_do_without_any_more(
     yard.cloud.listed = [Group("g", 1, 10, 1)]
     yard.observe()
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert "its group can do without 0 nodes" in failure(yard).error
     assert yard.pods() == ["p"]
 
@@ -363,8 +357,8 @@ def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Ya
     yard.after(DELAY_SECONDS)
     yard.unseen("on-a")
     yard.unseen("on-b")
-    yard.departures.step()
-    seen = {each.node: each for each in yard.departures.seen()}
+    yard.actuator.run_pass()
+    seen = {each.node: each for each in yard.actuator.take_progress()}
     assert {each.node: each.stage for each in seen.values()} == {
         "a": DeletionStage.GONE,
         "b": DeletionStage.GONE,
@@ -375,7 +369,7 @@ def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Ya
     yard.begin("c", evicted=(f"{yard.namespace}/any",))
     yard.until_marked("c")
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert "its group can do without 0 nodes" in failure(yard).error, "not observed since, and yet known"
     assert yard.pods() == ["on-c"]
 
@@ -392,7 +386,7 @@ def test_no_pod_is_evicted_while_the_cloud_is_not_believed_about_its_group(
     assert (yard.told(), yard.pods()) == ({"a": DeletionStage.MARKING}, ["p"])
     monkeypatch.undo()
     yard.observe()
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert (yard.told(), yard.pods()) == ({"a": DeletionStage.DRAINING}, [])
 
 
@@ -403,8 +397,8 @@ def test_a_node_does_not_wait_forever_for_a_cloud_that_is_not_believed(
     yard.begin("a")
     yard.until_marked("a")
     garbles(yard, monkeypatch)
-    yard.after(departures.CLOUD_SECONDS + 1)
-    yard.departures.step()
+    yard.after(deletion_machine.CLOUD_SECONDS + 1)
+    yard.actuator.run_pass()
     assert "does not say how large its group is" in failure(yard).error
     assert not yard.is_marked("a")
 
@@ -418,14 +412,14 @@ def test_a_deletion_that_was_not_answered_is_not_done_because_the_group_is_not_b
     yard.cloud.objects = lambda _: (0, Unavailable("memory", "g", "timeout"))
     yard.after(DELAY_SECONDS)
     garbles(yard, monkeypatch)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.DELETING}
-    assert yard.departures.accepted() == {}
+    assert yard.actuator.take_accepted() == {}
     monkeypatch.undo()
-    yard.clock.advance(departures.SILENCE_SECONDS)
+    yard.clock.advance(deletion_machine.SILENCE_SECONDS)
     yard.observe()
-    yard.departures.step()
-    yard.departures.step()
+    yard.actuator.run_pass()
+    yard.actuator.run_pass()
     assert "the cloud did not delete it" in failure(yard).error
 
 
@@ -456,7 +450,7 @@ def test_pods_that_nobody_minds_go_with_their_node(yard: Yard) -> None:
 def test_of_other_priorities_pods_nobody_minds_is_said_beforehand(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a")
-    yard.departures = yard.made(expendable_below=1)
+    yard.actuator = yard.made(expendable_below=1)
     yard.observe()
     yard.begin("a")
     yard.until_marked("a")
@@ -474,7 +468,7 @@ def test_pods_of_daemon_sets_are_evicted_once_the_others_have_gone(yard: Yard) -
     yard.after(DELAY_SECONDS)
     assert sorted(yard.pods()) == ["d", "stubborn"]
     yard.unseen("p")
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.pods() == ["stubborn"]
     assert yard.told() == {"a": DeletionStage.GONE}, "without a grace there is nothing to wait for"
 
@@ -487,9 +481,9 @@ def test_pods_of_daemon_sets_have_their_grace_and_no_more(yard: Yard) -> None:
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
     yard.unseen("p")
-    yard.departures.step()
+    yard.actuator.run_pass()
     yard.after(19)
-    (seen,) = yard.departures.seen()
+    (seen,) = yard.actuator.take_progress()
     assert (seen.stage, seen.waits_for) == (DeletionStage.DRAINING, (f"{yard.namespace}/d",))
     yard.after(1)
     assert yard.told() == {"a": DeletionStage.GONE}
@@ -505,7 +499,7 @@ def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, s
     server.fault(rule("status", "/d/eviction", method="POST", times=0, status=429))
     yard.after(DELAY_SECONDS)
     yard.unseen("p")
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.GONE}
     assert yard.pods() == ["d"]
 
@@ -514,7 +508,7 @@ def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, s
 def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
     yard: Yard, chosen: bool, left: list[str]
 ) -> None:
-    yard.departures = yard.made(evicts_daemons_of_empty=chosen)
+    yard.actuator = yard.made(evicts_daemons_of_empty=chosen)
     yard.add("a")
     yard.daemon("d", "a")
     yard.daemon("goes", "a", says="true")
@@ -541,7 +535,7 @@ def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:
     yard.begin("a", "b", evicted=(f"{yard.namespace}/p",), atomic=("g",))
     yard.until_marked("a", "b")
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.FAILED, "b": DeletionStage.FAILED}
     assert not yard.is_marked("a")
     assert not yard.is_marked("b")
@@ -559,7 +553,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(yard: Yard, seconds: float) -> 
     yard.after(1)
     assert yard.told() == {"a": DeletionStage.GONE}
     yard.clock.jump(-seconds)
-    assert yard.departures.underway((), ScaleDownHistory()).happened.deleted == yard.clock.now()
+    assert yard.actuator.deletions_in_progress((), ScaleDownHistory()).happened.deleted == yard.clock.now()
 
 
 def test_whoever_leads_no_more_writes_nothing(yard: Yard) -> None:
@@ -570,13 +564,13 @@ def test_whoever_leads_no_more_writes_nothing(yard: Yard) -> None:
     yard.leads = False
     yard.after(DELAY_SECONDS)
     assert yard.pods() == ["p"]
-    yard.departures.forget()
+    yard.actuator.leadership_lost()
     yard.leads = True
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {}
     assert yard.is_marked("a")
-    yard.departures.take_back(["a"])
-    yard.departures.step()
+    yard.actuator.untaint_abandoned(["a"])
+    yard.actuator.run_pass()
     assert not yard.is_marked("a")
 
 
@@ -586,9 +580,9 @@ def test_a_mark_that_cannot_be_written_is_given_up_and_one_that_cannot_be_taken_
     yard.add("a")
     yard.begin("a")
     server.fault(rule("status", "/nodes/a", method="PATCH", times=0, status=503))
-    yard.departures.step()
-    yard.after(departures.MARKING_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
+    yard.after(deletion_machine.TAINTING_SECONDS)
+    yard.actuator.run_pass()
     assert "could not be marked" in failure(yard).error
     server.heal()
     yard.begin("a")
@@ -597,17 +591,17 @@ def test_a_mark_that_cannot_be_written_is_given_up_and_one_that_cannot_be_taken_
     yard.pod("late", "a")
     yard.after(DELAY_SECONDS)
     for _ in range(3):
-        yard.after(departures.AGAIN_SECONDS)
-        assert not yard.departures.seen()[0].stage.is_over
-        assert yard.departures.in_progress().empty == 1
+        yard.after(deletion_machine.AGAIN_SECONDS)
+        assert not yard.actuator.take_progress()[0].stage.is_over
+        assert yard.actuator.counts().empty == 1
     server.heal()
-    yard.after(departures.AGAIN_SECONDS)
+    yard.after(deletion_machine.AGAIN_SECONDS)
     assert "came to it" in failure(yard).error
     assert not yard.is_marked("a")
 
 
 def test_a_node_that_asks_to_be_kept_is_for_a_while(yard: Yard) -> None:
-    yard.add("a", annotations={f"{departures.ANNOTATION_HOLD}backup": "true"})
+    yard.add("a", annotations={f"{actuator.ANNOTATION_HOLD}backup": "true"})
     yard.begin("a")
     yard.until_marked("a")
     yard.after(DELAY_SECONDS)
@@ -623,7 +617,7 @@ def test_a_node_whose_mark_somebody_takes_off_stays(yard: Yard) -> None:
     yard.until_marked("a")
     yard.client.patch(NODES, "a", {"spec": {"taints": []}})
     yard.after(DELAY_SECONDS)
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert failure(yard).error == "somebody has taken its mark off"
     assert yard.cloud.target("g") == 1
 
@@ -633,7 +627,7 @@ def test_another_node_of_the_same_name_is_left_alone(yard: Yard) -> None:
     yard.begin("a")
     yard.client.delete(NODES, "a")
     yard.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}})
-    yard.departures.step()
+    yard.actuator.run_pass()
     assert yard.told() == {"a": DeletionStage.GONE}
     assert not yard.is_marked("a")
     assert not yard.cloud.written

@@ -1,0 +1,310 @@
+"""The deletions of nodes as values: how far each has come, what happens to them, and what is to be done.
+
+`deletion_machine.step` makes states and instructions of states and events. Moments are of the monotonic clock, so that
+a wall clock that jumps deletes no node early and keeps none; only `since` is in Unix seconds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manager.autoscaler.actuation.node_drain import NodeDrain, PodEviction, PodsToDrain
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeToRemove
+from manager.autoscaler.scale_down.timing import CooldownTimestamps
+
+
+@dataclass(frozen=True, slots=True)
+class UnconfirmedDeletion:
+    """The cloud was asked to delete the node and failed: what became of it, a later observation has to tell.
+
+    The node counts as kept where it is still there in an observation after number `observation`, from `until` on.
+    """
+
+    error: str
+    observation: int
+    until: float
+    of_many: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeletion:
+    """One node. In an `atomic` deletion all nodes of the group go, or none.
+
+    It is tainted since `tainted_at`, and ready to be deleted since `ready_at`. With an `error` its taint is being
+    removed, last tried at `untainted_at`. With `alone` the cloud is asked to delete it in a call of its own.
+    """
+
+    removal: NodeToRemove
+    ref: NodeRef
+    uid: str
+    since: float
+    began_at: float
+    atomic: bool = False
+    stage: DeletionStage = DeletionStage.MARKING
+    tainted_at: float | None = None
+    drain: NodeDrain | None = None
+    ready_at: float | None = None
+    alone: bool = False
+    unconfirmed: UnconfirmedDeletion | None = None
+    error: str = ""
+    untainted_at: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.removal.node
+
+    @property
+    def group(self) -> str:
+        return self.removal.group
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether nothing of the node itself keeps the cloud from deleting it."""
+        return self.ready_at is not None and self.unconfirmed is None and not self.error
+
+    def progress(self) -> DeletionProgress:
+        drained = self.drain is not None and self.stage is DeletionStage.DRAINING
+        waits_for = self.drain.waits_for if self.drain is not None and drained else ()
+        return DeletionProgress(self.name, self.group, self.removal.kind, self.stage, self.since, waits_for, self.error)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedNode:
+    """A node that the cloud has accepted to delete, until its Node object is gone, or `until` then."""
+
+    group: str
+    uid: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class CloudView:
+    """The machines as they were observed last, by provider id, and how many nodes each group has above its minimum."""
+
+    observation: int = 0
+    present: frozenset[str] = frozenset()
+    deleting: frozenset[str] = frozenset()
+    spare: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DeletionState:
+    """All deletions of this process, by node, in the order in which they were chosen.
+
+    `abandoned` are nodes with a taint of scale-down that no deletion works on, with the moment of the last try to
+    remove it. `ended` and `accepted` (nodes by group) wait until the loop takes them. `latest` is by group.
+    """
+
+    deletions: Mapping[str, NodeDeletion] = field(default_factory=dict)
+    deleted: Mapping[str, DeletedNode] = field(default_factory=dict)
+    abandoned: Mapping[str, float] = field(default_factory=dict)
+    cloud: CloudView = CloudView()
+    ended: tuple[DeletionProgress, ...] = ()
+    accepted: Mapping[str, int] = field(default_factory=dict)
+    latest: Mapping[str, CooldownTimestamps] = field(default_factory=dict)
+
+
+# What happens: decisions of the loop,
+@dataclass(frozen=True, slots=True)
+class NodesChosen:
+    deletions: tuple[NodeDeletion, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaintsAbandoned:
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesAdded:
+    groups: tuple[str, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipEnded:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTaken:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedTaken:
+    pass
+
+
+# what is observed,
+@dataclass(frozen=True, slots=True)
+class CloudObserved:
+    present: frozenset[str]
+    deleting: frozenset[str]
+    spare: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class NodesObserved:
+    """A pass begins. `pods` are by node; `uids` of the Node objects there are, by name."""
+
+    now: float
+    pods: Mapping[str, PodsToDrain]
+    uids: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PassEnding:
+    """What the pass began has been carried out. `held` nodes ask by an annotation to be kept for a while; with `stale`
+    observations no drain is over."""
+
+    now: float
+    held: frozenset[str] = frozenset()
+    stale: bool = False
+
+
+# and what became of an instruction.
+@dataclass(frozen=True, slots=True)
+class NodeTainted:
+    node: str
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaintFailed:
+    node: str
+    now: float
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUntainted:
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """The Node object is not there, or another Node has its name."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionTried:
+    """The pod was evicted, or not by this `error`; without an answer no other pod of the node is tried in this pass."""
+
+    node: str
+    uid: str
+    now: float
+    error: str = ""
+    answered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A node right before it is deleted, as the API server has it: gone, or to stay, or not to be seen for an error, or
+    there with these pods."""
+
+    node: str
+    is_gone: bool = False
+    stays: str = ""
+    error: str = ""
+    pods: PodsToDrain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchInspected:
+    group: str
+    found: tuple[Inspection, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDeleted:
+    group: str
+    nodes: tuple[str, ...]
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionFailed:
+    """`refused`: the cloud said no; `unconfirmed`: it may have deleted some all the same."""
+
+    group: str
+    nodes: tuple[str, ...]
+    now: float
+    error: str
+    refused: bool
+    unconfirmed: bool
+
+
+Event = (
+    NodesChosen
+    | TaintsAbandoned
+    | NodesAdded
+    | LeadershipEnded
+    | EndedTaken
+    | AcceptedTaken
+    | CloudObserved
+    | NodesObserved
+    | PassEnding
+    | NodeTainted
+    | TaintFailed
+    | NodeUntainted
+    | NodeGone
+    | EvictionTried
+    | BatchInspected
+    | BatchDeleted
+    | DeletionFailed
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaintNode:
+    """Taint the node as being deleted, and cordon it where that is set."""
+
+    node: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class UntaintNode:
+    """Remove scale-down's taints, and uncordon what scale-down has cordoned; without a `uid`, of any Node so named."""
+
+    node: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictPod:
+    node: str
+    pod: PodEviction
+
+
+@dataclass(frozen=True, slots=True)
+class InspectBatch:
+    """Read these nodes and their pods from the API server itself, as a deletion cannot be undone."""
+
+    group: str
+    nodes: tuple[tuple[str, str], ...]  # name and uid
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteBatch:
+    """Have the cloud delete these nodes in one call."""
+
+    group: str
+    nodes: tuple[NodeRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """`level` as of the logging module."""
+
+    level: int
+    text: str
+    fields: Mapping[str, str]
+
+
+Instruction = TaintNode | UntaintNode | EvictPod | InspectBatch | DeleteBatch | LogLine

@@ -1,0 +1,174 @@
+"""The drain of one node as a value: its pods are evicted, and waited for until they have gone.
+
+A pod that a disruption budget protects is evicted again every `RETRY_SECONDS`, for a while. A pod that comes to the
+node meanwhile is judged like the others. Pods of DaemonSets are evicted last and once, and do not keep the node: they
+have their grace period, and then go with it. Moments are of the monotonic clock.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler.scale_down import drain, pods_on_nodes
+from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
+from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome
+from manager.autoscaler.scale_down.pods_on_nodes import Controllers
+from manager.autoscaler.scale_down.rules import ActuationOptions, BlockingReason, DrainRules
+from shared.api.core import Pod
+from shared.api.workloads import PodDisruptionBudget
+from shared.errors import HeadroomError
+
+RETRY_SECONDS = 10.0  # between two tries to evict one pod
+HEADROOM_SECONDS = 30.0  # beyond a pod's grace
+
+
+class CannotDelete(HeadroomError):
+    """The node has to stay; the text says why."""
+
+
+@dataclass(frozen=True)
+class PodsToDrain:
+    """The pods of a node that need attention, and what decides whether they may be evicted; `now` in Unix seconds."""
+
+    pods: tuple[Pod, ...]
+    controllers: Controllers | None
+    budgets: tuple[PodDisruptionBudget, ...]
+    now: float
+
+    def moving(self) -> list[tuple[Pod, DrainInfo]]:
+        """Those that have to be elsewhere once the node is gone."""
+        return [(pod, info) for pod, info in self._all() if info.needs_a_place(self.now)]
+
+    def daemons(self, *, evicted: bool) -> list[Pod]:
+        """Those of DaemonSets that are `evicted`, or ask for it by their annotation."""
+        return [
+            pod
+            for pod, info in self._all()
+            if info.is_daemon and not info.is_mirror and _is_evicted(pod, evicted) and not info.is_long_gone(self.now)
+        ]
+
+    def _all(self) -> Iterator[tuple[Pod, DrainInfo]]:
+        return ((pod, pods_on_nodes.drain_info(pod, self.controllers)) for pod in self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class PodEviction:
+    """One pod that is to go, and what became of its eviction."""
+
+    namespace: str
+    name: str
+    uid: str
+    grace_seconds: int
+    tried_at: float | None = None
+    evicted_at: float | None = None
+    error: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def is_due(self, now: float) -> bool:
+        return self.evicted_at is None and (self.tried_at is None or now - self.tried_at >= RETRY_SECONDS)
+
+    def is_in_grace(self, now: float) -> bool:
+        return self.evicted_at is not None and now - self.evicted_at < self.grace_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDrain:
+    """`may_have_pods`: the node was known to have some when it was chosen.
+
+    `evictions` are by uid, those of all pods that were ever seen; `waiting` the uids of those still there. `daemons`
+    are the evictions of DaemonSets' pods, by uid; None as long as other pods are there. `waits_for` are pods by key.
+    """
+
+    began_at: float
+    may_have_pods: bool
+    evictions: Mapping[str, PodEviction] = field(default_factory=dict)
+    waiting: tuple[str, ...] = ()
+    daemons: Mapping[str, PodEviction] | None = None
+    waits_for: tuple[str, ...] = ()
+
+    def observed(self, pods: PodsToDrain, rules: DrainRules, options: ActuationOptions, now: float) -> "NodeDrain":
+        """With the pods as they are now. Raises CannotDelete for a new one that may not be evicted."""
+        there = pods.moving()
+        evictions = dict(self.evictions)
+        disruptions = RemainingDisruptions(pods_on_nodes.disruption_budgets(pods.budgets))
+        for pod, info in there:
+            if pod.metadata.uid in evictions:
+                continue
+            key = pod.metadata.key
+            if not self.may_have_pods:
+                raise CannotDelete(f"pod {key} came to it, which was empty")
+            if now - self.began_at > options.eviction_seconds:
+                raise CannotDelete(f"pods keep coming to it, pod {key} the last of them")
+            found = drain.drainability(info, rules, disruptions, pods.now)
+            if found.outcome is DrainOutcome.WAIT or (
+                found.outcome is DrainOutcome.BLOCKED and found.why is not BlockingReason.NOT_ENOUGH_PDB
+            ):
+                raise CannotDelete(f"pod {key} {found.detail}")
+            evictions[pod.metadata.uid] = _eviction(pod, options, now)
+        waiting = tuple(pod.metadata.uid for pod, _ in there)
+        daemons = self.daemons if waiting else self._daemons(pods, options, now)
+        return replace(self, evictions=evictions, waiting=waiting, daemons=daemons)._waiting_at(now)
+
+    def _daemons(self, pods: PodsToDrain, options: ActuationOptions, now: float) -> Mapping[str, PodEviction]:
+        """Those that were there when the last other pod went, and still are."""
+        evicted = options.evicts_daemons if self.may_have_pods else options.evicts_daemons_of_empty
+        there = {pod.metadata.uid: pod for pod in pods.daemons(evicted=evicted)}
+        if self.daemons is None:
+            return {uid: _eviction(pod, options, now) for uid, pod in there.items()}
+        return {uid: each for uid, each in self.daemons.items() if uid in there}
+
+    def next_eviction(self, now: float) -> PodEviction | None:
+        """The pod whose turn it is."""
+        if self.waiting:
+            return next((each for uid in self.waiting if (each := self.evictions[uid]).is_due(now)), None)
+        untried = (each for each in (self.daemons or {}).values() if each.tried_at is None and each.evicted_at is None)
+        return next(untried, None)
+
+    def tried(self, uid: str, now: float, error: str = "") -> "NodeDrain":
+        """The pod was evicted, or not by this `error`."""
+
+        def mark_tried(evictions: Mapping[str, PodEviction]) -> Mapping[str, PodEviction]:
+            if uid not in evictions:
+                return evictions
+            done = replace(evictions[uid], tried_at=now, evicted_at=None if error else now, error=error)
+            return {**evictions, uid: done}
+
+        daemons = None if self.daemons is None else mark_tried(self.daemons)
+        return replace(self, evictions=mark_tried(self.evictions), daemons=daemons)._waiting_at(now)
+
+    def overdue(self, options: ActuationOptions, now: float) -> str:
+        """Why the node has to stay when a pod takes too long; empty as long as none does."""
+        for each in (self.evictions[uid] for uid in self.waiting):
+            if each.evicted_at is None:
+                if now - self.began_at > options.eviction_seconds:
+                    return f"pod {each.key} could not be evicted in time: {each.error}"
+            elif now - each.evicted_at > each.grace_seconds + HEADROOM_SECONDS:
+                return f"pod {each.key} was evicted, and is still there"
+        return ""
+
+    def is_over(self, now: float) -> bool:
+        """Whether all pods have gone, and DaemonSets' pods have had the time to."""
+        if self.waiting or self.daemons is None or self.next_eviction(now) is not None:
+            return False
+        return not any(each.is_in_grace(now) for each in self.daemons.values())
+
+    def _waiting_at(self, now: float) -> "NodeDrain":
+        if self.waiting:
+            keys = [self.evictions[uid].key for uid in self.waiting]
+        else:
+            keys = [each.key for each in (self.daemons or {}).values() if each.is_in_grace(now)]
+        return replace(self, waits_for=tuple(sorted(keys)))
+
+
+def _eviction(pod: Pod, options: ActuationOptions, now: float) -> PodEviction:
+    meta = pod.metadata
+    grace = min(round(pods_on_nodes.drain_info(pod).grace_seconds), options.most_grace_seconds)
+    evicted_at = now if meta.deletion_timestamp is not None else None
+    return PodEviction(meta.namespace, meta.name, meta.uid, grace, evicted_at=evicted_at)
+
+
+def _is_evicted(daemon: Pod, by_default: bool) -> bool:
+    said = daemon.metadata.annotation(drain.ANNOTATION_DAEMON_EVICTION)
+    return by_default if said is None else said == drain.SAFE

@@ -1,0 +1,100 @@
+"""The one way in which nodes are changed, drained and deleted, for scale-down and for scans of groups.
+
+Before every write the writer asks whether this process still leads. A Node is changed on the version that was read, so
+that what others write meanwhile stays.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, LeadershipLost
+from manager.autoscaler.taints import NodePatch
+from shared.api.core import Node, Pod
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.errors import Conflict, NotFound
+from shared.kube.resources import NODES, PODS
+
+ATTEMPTS = 4  # others write Nodes, too, but not all the time
+
+
+class NodeVanished(HeadroomError):
+    """The Node is not there any more, or another Node has its name."""
+
+
+class UnreadablePod(HeadroomError):
+    """A pod on the node cannot be read. `error` names it, with the problem; `pod` is its key."""
+
+    def __init__(self, node: str, pod: str, error: object) -> None:
+        super().__init__(f"{node}: a pod on it cannot be read: {error}")
+        self.pod = pod
+
+
+@dataclass(frozen=True)
+class NodeWriter:
+    """Every write raises LeadershipLost where another process leads, and what the client or the guard raises.
+
+    The guard serves one thread at a time: `cloud_lock` is held around each of its calls.
+    """
+
+    client: Client
+    guard: Guard
+    cloud_lock: threading.Lock
+    may_write: Callable[[], bool]
+
+    def check_leads(self) -> None:
+        if not self.may_write():
+            raise LeadershipLost(NOT_LEADING)
+
+    def node(self, name: str) -> Node:
+        """The Node as the API server has it. Raises NodeVanished."""
+        try:
+            return self.client.get(NODES, name, into=Node)
+        except NotFound as error:
+            raise NodeVanished(f"Node {name} is not there any more") from error
+
+    def pods_on(self, name: str) -> tuple[Pod, ...]:
+        """All pods that are bound to the node, as the API server has them. Raises UnreadablePod."""
+        found = self.client.list(PODS, into=Pod, field_selector=f"spec.nodeName={name}")
+        if found.refused:
+            raise UnreadablePod(name, found.refused[0].key, found.refused[0])
+        return tuple(found.items)
+
+    def change(self, name: str, patch_of: Callable[[Node], NodePatch | None]) -> None:
+        """Writes what `patch_of` makes of the Node, which may refuse it by an error.
+
+        Raises NodeVanished, and Conflict where others keep writing.
+        """
+        for attempt in range(1, ATTEMPTS + 1):
+            self.check_leads()
+            node = self.node(name)
+            patch = patch_of(node)
+            if patch is None:
+                return
+            metadata = {**patch.get("metadata", {}), "resourceVersion": node.metadata.resource_version}
+            try:
+                self.client.patch(NODES, name, {**patch, "metadata": metadata})
+            except NotFound as error:
+                raise NodeVanished(f"Node {name} is not there any more") from error
+            except Conflict:
+                if attempt == ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def evict(self, namespace: str, name: str, uid: str, grace_seconds: int | None = None) -> None:
+        self.check_leads()
+        self.client.evict(namespace, name, uid=uid, grace_period_seconds=grace_seconds)
+
+    def delete_machines(self, group: str, nodes: Sequence[NodeRef]) -> None:
+        """In one call of the cloud. The caller holds `cloud_lock`. Raises ProviderError."""
+        self.check_leads()
+        self.guard.delete_nodes(group, nodes)
+
+    def delete_node(self, name: str, uid: str) -> None:
+        """The Node object of a machine that is gone."""
+        self.check_leads()
+        self.client.delete(NODES, name, uid=uid)

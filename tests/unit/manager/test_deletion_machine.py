@@ -1,0 +1,275 @@
+"""The deletion of nodes ends well wherever it is interrupted: a node is deleted, or neither tainted nor cordoned."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from manager.autoscaler.actuation import deletion_machine
+from manager.autoscaler.actuation.deletion_machine import DeletionOptions
+from manager.autoscaler.actuation.node_deletion import (
+    BatchDeleted,
+    BatchInspected,
+    CloudObserved,
+    DeleteBatch,
+    DeletionFailed,
+    DeletionState,
+    Event,
+    EvictionTried,
+    EvictPod,
+    InspectBatch,
+    Inspection,
+    Instruction,
+    LeadershipEnded,
+    LogLine,
+    NodeDeletion,
+    NodeGone,
+    NodesChosen,
+    NodesObserved,
+    NodeTainted,
+    NodeUntainted,
+    PassEnding,
+    TaintFailed,
+    TaintNode,
+    TaintsAbandoned,
+    UntaintNode,
+)
+from manager.autoscaler.actuation.node_drain import PodsToDrain
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionStage
+from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownReason
+from shared.api.core import Pod, PodSpec
+from shared.api.meta import ObjectMeta
+from tests.support.properties import examples
+
+OPTIONS = DeletionOptions()
+SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
+MOST_PASSES = 400  # five seconds each: longer than any patience
+ANSWERS = ("accepted", "refused", "silent", "silently done")
+
+
+@dataclass
+class Model:
+    """A group in a cluster and a cloud, and one process after the other that deletes its nodes.
+
+    `answers` are the cloud's, one a call, the last one from then on; `broken` writes get no answer, by their number.
+    """
+
+    least: int = 1
+    answers: list[str] = field(default_factory=lambda: ["accepted"])
+    broken: frozenset[int] = frozenset()
+    now: float = 1000.0
+    machines: dict[str, bool] = field(default_factory=dict)  # whether the node is tainted and cordoned
+    tainted_at: dict[str, float] = field(default_factory=dict)
+    pods: dict[str, list[Pod]] = field(default_factory=dict)
+    state: DeletionState = field(default_factory=DeletionState)
+    carried_out: list[Instruction] = field(default_factory=list)
+    in_doubt: bool = False
+
+    def add(self, name: str, *pods: str) -> None:
+        self.machines[name] = False
+        self.pods[name] = [
+            Pod(
+                metadata=ObjectMeta(name=pod, namespace="ns", uid=f"uid:{pod}", annotations=SAFE),
+                spec=PodSpec(node_name=name, termination_grace_period_seconds=0),
+            )
+            for pod in pods
+        ]
+
+    def apply(self, event: Event) -> tuple[Instruction, ...]:
+        self.state, instructions = deletion_machine.step(self.state, event, OPTIONS)
+        return instructions
+
+    def choose(self, *names: str, atomic: bool = False) -> None:
+        removals = {
+            name: NodeToRemove(name, "g", ScaleDownReason.EMPTY, 0.0, tuple(p.metadata.key for p in self.pods[name]))
+            for name in names
+        }
+        self.apply(
+            NodesChosen(
+                tuple(
+                    NodeDeletion(each, NodeRef(name, name), f"uid:{name}", 0.0, self.now, atomic)
+                    for name, each in removals.items()
+                )
+            )
+        )
+
+    def restart(self) -> None:
+        """The process ends at once, and the next one finds the taints."""
+        self.state = DeletionState()
+        self.in_doubt = False
+        self.observe()
+        self.apply(TaintsAbandoned(tuple(name for name, tainted in self.machines.items() if tainted)))
+
+    def observe(self) -> None:
+        self.in_doubt = False
+        self.apply(CloudObserved(frozenset(self.machines), frozenset(), {"g": len(self.machines) - self.least}))
+
+    def run_pass(self, stop_after: int | None = None) -> None:
+        """Carries out at most so many instructions in all."""
+        self.now += 5.0
+        self.observe()
+        pods = {name: self.to_drain(name) for name in self.state.deletions}
+        for event in (NodesObserved(self.now, pods, {}), PassEnding(self.now)):
+            queue = list(self.apply(event))
+            while queue:
+                instruction = queue.pop(0)
+                if isinstance(instruction, LogLine):
+                    continue
+                if stop_after is not None and len(self.carried_out) >= stop_after:
+                    return
+                self.carried_out.append(instruction)
+                result = self.carry_out(instruction)
+                queue[:0] = () if result is None else self.apply(result)
+
+    def to_drain(self, name: str) -> PodsToDrain:
+        return PodsToDrain(tuple(self.pods.get(name, ())), None, (), self.now)
+
+    def carry_out(self, what: Instruction) -> Event | None:
+        if isinstance(what, TaintNode | UntaintNode) and what.node not in self.machines:
+            return NodeGone(what.node)
+        is_broken = len(self.carried_out) in self.broken
+        match what:
+            case TaintNode():
+                if is_broken:
+                    return TaintFailed(what.node, self.now, "no answer")
+                self.machines[what.node] = True
+                self.tainted_at[what.node] = self.now
+                return NodeTainted(what.node, self.now)
+            case UntaintNode():
+                if is_broken:
+                    return None
+                self.machines[what.node] = False
+                return NodeUntainted(what.node)
+            case EvictPod():
+                self.check_tainted(what.node)
+                if is_broken:
+                    return EvictionTried(what.node, what.pod.uid, self.now, "no answer", answered=False)
+                self.pods[what.node] = [p for p in self.pods[what.node] if p.metadata.uid != what.pod.uid]
+                return EvictionTried(what.node, what.pod.uid, self.now)
+            case InspectBatch():
+                return None if self.in_doubt else self.inspected(what)
+            case DeleteBatch():
+                return self.deleted(what)
+        raise AssertionError(what)
+
+    def inspected(self, what: InspectBatch) -> BatchInspected:
+        found = [
+            Inspection(name, is_gone=True)
+            if name not in self.machines
+            else Inspection(name, pods=self.to_drain(name))
+            if self.machines[name]
+            else Inspection(name, stays="its taint is gone")
+            for name, _ in what.nodes
+        ]
+        return BatchInspected(what.group, tuple(found), self.now)
+
+    def deleted(self, what: DeleteBatch) -> Event:
+        names = tuple(each.name for each in what.nodes)
+        assert not self.in_doubt, "the cloud was asked again before its answer was known"
+        for name in names:
+            self.check_tainted(name)
+            assert not self.pods[name]
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        self.in_doubt = answer.startswith("silent")
+        if answer in ("accepted", "silently done"):
+            assert len(self.machines) - len(names) >= self.least, "the group is below its minimum"
+            for name in names:
+                del self.machines[name]
+        if answer == "accepted":
+            return BatchDeleted(what.group, names, self.now)
+        return DeletionFailed(what.group, names, self.now, answer, answer == "refused", self.in_doubt)
+
+    def check_tainted(self, name: str) -> None:
+        assert self.machines[name]
+        assert self.now - self.tainted_at[name] >= OPTIONS.actuation.delay_seconds
+
+    def settle(self) -> None:
+        """Passes until there is nothing left to do."""
+        for _ in range(MOST_PASSES):
+            self.run_pass()
+            if not self.state.deletions and not self.state.abandoned:
+                break
+        assert not self.state.deletions
+        assert not any(self.machines.values()), "a node that stays is tainted"
+
+
+def group(**more: object) -> Model:
+    model = Model(**more)  # type: ignore[arg-type]
+    model.add("a")
+    model.add("b", "p", "q")
+    model.add("c", "r")
+    model.add("kept")
+    model.choose("a", "b", "c")
+    return model
+
+
+def test_chosen_nodes_are_tainted_drained_and_deleted_in_this_order() -> None:
+    model = group()
+    model.settle()
+    assert set(model.machines) == {"kept"}
+    of_b = [type(each) for each in model.carried_out if getattr(each, "node", "") == "b"]
+    assert of_b == [TaintNode, EvictPod, EvictPod]
+    assert {each.stage for each in model.state.ended} == {DeletionStage.GONE}
+    assert model.state.accepted == {"g": 3}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("instruction", range(12))
+def test_any_instruction_may_be_the_last_one_before_a_restart(answer: str, instruction: int) -> None:
+    model = group(answers=[answer, "accepted"])
+    for _ in range(MOST_PASSES):
+        model.run_pass(stop_after=instruction)
+        if len(model.carried_out) >= instruction or not model.state.deletions:
+            break
+    model.restart()
+    model.settle()
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_whatever_the_cloud_says_each_node_goes_or_is_untainted(answer: str) -> None:
+    model = group(answers=[answer])
+    model.settle()
+    goes = answer in ("accepted", "silently done")
+    assert set(model.machines) == ({"kept"} if goes else {"a", "b", "c", "kept"})
+
+
+@given(
+    least=st.integers(0, 4),
+    answers=st.lists(st.sampled_from(ANSWERS), min_size=1, max_size=5),
+    broken=st.frozensets(st.integers(1, 20), max_size=6),
+    restarts=st.sets(st.integers(0, 30), max_size=3),
+    atomic=st.booleans(),
+)
+@examples(150)
+def test_interrupted_anywhere_and_as_often_as_may_be_all_ends_well(
+    least: int, answers: list[str], broken: frozenset[int], restarts: set[int], atomic: bool
+) -> None:
+    model = Model(least=least, answers=[*answers, "accepted"], broken=broken)
+    for name, pods in (("a", ()), ("b", ("p", "q")), ("c", ("r",)), ("kept", ())):
+        model.add(name, *pods)
+    model.choose("a", "b", "c", atomic=atomic)
+    for stop in sorted(restarts):
+        for _ in range(MOST_PASSES):
+            model.run_pass(stop_after=stop)
+            if len(model.carried_out) >= stop or not model.state.deletions:
+                break
+        model.restart()
+        model.choose(*(name for name in ("a", "c") if name in model.machines and not model.machines[name]))
+    model.settle()
+    assert len(model.machines) >= least
+
+
+def test_answers_that_come_after_leadership_was_lost_begin_nothing() -> None:
+    model = group()
+    model.run_pass()
+    model.apply(LeadershipEnded())
+    late: list[Event] = [
+        NodeTainted("a", model.now),
+        EvictionTried("b", "uid:p", model.now),
+        BatchInspected("g", (Inspection("a", pods=model.to_drain("a")),), model.now),
+        BatchDeleted("g", ("a",), model.now),
+    ]
+    assert [model.apply(event) for event in late] == [()] * 4
+    assert replace(model.state, cloud=DeletionState().cloud) == DeletionState()
