@@ -31,8 +31,8 @@ from manager.autoscaler.scale_down.rules import (
     Parallelism,
     ScaleDownRules,
 )
+from manager.autoscaler.scale_up.inputs import ScaleUpSettings
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.scale_up.orchestrator import ScaleUpSettings
 from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TaintRules

@@ -25,14 +25,15 @@ from manager.autoscaler.context import (
 from manager.autoscaler.expander import priority
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.group_views import ReconcileRules
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import PendingPods
 from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
 from manager.autoscaler.scale_up import options, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.options import TimeLimits
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -95,7 +96,7 @@ def plan(
         gpus.label,
         GPU_RESOURCES,
     )
-    rules = reconciliation.ReconcileRules(
+    rules = ReconcileRules(
         modes=config.mode_of,
         node_states=node_rules,
         health=config.health,

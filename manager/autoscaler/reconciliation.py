@@ -5,24 +5,24 @@ twice.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import msgspec
 
-from manager.autoscaler.cloudprovider.contract import Instance, InstanceError, InstanceState
-from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
+from manager.autoscaler.cloudprovider.contract import InstanceError
+from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state import health
 from manager.autoscaler.cluster_state import registry as bookkeeping
-from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
-from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
+from manager.autoscaler.cluster_state.backoff import GroupBackoff
+from manager.autoscaler.cluster_state.health import Readiness
 from manager.autoscaler.cluster_state.registry import Registry, Shortage
 from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind, ScaleUpRequest
+from manager.autoscaler.group_views import GroupView, ReconcileRules, view_groups
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_up.decisions import Increase
-from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import NodeState, StateRules
+from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
 from shared.api.core import Node
 
@@ -35,27 +35,6 @@ TIMEOUT = "timeout"  # the code of the backoff
 
 # Clouds may tell the old target for a while after they have accepted a new one.
 SETTLING_SECONDS = 60.0
-
-# The fields of Readiness.
-_COUNTED_AS = {NodeState.READY: "ready", NodeState.NOT_STARTED: "not_started", NodeState.UNREADY: "unready"}
-
-
-def _enforced(_: str) -> Mode:
-    return Mode.ENFORCE
-
-
-@dataclass(frozen=True)
-class ReconcileRules:
-    """`modes` by group. `node_states` has a `now` that does not matter. A group's own options go before the seconds
-    here. `force_delete_unregistered`: below the group's minimum, too.
-    """
-
-    modes: Callable[[str], Mode] = _enforced
-    node_states: StateRules = field(default_factory=lambda: StateRules(now=0.0))
-    health: HealthLimits = field(default_factory=HealthLimits)
-    backoff: BackoffTimes = field(default_factory=BackoffTimes)
-    max_node_provision_seconds: float = 900.0
-    force_delete_unregistered: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +58,7 @@ def reconcile(
     observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """What has become of every group at `now`, in Unix seconds. Groups that are refused keep their books."""
-    views = _view_groups(observed, nodes, registry, rules, now)
+    views = view_groups(observed, nodes, registry, rules, now)
     total = _sum([*(view.readiness for view in views.groups.values()), views.ungrouped_readiness])
     healthy = rules.health.bear(unready=total.unready, total=total.registered)
     registry = _carry_over(registry, observed, views.groups, rules, now)
@@ -114,146 +93,11 @@ def reconcile(
 def initial_registry(observed: CloudObservation, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
     """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
     registry = Registry()
-    for view in _view_groups(observed, nodes, registry, rules, now).groups.values():
+    for view in view_groups(observed, nodes, registry, rules, now).groups.values():
         if view.up < view.target:
             missing = Increase(view.id, view.up, view.target, view.seen.group.max_size)
             registry = bookkeeping.add_request(registry, missing, now, view.provision_seconds)
     return registry
-
-
-@dataclass(frozen=True)
-class _GroupView:
-    """One group as it is seen. `unregistered` instances have no Node since then; `overdue` are those of them for too
-    long. `broken` ones could not be made. `staying` counts what is there, or on its way, of the target.
-    """
-
-    seen: ObservedGroup
-    mode: Mode
-    provision_seconds: float
-    nodes: tuple[str, ...]
-    readiness: Readiness
-    unregistered: Mapping[str, float]
-    overdue: tuple[str, ...]
-    broken: tuple[Instance, ...]
-    leaving: int
-    staying: int
-
-    @property
-    def id(self) -> str:
-        return self.seen.group.id
-
-    @property
-    def target(self) -> int:
-        return self.seen.group.target_size
-
-    @property
-    def missing(self) -> int:
-        """Nodes of the target for which there is no instance."""
-        return max(0, self.target - self.staying)
-
-    @property
-    def booting(self) -> int:
-        """Nodes that are known to be on their way."""
-        return self.readiness.unregistered + self.readiness.not_started
-
-    @property
-    def up(self) -> int:
-        return self.readiness.ready + self.readiness.unready + self.readiness.suspended
-
-    @property
-    def outstanding(self) -> int:
-        """Nodes of the target that may come and are not up."""
-        return max(0, self.target - self.up - len(self.broken))
-
-    @property
-    def returnable(self) -> int:
-        """How many of what is missing may be taken back: the minimum stays, even if it is not there."""
-        return min(self.missing, max(0, self.target - self.seen.group.min_size))
-
-
-@dataclass(frozen=True)
-class _GroupViews:
-    groups: Mapping[str, _GroupView]
-    states: Mapping[str, NodeState]
-    readiness: Mapping[str, NodeState]
-    ungrouped: tuple[str, ...]
-    ungrouped_readiness: Readiness
-
-
-def _view_groups(
-    observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
-) -> _GroupViews:
-    members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
-    others: list[Node] = []
-    for node in sorted(nodes, key=lambda each: each.metadata.name):
-        members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
-    states: dict[str, NodeState] = {}
-    readiness: dict[str, NodeState] = {}
-    views: dict[str, _GroupView] = {}
-    registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
-    for name, own in members.items():
-        seen = observed.groups[name]
-        known = registry.unregistered.get(name, {})
-        views[name] = _view_group(seen, own, registered, known, rules, now, states, readiness)
-    state_rules = replace(rules.node_states, now=now)
-    counts: Counter[str] = Counter()
-    for node in others:
-        states[node.metadata.name] = cluster.node_state(node, state_rules)
-        readiness[node.metadata.name] = found = cluster.node_readiness(node, state_rules)
-        counts[_COUNTED_AS[found]] += 1
-    return _GroupViews(views, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
-
-
-def _view_group(
-    seen: ObservedGroup,
-    nodes: Sequence[Node],
-    registered: set[str],
-    known: Mapping[str, float],
-    rules: ReconcileRules,
-    now: float,
-    states: dict[str, NodeState],
-    readiness: dict[str, NodeState],
-) -> _GroupView:
-    state_rules = replace(rules.node_states, now=now)
-    if seen.options.max_node_startup_seconds is not None:
-        state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_seconds)
-    provision_seconds = rules.max_node_provision_seconds
-    if seen.options.max_node_provision_seconds is not None:
-        provision_seconds = seen.options.max_node_provision_seconds
-
-    instances = {each.provider_id: each for each in seen.instances}
-    counts: Counter[str] = Counter()
-    unlisted = 0
-    for node in nodes:
-        instance = instances.get(node.spec.provider_id)
-        state, found = cluster.node_state(node, state_rules), cluster.node_readiness(node, state_rules)
-        counted_as = _COUNTED_AS[found]
-        if instance is None and found is NodeState.UNREADY:
-            counted_as = "being_deleted"  # its machine is gone
-        elif instance is not None and instance.state is InstanceState.DELETING:
-            state, counted_as = NodeState.TO_BE_DELETED, "being_deleted"
-        states[node.metadata.name], readiness[node.metadata.name] = state, found
-        counts[counted_as] += 1
-        unlisted += instance is None and counted_as != "being_deleted"
-
-    staying = [each for each in seen.instances if each.state is not InstanceState.DELETING]
-    without_node = [each for each in staying if each.provider_id not in registered]
-    broken = tuple(each for each in without_node if each.error is not None)
-    unregistered = {each.provider_id: known.get(each.provider_id, now) for each in without_node if each.error is None}
-    overdue = tuple(sorted(name for name, since in unregistered.items() if since + provision_seconds < now))
-    counts["unregistered"], counts["long_unregistered"] = len(unregistered) - len(overdue), len(overdue)
-    return _GroupView(
-        seen=seen,
-        mode=rules.modes(seen.group.id),
-        provision_seconds=provision_seconds,
-        nodes=tuple(node.metadata.name for node in nodes),
-        readiness=Readiness(**counts),
-        unregistered=dict(sorted(unregistered.items())),
-        overdue=overdue,
-        broken=broken,
-        leaving=len(seen.instances) - len(staying),
-        staying=len(staying) + unlisted,
-    )
 
 
 def _sum(counted: Sequence[Readiness]) -> Readiness:
@@ -264,7 +108,7 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
 
 
 def _carry_over(
-    registry: Registry, observed: CloudObservation, views: Mapping[str, _GroupView], rules: ReconcileRules, now: float
+    registry: Registry, observed: CloudObservation, views: Mapping[str, GroupView], rules: ReconcileRules, now: float
 ) -> Registry:
     """Without groups that are gone, and with the instances that wait for a Node now."""
 
@@ -292,7 +136,7 @@ def _carry_over(
 
 
 def _record_failures(
-    registry: Registry, view: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+    registry: Registry, view: GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> Registry:
     """Instances that could not be made are told of once; their group is backed off, and they are waited for no more."""
     told = registry.failed.get(view.id, ())
@@ -313,7 +157,7 @@ def _record_failures(
 
 
 def _follow_request(
-    registry: Registry, view: _GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+    registry: Registry, view: GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> tuple[Registry, int]:
     """An increase ends when nothing is outstanding, or when its time is over; then with how many nodes are."""
     request = registry.requests.get(view.id)
@@ -343,7 +187,7 @@ def _follow_request(
     return bookkeeping.back_off(registry, view.id, reason, now, rules.backoff, code=TIMEOUT), late
 
 
-def _follow_shortage(registry: Registry, view: _GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
+def _follow_shortage(registry: Registry, view: GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
     """What is missing without an increase under way; and how many of it are to be taken back now."""
     others = {name: each for name, each in registry.short.items() if name != view.id}
     if not view.missing or view.id in registry.requests:
@@ -368,7 +212,7 @@ def _record_ended_backoffs(registry: Registry, now: float, incidents: list[Incid
     return msgspec.structs.replace(registry, backoffs=found)
 
 
-def _corrections(view: _GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
+def _corrections(view: GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
     group = view.seen.group
     actions: list[Action] = []
     target = group.target_size
@@ -394,7 +238,7 @@ def _corrections(view: _GroupView, rules: ReconcileRules, *, healthy: bool, time
     return actions
 
 
-def _status(view: _GroupView, registry: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
+def _status(view: GroupView, registry: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
     group = view.seen.group
     request, backoff = registry.requests.get(group.id), bookkeeping.active_backoff(registry, group.id, now)
     elsewhere, unconfirmed = _asked_by_others(view, registry, now), _untold(view, request, backoff, now)
@@ -423,7 +267,7 @@ def _status(view: _GroupView, registry: Registry, rules: ReconcileRules, now: fl
     )
 
 
-def _asked_by_others(view: _GroupView, registry: Registry, now: float) -> int:
+def _asked_by_others(view: GroupView, registry: Registry, now: float) -> int:
     """Nodes that others add to a group in recommend mode; without them the advice would count them twice."""
     if view.mode is Mode.ENFORCE or view.id in registry.requests:
         return 0
@@ -432,7 +276,7 @@ def _asked_by_others(view: _GroupView, registry: Registry, now: float) -> int:
     return view.booting + (view.missing if fresh else 0)
 
 
-def _untold(view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
+def _untold(view: GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
     """What the cloud has accepted and does not tell yet: else it would be bought once more in every round."""
     if request is None or backoff is not None or now - request.started_at > SETTLING_SECONDS:
         return 0
@@ -440,7 +284,7 @@ def _untold(view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBack
 
 
 def _upcoming(
-    view: _GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, unconfirmed: int
+    view: GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, unconfirmed: int
 ) -> int:
     # What has failed never comes, and counts towards the target until it is deleted.
     hoped = health.upcoming_nodes(

@@ -13,7 +13,7 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import SCHEDULED
 from manager.autoscaler.scale_down import planner, pods_on_nodes
 from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
-from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
     NodeRemovalStatus,
@@ -25,6 +25,7 @@ from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReaso
 from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_up import options, orchestrator
+from manager.autoscaler.scale_up.inputs import ScaleUpInput
 from manager.autoscaler.scale_up.options import TimeLimits
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo
@@ -48,7 +49,7 @@ SCANNED = "nodes leave its group by how full that is"
 
 def decide(
     context: AutoscalingContext,
-    waiting: orchestrator.ScaleUpInput,
+    waiting: ScaleUpInput,
     underway: DeletionsInProgress,
     gpu_label: str | None,
 ) -> ScaleDownDecision:
@@ -137,9 +138,7 @@ def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool, softe
     return begins and not softens and TAINT_DELETION_CANDIDATE in values
 
 
-def _situation(
-    context: AutoscalingContext, waiting: orchestrator.ScaleUpInput, underway: DeletionsInProgress
-) -> ScaleDownInputs:
+def _situation(context: AutoscalingContext, waiting: ScaleUpInput, underway: DeletionsInProgress) -> ScaleDownInputs:
     objects, config = context.objects, context.config
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed
@@ -279,7 +278,7 @@ def _nominated(context: AutoscalingContext) -> list[PodOnNode]:
     return [PodOnNode(key, on[key], each.facts) for each in found.classes for key in each.pods]
 
 
-def _placed(waiting: orchestrator.ScaleUpInput, recreatable: Container[str]) -> list[PodOnNode]:
+def _placed(waiting: ScaleUpInput, recreatable: Container[str]) -> list[PodOnNode]:
     """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
     if not waiting.classes:
         return []

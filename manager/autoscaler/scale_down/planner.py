@@ -6,15 +6,16 @@ its pods and their new places, so that all of the unneeded nodes could go togeth
 that are being deleted already. The order in which nodes and pods are given does not matter.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from manager.autoscaler import taints
 from manager.autoscaler.estimator import problem
 from manager.autoscaler.scale_down import budgets, eligibility, peaks, pods_on_nodes, size_limits, timing
-from manager.autoscaler.scale_down.budgets import AtomicSize, DeletionCounts, NodeBucket
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
+from manager.autoscaler.scale_down.budgets import AtomicSize, NodeBucket
+from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
 from manager.autoscaler.scale_down.eligibility import Objection
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.node_utilization import NodeUtilization, node_utilization
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan, PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
@@ -42,34 +43,6 @@ from shared.quantity import Amounts, Resources
 _OF_PODS = frozenset(
     {UnremovableReason.NO_PLACE, UnremovableReason.PEAKS, UnremovableReason.BLOCKED_BY_POD}
 )  # which keep no node without pods
-
-
-@dataclass(frozen=True)
-class ScaleDownInputs:
-    """All that a pass looks at. `groups` are those that may shrink; `group_of` gives a node's group by its name.
-
-    `nodes` are registered ones. `residents` are the pods on them, and pending ones that have found a place there.
-    `peaks` gives each node's predicted peak where these count; a node it does not tell of takes no pods, and none of
-    its own move. They do not tell of `untold` pods, by key. `unreadable` says, by node, what of it or its pods could
-    not be read. `happened_in` is by group. Nodes that are `leaving` are as those that are marked; `kept` says of groups
-    why their nodes are not to go by this.
-    """
-
-    now: float
-    nodes: Sequence[NodeInfo]
-    residents: Sequence[PodOnNode] = ()
-    groups: Mapping[str, ShrinkingGroup] = field(default_factory=dict)
-    group_of: Mapping[str, str] = field(default_factory=dict)
-    disruption_budgets: Sequence[DisruptionBudget] = ()
-    memory: ScaleDownHistory = field(default_factory=ScaleDownHistory)
-    happened: CooldownTimestamps = field(default_factory=CooldownTimestamps)
-    happened_in: Mapping[str, CooldownTimestamps] = field(default_factory=dict)
-    in_progress: DeletionCounts = field(default_factory=DeletionCounts)
-    peaks: Mapping[str, Resources] | None = None
-    untold: Container[str] = frozenset()
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    leaving: Container[str] = frozenset()
-    kept: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

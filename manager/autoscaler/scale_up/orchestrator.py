@@ -5,20 +5,18 @@ One decision out of one observation; nothing here acts, and the order of what is
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from manager.autoscaler.cloudprovider.contract import Created
-from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.expander import chain, priority, ranking, strategies
 from manager.autoscaler.expander.option import Option
-from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.expander.ranking import SEED, Preset, PricedOption
-from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds
+from manager.autoscaler.expander.ranking import PricedOption
+from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
 from manager.autoscaler.scale_up import groups, least_cost_mix, options, reclaimed_capacity
 from manager.autoscaler.scale_up.balancing import BalancedIncreases, allow_nodes, balance_nodes, increases_to_min_sizes
@@ -36,57 +34,15 @@ from manager.autoscaler.scale_up.decisions import (
     ScaleUpOutcome,
     UnscheduledPods,
 )
-from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, QuotaUsage, Skipped
+from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.least_cost_mix import MixPrices
-from manager.autoscaler.scale_up.options import EstimateRules, GroupEstimate
-from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeTemplate
+from manager.autoscaler.scale_up.options import GroupEstimate
+from manager.autoscaler.snapshot.cluster import NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.quantity import Amounts
 
 NO_PRICES = "there are no prices"
-
-
-@dataclass(frozen=True)
-class ScaleUpInput:
-    """What was observed in one round.
-
-    `groups` holds existing groups and theoretical ones. `snapshot` has upcoming nodes in it; `cluster_nodes` counts all
-    nodes the API knows, ready or not. `quotas` are further ones than the bounds of the whole cluster. `expected` is
-    what reclaiming gives within one reporting interval, by node. At most `new_groups` may be created.
-    `templates_of_nodes` says, by node, what a node of its group is like when all is ready.
-    """
-
-    snapshot: ClusterSnapshot
-    classes: Sequence[EquivalenceGroup] = ()
-    groups: Sequence[GroupState] = ()
-    cluster_nodes: int = 0
-    quotas: tuple[Quota, ...] = ()
-    expected: Mapping[str, Amounts] = field(default_factory=dict)
-    new_groups: int = 1
-    templates_of_nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ScaleUpSettings:
-    """How it is decided. `bounds` and `max_nodes_total` are those of the whole cluster.
-
-    With `uses_mix`, several groups at once take the place of the one that was chosen by price, where that is cheaper.
-    """
-
-    ownership: Ownership
-    pricing: PricingModel | None = None
-    preset: Preset = SEED
-    expanders: tuple[str, ...] = (chain.DEFAULT,)
-    priorities: Priorities = field(default_factory=Priorities)
-    bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
-    max_nodes_total: int = UNLIMITED
-    estimates: EstimateRules = field(default_factory=EstimateRules)
-    enforces_min_size: bool = False
-    uses_mix: bool = True
-
-    @property
-    def usage(self) -> QuotaUsage:
-        return QuotaUsage(self.estimates.gpu_label)
 
 
 def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroom:

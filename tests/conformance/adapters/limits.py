@@ -18,7 +18,7 @@ from manager.autoscaler.cluster_state.registry import (
 from manager.autoscaler.limits import Allowance, Quota
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.balancing import GroupSize, balance_sizes
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.api.selectors import LabelSelector

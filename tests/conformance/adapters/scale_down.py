@@ -10,8 +10,8 @@ from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, De
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
 from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, PodController
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.node_utilization import node_utilization
-from manager.autoscaler.scale_down.planner import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules

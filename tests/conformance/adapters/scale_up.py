@@ -20,8 +20,8 @@ from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_up import balancing, groups, orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.options import EstimateRules
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeTemplate

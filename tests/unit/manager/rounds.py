@@ -19,13 +19,14 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status
 from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -149,7 +150,7 @@ def unneeded(**more: Any) -> removal_status.ScaleDownDecision:
     }
     pods = [resident("web", "idle", 1), resident("db", "full", 3), resident("bare", "stuck", 0.5, controller=None)]
     nodes = [node(name) for name in (*names, "alone")]
-    return planner.decide(planner.ScaleDownInputs(NOW, nodes, pods, **given), ScaleDownRules())
+    return planner.decide(ScaleDownInputs(NOW, nodes, pods, **given), ScaleDownRules())
 
 
 def shrinking(**more: Any) -> Iteration:

@@ -22,7 +22,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

@@ -34,8 +34,9 @@ from manager.autoscaler.cluster_state.registry import (
     encode_registry,
     fail_request,
 )
+from manager.autoscaler.group_views import ReconcileRules
 from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.reconciliation import ReconcileRules, Reconciliation
+from manager.autoscaler.reconciliation import Reconciliation
 from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus

@@ -37,7 +37,7 @@ from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import Increase
-from manager.autoscaler.scale_up.orchestrator import ScaleUpSettings
+from manager.autoscaler.scale_up.inputs import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint

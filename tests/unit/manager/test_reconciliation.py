@@ -29,6 +29,7 @@ from manager.autoscaler.cluster_state.registry import (
     encode_registry,
 )
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind, ScaleUpRequest
+from manager.autoscaler.group_views import ReconcileRules
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reconciliation import (
@@ -36,7 +37,6 @@ from manager.autoscaler.reconciliation import (
     NOT_MADE,
     NOT_THERE,
     UNREGISTERED,
-    ReconcileRules,
     Reconciliation,
     initial_registry,
     reconcile,

@@ -17,7 +17,7 @@ from manager.autoscaler.scale_down import planner, pods_on_nodes
 from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
-from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import (
     NodeStanding,
     ScaleDownDecision,

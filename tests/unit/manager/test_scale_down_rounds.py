@@ -10,7 +10,7 @@ from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import planner
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
-from manager.autoscaler.scale_down.planner import ScaleDownInputs
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules

@@ -22,8 +22,8 @@ from manager.autoscaler.reporting import answers
 from manager.autoscaler.scale_up import groups, orchestrator, reclaimed_capacity
 from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState, QuotaUsage
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

@@ -29,8 +29,8 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.options import EstimateRules
-from manager.autoscaler.scale_up.orchestrator import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node, Pod
