@@ -384,7 +384,7 @@ class Autoscaler:
             if action.kind is ActionKind.DELETE_GROUP
         ]
         self._removals.note(done)
-        done += self._removals.done(planned)
+        done += self._removals.execute(planned)
         try:
             self._registry.write(kept)
         except HeadroomError as error:

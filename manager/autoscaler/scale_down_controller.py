@@ -109,7 +109,7 @@ class ScaleDownController:
         if made.scale_down is not None:
             self._memory = made.scale_down.memory
 
-    def done(self, planned: PlannedIteration) -> list[Action]:
+    def execute(self, planned: PlannedIteration) -> list[Action]:
         """The acts of a round that are scale-down's, and what became of them."""
         made = planned.iteration
         self.actuator.untaint_abandoned(planned.abandoned)

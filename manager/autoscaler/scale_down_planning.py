@@ -204,7 +204,7 @@ def _groups(context: AutoscalingContext, underway: DeletionsInProgress) -> dict[
     return {
         name: ShrinkingGroup(
             _corrected(status.group, context),
-            config.scale_down.group.under(status.options),
+            config.scale_down.group.overridden_by(status.options),
             len(deleting.get(name, ())),
         )
         for name, status in context.reconciled.state.groups.items()

@@ -104,7 +104,7 @@ class Scans:
             known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
             decision = scan.decide(rules, seen, known, now=now)
             mode = self._config.scan_mode_of(group)
-            done = ScanActuator(rules, mode, seen, decision, hands, now, actions, memory.marks).done()
+            done = ScanActuator(rules, mode, seen, decision, hands, now, actions, memory.marks).execute()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
         except Exception as error:

@@ -10,14 +10,7 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("agent", "manager", "shared", "deploy")
 
 # Reworked on their own, each to come under the check when it is done.
-LEFT_OUT = (
-    "deploy/local",
-    "manager/autoscaler/actuation/scan_actuator.py",
-    "manager/autoscaler/scale_down/rules.py",
-    "manager/autoscaler/scale_down_controller.py",
-    "manager/autoscaler/utilization/memory.py",
-    "manager/autoscaler/utilization/reaping.py",
-)
+LEFT_OUT = ("deploy/local",)
 
 # Rooms in which no function is named by a participle or a preposition alone.
 NAMED_BY_VERBS = ("manager/autoscaler",)

@@ -67,7 +67,7 @@ class ScanActuator:
     def group(self) -> str:
         return self.rules.group.cloud_provider_group_name
 
-    def done(self) -> ScanDecision:
+    def execute(self) -> ScanDecision:
         """The decision as it was done; the same one where nothing may be."""
         decision = self.decision
         if decision.dry or self.mode is not Mode.ENFORCE:
@@ -240,7 +240,7 @@ class ScanActuator:
         stay = [each for each in planned.nodes if each.name in failed]
         self._tell(ActionKind.DELETE_NODES, stay, why, change=-len(stay), errors=list(dict.fromkeys(failed.values())))
         self._delete_nodes([each for name, each in found.items() if name not in failed])
-        return planned.without(failed)
+        return planned.pass_over(failed)
 
     def _delete(self, going: Sequence[Node]) -> dict[str, str]:
         """In one call of the cloud; what went wrong, by node. Those that are refused together are then asked for one by
@@ -253,7 +253,7 @@ class ScanActuator:
         if error is None:
             return {}
         if guard.is_in_doubt(self.group):
-            going = self._left(going, before)
+            going = self._still_there(going, before)
         alone = isinstance(error, Refused) and many and self.rules.fixes.clamps_deletions
         alone = alone and not guard.is_in_doubt(self.group)
         failed: dict[str, str] = {}
@@ -274,7 +274,7 @@ class ScanActuator:
             return error
         return None
 
-    def _left(self, going: Sequence[Node], before: Mapping[str, InstanceState]) -> Sequence[Node]:
+    def _still_there(self, going: Sequence[Node], before: Mapping[str, InstanceState]) -> Sequence[Node]:
         """Those that the cloud still has after a deletion that failed; all where it does not say."""
         try:
             with self.hands.nodes.cloud_lock:
@@ -339,7 +339,7 @@ class ScanActuator:
     def _drained(self, planned: Reaping, nodes: Sequence[GroupNode]) -> Reaping:
         """With evictions asked for."""
         evicted = self._each(ActionKind.REMOVE_NODES, nodes, len(nodes), reasons.of_drain(planned), self._evict)
-        return planned.without({each.name for each in nodes} - {each.name for each in evicted})
+        return planned.pass_over({each.name for each in nodes} - {each.name for each in evicted})
 
     def _evict(self, node: GroupNode) -> None:
         """Asks all pods to go for whose sake the node is still there; those that may not yet are asked again.

@@ -60,7 +60,7 @@ class GroupRules:
     ignores_daemons: bool = False
     zero_or_max: bool = False
 
-    def under(self, options: GroupOptions) -> "GroupRules":
+    def overridden_by(self, options: GroupOptions) -> "GroupRules":
         """These, where the group's cloud does not want it otherwise."""
         return GroupRules(
             _either(options.scale_down_utilization_threshold, self.utilization_threshold),

@@ -51,7 +51,7 @@ class Breaker:
     def is_open(self) -> bool:
         return self.open_until_size is not None
 
-    def seen(self, *, size: int, target: int, now: float) -> "Breaker":
+    def observe_size(self, *, size: int, target: int, now: float) -> "Breaker":
         """With so many instances running.
 
         A cloud that has given up, and so has nothing left to bring, is tried once more after a while: that one decides.

@@ -70,7 +70,7 @@ class Reaping:
     def draining(self) -> tuple[GroupNode, ...]:
         return () if self.refused else tuple(each.node for each in self.statuses if each.drains)
 
-    def without(self, passed_over: Container[str]) -> "Reaping":
+    def pass_over(self, passed_over: Container[str]) -> "Reaping":
         """As it was done, without these nodes."""
         return replace(
             self,
@@ -94,7 +94,7 @@ class PodsByNode:
     by_node: Mapping[str, tuple[GroupPod, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> "PodsByNode":
+    def group(cls, nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> "PodsByNode":
         found: dict[str, list[GroupPod]] = {node.name: [] for node in nodes}
         for pod in pods:
             if pod.node in found:
@@ -114,7 +114,7 @@ class PodsByNode:
 def pods_that_keep_nodes(rules: ScanRules, seen: Observation) -> PodsByNode:
     """Those for whose sake a node stays until its hard deadline."""
     pods = (*seen.pods, *seen.others) if rules.fixes.all_pods_keep_nodes else seen.pods
-    return PodsByNode.of(seen.nodes, pods)
+    return PodsByNode.group(seen.nodes, pods)
 
 
 def force_tainted_statuses(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[TaintedNodeStatus, ...]:

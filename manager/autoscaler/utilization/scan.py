@@ -132,7 +132,7 @@ class _Scan:
             classes=self.classes,
             health_taints=self.health_taints(),
             dry=rules.dry,
-            breaker=self.memory.breaker.seen(size=seen.size, target=seen.cloud.target_size, now=self.now),
+            breaker=self.memory.breaker.observe_size(size=seen.size, target=seen.cloud.target_size, now=self.now),
             thresholds=ScanThresholds(
                 rules.group.taint_lower_capacity_threshold_percent,
                 rules.group.taint_upper_capacity_threshold_percent,

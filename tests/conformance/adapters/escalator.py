@@ -175,14 +175,14 @@ def node_capacity(row: Input) -> object:
 def node_empty(row: Input) -> object:
     nodes = [] if row["missing_from_map"] else [GroupNode("n")]
     pods = [GroupPod(f"p{at}", node="n", of_node=kind == "DaemonSet") for at, kind in enumerate(row["pod_owner_kinds"])]
-    found = PodsByNode.of(nodes, pods)
+    found = PodsByNode.group(nodes, pods)
     remaining = found.remaining("n")
     return {"empty": found.is_empty("n"), "pods_remaining": remaining or 0, "ok": remaining is not None}
 
 
 def node_info_map(row: Input) -> object:
     pods = [GroupPod(f"p{at}", node=node) for at, node in enumerate(row["pod_nodes"])]
-    found = PodsByNode.of(map(GroupNode, row["nodes"]), pods).by_node
+    found = PodsByNode.group(map(GroupNode, row["nodes"]), pods).by_node
     return {"keys": list(found), "pod_counts": {name: len(pods) for name, pods in found.items()}}
 
 
@@ -215,7 +215,7 @@ def pod_requests(row: Input) -> object:
 def remove_force_tainted(row: Input) -> object:
     nodes = _numbered(row["force_tainted"], no_delete=row.get("no_delete_annotation", ""))
     pods = [] if row["empty"] else [GroupPod("p", node=node.name) for node in nodes]
-    return -sum(each.goes for each in reaping.force_tainted_statuses(nodes, PodsByNode.of(nodes, pods)))
+    return -sum(each.goes for each in reaping.force_tainted_statuses(nodes, PodsByNode.group(nodes, pods)))
 
 
 def remove_tainted(row: Input) -> object:
@@ -235,7 +235,7 @@ def remove_tainted(row: Input) -> object:
     verdicts = reaping.tainted_statuses(
         _rules(**options),
         nodes,
-        PodsByNode.of(nodes, pods),
+        PodsByNode.group(nodes, pods),
         healthy_may_go=row.get("healthy_removable", True),
         now=int(NOW),
     )

@@ -484,7 +484,7 @@ def test_gpu_nodes_have_a_threshold_of_their_own_and_none_of_the_others() -> Non
 
 def test_a_cloud_may_want_it_otherwise_for_a_group() -> None:
     wanted = GroupOptions(scale_down_utilization_threshold=0.0, scale_down_unneeded_seconds=7.0)
-    assert GroupRules(zero_or_max=True).under(wanted) == GroupRules(0.0, unneeded_seconds=7.0, zero_or_max=True)
+    assert GroupRules(zero_or_max=True).overridden_by(wanted) == GroupRules(0.0, unneeded_seconds=7.0, zero_or_max=True)
 
 
 def test_the_cluster_keeps_its_lower_bounds_over_a_whole_pass() -> None:
