@@ -12,6 +12,7 @@ from deploy.local.apiserver.objects import Json, JsonObject, copy
 from deploy.local.apiserver.status import FieldError
 
 _UNCHECKED = ("apiVersion", "kind", "metadata")
+_KEEPS_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 FORMATS: Mapping[str, str] = {
     "date-time": r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
     "duration": r"^-?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$|^0$",
@@ -52,9 +53,11 @@ def complete(value: Json, schema: JsonObject, path: str, unknown: list[str], *, 
 
     A field that is null where it is not allowed counts as absent.
     """
+    keeps_unknown = bool(schema.get(_KEEPS_UNKNOWN))
     if isinstance(value, list):
+        items = schema.get("items") or {_KEEPS_UNKNOWN: keeps_unknown}
         for index, item in enumerate(value):
-            complete(item, schema.get("items") or {}, f"{path}[{index}]", unknown)
+            complete(item, items, f"{path}[{index}]", unknown)
     if not isinstance(value, dict):
         return
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
@@ -62,7 +65,7 @@ def complete(value: Json, schema: JsonObject, path: str, unknown: list[str], *, 
     for key in [key for key in value if key not in unchecked]:
         child = properties.get(key, extra if isinstance(extra, dict) else None)
         if child is None:
-            if not extra and not schema.get("x-kubernetes-preserve-unknown-fields"):
+            if not extra and not keeps_unknown:
                 unknown.append(f"{path}.{key}".lstrip("."))
                 del value[key]
         elif value[key] is None and not child.get("nullable"):
