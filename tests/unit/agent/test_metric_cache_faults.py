@@ -314,7 +314,7 @@ _CONSTRAINED = """
 import os, resource, sys
 from pathlib import Path
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import MetricCache, Tier
+from agent.metric_cache.cache import MetricCache, StorageTier
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metric_cache.storage import Disk
 
@@ -330,7 +330,7 @@ def live(begin):
         cache.append(second, {"__node__": Usage(second % 7, 1.0)}, {container: 3.0})
     assert cache.aggregate_one(node, Aggregation.COUNT, 600) == 600
     assert cache.aggregate_one(container, Aggregation.MAX, 60) == 3.0
-    assert len(cache.range(node, begin, begin + 700, Tier.MEANS).times) >= 2
+    assert len(cache.range(node, begin, begin + 700, StorageTier.MEANS).times) >= 2
     print(*(Path(problem.split(":")[0]).name for problem in cache.problems))
     cache.close()
 

@@ -75,7 +75,7 @@ def test_the_library_is_loaded_when_a_provider_needs_it() -> None:
 
 
 def test_the_documentation_names_every_permission() -> None:
-    named = (ROOT / "docs" / "aws.md").read_text()
+    named = (ROOT / "docs" / "how-to" / "aws.md").read_text()
     assert [call.value for call in Call if call.value not in named] == []
 
 
