@@ -1,4 +1,4 @@
-"""CapacityQuota, `autoscaling.x-k8s.io/v1beta1`: how much capacity nodes that it selects may have together."""
+"""CapacityQuota, `autoscaling.x-k8s.io/v1beta1`: how much capacity the nodes it selects may have together."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ VALID = "cluster-autoscaler.kubernetes.io/valid"  # the condition in which an au
 
 
 class CapacityQuotaLimits(Wire, frozen=True):
-    """Quantities by resource: cores, bytes, `nodes`, and what else nodes have in their capacity."""
+    """Quantities by resource: cores, bytes, `nodes`, and any other resource in the capacity of nodes."""
 
     resources: dict[str, str | int | float] | None = None
 
@@ -26,7 +26,7 @@ class CapacityQuotaUsage(Wire, frozen=True):
 
 
 class CapacityQuotaStatus(Wire, frozen=True):
-    """Conditions as they stand there: those of others are to be kept."""
+    """Conditions as the server has them; a writer keeps the conditions of others."""
 
     used: CapacityQuotaUsage | None = None
     conditions: tuple[dict[str, object], ...] | None = None

@@ -1,4 +1,4 @@
-"""The colocation strategy: what `slo-controller-config` says for the cluster, and what of it holds for one node.
+"""The colocation strategy: the value of `slo-controller-config` for the cluster, and the part that applies to one node.
 
 The wire form is Koordinator's, with four additions: `nodePredictPolicy`, `midFormula`, `midBuffer` and
 `evictionAfterSeconds`. A part of a strategy is plain JSON until it is merged; a `ColocationStrategy` is always
@@ -31,7 +31,7 @@ AUTO_EVICTION_SECONDS = 300
 
 
 class MidFormula(enum.StrEnum):
-    """How Mid comes about; see `manager.noderesource.mid`."""
+    """The formula of Mid; see `manager.noderesource.mid`."""
 
     SEED = "seed"
     SEED_MIXED = "seed-mixed"
@@ -50,11 +50,11 @@ class NodePredictPolicy(PredictPolicy, frozen=True, forbid_unknown_fields=True):
 class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_fields=True):
     """Everything that can be set, for the cluster or for a node.
 
-    `mid_buffer` is the share of Mid held back, in percent. "auto" stands for a share learned from how much the offer
-    of a node changes from report to report; as long as nothing is learned it holds back nothing, just as "off".
+    `mid_buffer` is the share of Mid held back, in percent. "auto" is a share learned from how much the offer of a node
+    changes from report to report. Until it is learned, nothing is held back, as with "off".
 
-    `eviction_after_seconds` is how long pods of a tier must have held more than there is before some are evicted;
-    see `eviction_seconds`.
+    `eviction_after_seconds` is how long pods of a tier must hold more than the node offers before some are evicted; see
+    `eviction_seconds`.
     """
 
     enable: bool = False
@@ -85,17 +85,19 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
 
     @property
     def formula(self) -> MidFormula:
-        """The formula in effect: a strategy that sets what only `upstream` knows, and names none, means `upstream`."""
+        """The formula in effect: a strategy that sets a field only `upstream` knows, and names no formula, means
+        `upstream`.
+        """
         if self.mid_formula is not None:
             return self.mid_formula
         only_upstream = (self.mid_reclaim_mode, self.mid_unallocated_percent)
         return MidFormula.SEED if only_upstream == (None, None) else MidFormula.UPSTREAM
 
     def eviction_seconds(self, tier: Tier) -> int | None:
-        """After how long a shortfall of the tier leads to evictions; None for never.
+        """The time after which a shortfall of the tier leads to evictions; None for never.
 
-        "auto" is never, but for Mid under `seed-mixed`: its pods hold what no one had requested yet, and when those
-        above them do, they must get it.
+        "auto" means never, except for Mid under `seed-mixed`: its pods hold what other pods have not requested yet, and
+        must give it up when those do.
         """
         if self.eviction_after_seconds == "auto":
             return AUTO_EVICTION_SECONDS if tier is Tier.MID and self.formula is MidFormula.SEED_MIXED else None
@@ -103,14 +105,14 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
 
     @property
     def degrade_seconds(self) -> int:
-        """Beyond this age a NodeMetric says nothing any more."""
+        """A NodeMetric older than this is ignored."""
         return self.degrade_time_minutes * 60
 
 
 DEFAULTS = ColocationStrategy()
 DEFAULT_SOURCE = "default"
 
-# For each key that somebody set: the object and the place where its value stands.
+# For each key that is set: the object and the place where its value stands.
 SetBy: TypeAlias = Mapping[str, str]
 
 
@@ -125,7 +127,7 @@ class NodeConfig:
 
 @dataclass(frozen=True)
 class ColocationConfig:
-    """The whole ConfigMap key. `problems` are those of node configs, each of which costs only itself."""
+    """The whole ConfigMap key. `problems` are those of node configs, each of which affects only itself."""
 
     cluster: ColocationStrategy = DEFAULTS
     node_configs: tuple[NodeConfig, ...] = ()
@@ -135,7 +137,7 @@ class ColocationConfig:
 
 @dataclass(frozen=True)
 class NodeStrategy:
-    """What holds for one node. `problems` are those of the node's own annotation and labels, which were ignored."""
+    """The strategy of one node. `problems` are those of the node's own annotation and labels, which were ignored."""
 
     strategy: ColocationStrategy
     enabled: bool
@@ -166,7 +168,7 @@ _NOT_NEGATIVE = _Bound(0)
 _PERCENT = _Bound(0, 100)
 Bounds: TypeAlias = Mapping[str, _Bound]
 
-# What Koordinator's manager takes.
+# The bounds of Koordinator's manager.
 KOORDINATOR_BOUNDS: Bounds = {
     "metric_aggregate_duration_seconds": _POSITIVE,
     "metric_report_interval_seconds": _POSITIVE,
@@ -183,7 +185,7 @@ KOORDINATOR_BOUNDS: Bounds = {
     "batch_cpu_threshold_percent": _NOT_NEGATIVE,
     "batch_memory_threshold_percent": _NOT_NEGATIVE,
 }
-# Closer where Koordinator's webhook asks for it, and where more would be offered than the node has.
+# Tighter where Koordinator's webhook is tighter, and where the offer would exceed the node.
 BOUNDS: Bounds = {
     **KOORDINATOR_BOUNDS,
     "resource_diff_threshold": _Bound(0, 1, open=True),
@@ -192,12 +194,13 @@ BOUNDS: Bounds = {
     "cpu_reclaim_threshold_percent": _PERCENT,
     "memory_reclaim_threshold_percent": _PERCENT,
 }
-MAX_NODE_CONFIGS = 250  # each is held against each other one
+MAX_NODE_CONFIGS = 250  # each is compared with every other one
 _MEMORY_COLLECT_POLICIES = ("usageWithoutPageCache", "usageWithPageCache", "usageWithHotPageCache")
 KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ColocationStrategy))
 WIRE_NAMES = {field.name: field.encode_name for field in msgspec.structs.fields(ColocationStrategy)}
 
-_RATIO = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # Go reads no other, hexadecimal ones apart
+# Go reads no other forms, except hexadecimal ones
+_RATIO = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 # A label's ratio replaces this field.
 _RATIO_LABELS = {
@@ -209,12 +212,12 @@ _RATIO_LABELS = {
 
 
 def parse(text: str, *, source: str) -> ColocationConfig:
-    """The value of the ConfigMap's key; an empty text means the defaults. The webhook judges by it as the manager does.
+    """The value of the ConfigMap's key; an empty text means the defaults. Webhook and manager use the same rules.
 
     Raises InvalidInput for broken JSON, a wrong type, an unknown or a repeated key anywhere, and a cluster strategy out
-    of bounds. What is wrong with one node config is in `problems`, and resolved as upstream has it: one out of bounds
-    leaves its nodes with the cluster strategy, one whose selector means nothing is passed over, an empty selector means
-    every node, and of several for one node the first counts.
+    of bounds. `problems` lists errors in single node configs, which are resolved as upstream does: a config out of
+    bounds leaves its nodes with the cluster strategy, one with an invalid selector is skipped, an empty selector
+    matches every node, and the first of several matches counts.
     """
     document = jsontext.read_object(text, source=source) if text.strip() else {}
     parts = document.pop(NODE_CONFIGS, None)
@@ -288,7 +291,7 @@ def for_node(config: ColocationConfig, *, name: str, labels: Json | None, annota
     """The strategy of one node: the first matching node config, then the node's annotation, then its ratio labels.
 
     The cluster's `enable` is a master switch that no node config can override. Unlike upstream, which merges the
-    annotation unchecked, an annotation with anything wrong in it is ignored as a whole, and reported.
+    annotation unchecked, an annotation with any error is ignored as a whole, and reported.
     """
     labels = labels or {}
     chosen = next((c for c in config.node_configs if c.selector and c.selector.matches(labels)), None)
@@ -355,7 +358,7 @@ def _node_config(
 def _selector_problems(
     parts: Sequence[object], selectors: Sequence[LabelSelector | None], source: str
 ) -> Iterator[InvalidInput]:
-    """Node configs that are surely meant for other nodes than they are for; `parts` are as they were written."""
+    """Node configs whose selectors look mistaken; `parts` are the configs as written."""
 
     def problem(at: int, text: str) -> InvalidInput:
         part = parts[at]
@@ -386,7 +389,7 @@ def _converted(values: object, kind: type[T], *, source: str, field: str) -> T:
 
 
 def _found(values: object, path: str) -> object:
-    """What stands at a path such as `a.b[2].c`; the innermost object that can be reached otherwise."""
+    """The value at a path such as `a.b[2].c`, or else the innermost object on the path."""
     for step in path.replace("[", ".").replace("]", "").split("."):
         if isinstance(values, Mapping) and step in values:
             values = values[step]

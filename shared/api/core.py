@@ -1,4 +1,4 @@
-"""Nodes, Pods, ConfigMaps and what pods refer to: the fields the product reads."""
+"""Nodes, Pods, ConfigMaps and the objects that pods refer to: the fields the product reads."""
 
 from typing import TypeAlias
 
@@ -115,7 +115,7 @@ class PodAffinityTerm(Wire, frozen=True):
 
 
 class PodAffinity(Wire, frozen=True):
-    """Of pods among each other: affinity and anti-affinity have the same form."""
+    """Between pods: affinity and anti-affinity have the same form."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -148,11 +148,11 @@ class ClaimVolumeSource(Wire, frozen=True):
 
 
 class EphemeralVolumeSource(Wire, frozen=True):
-    """There, or not: its claim is named after the pod and the volume."""
+    """Only its presence matters: its claim is named after the pod and the volume."""
 
 
 class ProjectedVolumeSource(Wire, frozen=True):
-    """There, or not."""
+    """Only its presence matters."""
 
 
 class HostPathVolumeSource(Wire, frozen=True):
@@ -173,7 +173,7 @@ class Volume(Wire, frozen=True):
 
     @property
     def is_local(self) -> bool:
-        """Whether what is in it is on the node's disk."""
+        """Whether its content is on the node's disk."""
         return self.host_path is not None or (self.empty_dir is not None and self.empty_dir.medium != "Memory")
 
 
@@ -206,7 +206,7 @@ class PodSpec(Wire, frozen=True):
 
 
 class Resizable(Wire, frozen=True):
-    """What of a container's requests can change while it runs."""
+    """The requests of a container that can change while it runs."""
 
     cpu: str | int | float | None = None
     memory: str | int | float | None = None
@@ -217,7 +217,7 @@ class ReportedResources(Wire, frozen=True):
 
 
 class ContainerStatus(Wire, frozen=True):
-    """`resources` are in force; `allocated_resources` what the node has set aside for the container."""
+    """`resources` are in force; `allocated_resources` are set aside by the node for the container."""
 
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")

@@ -1,4 +1,4 @@
-"""What the annotations of a Node ask its agent to forget: all that it predicts from, or some workloads. Pure."""
+"""What the annotations of a Node ask its agent to forget: everything it predicts from, or some workloads. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -8,14 +8,14 @@ import msgspec
 from shared import durations, names
 from shared.errors import InvalidInput
 
-NODE: Final = ""  # what is to be forgotten, where that is everything; else the workload's "namespace/Kind/name"
-MOST_WORKLOADS: Final = 64  # that are asked for, and remembered as forgotten
+NODE: Final = ""  # the key for everything; other keys are a workload's "namespace/Kind/name"
+MOST_WORKLOADS: Final = 64  # that a Node may name, and that are remembered as forgotten
 LONGEST_ANNOTATION: Final = 64 << 10  # characters
 _LONGEST_WORKLOAD = 1024
 
 
 class Wanted(NamedTuple):
-    """Until when everything is to be forgotten, in Unix seconds by what; and what is wrong with the rest."""
+    """The instants (Unix seconds) up to which to forget, by node or workload; and the problems of the rest."""
 
     until: Mapping[str, float]
     problems: tuple[str, ...] = ()
@@ -25,7 +25,7 @@ NOTHING: Final = Wanted({})
 
 
 def read(annotations: Mapping[str, str]) -> Wanted:
-    """What is asked for. An annotation that means nothing is refused alone."""
+    """What the annotations ask for. An invalid annotation is refused alone."""
     until: dict[str, float] = {}
     problems = []
     for annotation, meaning in ((names.ANNOTATION_FORGET, _node), (names.ANNOTATION_FORGET_WORKLOADS, workloads)):
@@ -39,7 +39,7 @@ def read(annotations: Mapping[str, str]) -> Wanted:
 
 
 def due(wanted: Wanted, forgotten: Mapping[str, float], now: float) -> Wanted:
-    """What of it is to be forgotten now: what lies in the past, and later than what was forgotten before."""
+    """The part to forget now: instants in the past, and later than what was forgotten before."""
     ahead = [of or "node" for of, until in wanted.until.items() if until > now]
     problems = [f"Node annotation: forget {of}: lies in the future" for of in sorted(ahead)]
     asked = {of: until for of, until in wanted.until.items() if forgotten.get(of, 0.0) < until <= now}
@@ -47,13 +47,13 @@ def due(wanted: Wanted, forgotten: Mapping[str, float], now: float) -> Wanted:
 
 
 def newest(forgotten: Mapping[str, float]) -> dict[str, float]:
-    """As much of it as is remembered."""
+    """The latest entries, as many as are remembered."""
     ordered = sorted(forgotten.items(), key=lambda item: item[1], reverse=True)
     return dict(ordered[: MOST_WORKLOADS + 1])
 
 
 def workloads(text: str) -> dict[str, float]:
-    """By workload, until when. Raises InvalidInput."""
+    """Up to which instant to forget, by workload. Raises InvalidInput."""
     field = names.ANNOTATION_FORGET_WORKLOADS
     try:
         asked = msgspec.json.decode(text[: LONGEST_ANNOTATION + 1], type=dict[str, str])
@@ -65,7 +65,7 @@ def workloads(text: str) -> dict[str, float]:
 
 
 def workload(text: str) -> str:
-    """ "namespace/Kind/name" as it is. Raises InvalidInput."""
+    """ "namespace/Kind/name", unchanged. Raises InvalidInput."""
     if len(text) > _LONGEST_WORKLOAD or len(text.split("/")) != 3 or not all(text.split("/")):
         raise _refused(names.ANNOTATION_FORGET_WORKLOADS, text, "expected NAMESPACE/KIND/NAME")
     return text

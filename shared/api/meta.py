@@ -10,10 +10,10 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def prepared(kind: type[S]) -> type[S]:
-    """Builds now what msgspec knows of `kind` and the structs inside it.
+    """Builds msgspec's type information of `kind` and the structs inside it.
 
-    It would otherwise do so at the first decode, and two threads that come first together crash the interpreter
-    (msgspec 0.22). For every struct that is decoded at run time and is not part of a prepared one.
+    msgspec would otherwise build it at the first decode, and two threads that do so at once crash the interpreter
+    (msgspec 0.22). Needed for every struct that is decoded at run time and is not part of a prepared one.
     """
     msgspec.json.Decoder(kind)
     return kind
@@ -51,7 +51,7 @@ class ObjectMeta(Wire, frozen=True):
 
     @property
     def created_at(self) -> float:
-        """Unix seconds; 0 when the server has not said."""
+        """Unix seconds; 0 when the server does not say."""
         return durations.instant(self.creation_timestamp) if self.creation_timestamp else 0.0
 
     def label(self, name: str) -> str | None:

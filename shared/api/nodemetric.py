@@ -1,8 +1,8 @@
 """NodeMetric, `slo.koordinator.sh/v1alpha1`: the one object where agent and manager meet.
 
-Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. What
-is added stands under `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy`, `spec.resourceUsedThresholdWithBE`
-and `status.prediction`.
+Upstream's fields keep upstream's names and meaning, so that either side can be replaced by Koordinator's own. Our
+additions are `spec.predictPolicy`, `spec.predictionPrior`, `spec.midPolicy`, `spec.resourceUsedThresholdWithBE` and
+`status.prediction`.
 """
 
 from typing import Annotated, Literal, TypeAlias
@@ -48,12 +48,12 @@ class MetricCollectPolicy(Wire, frozen=True):
     node_memory_collect_policy: str | None = None
 
 
-# What the samples of an interval are to a model.
+# How a model uses the samples of an interval.
 TrainingInput: TypeAlias = Literal["mean", "p90", "p95", "max"]
 
 
 class PredictPolicy(Wire, frozen=True):
-    """How the node's peak is predicted and when a change of it is reported; absent fields keep the agent's settings."""
+    """How the node's peak is predicted, and which change of it is reported; absent fields keep the agent's settings."""
 
     resource_diff_threshold_percent: NotNegative | None = None
     cold_start_period_seconds: NotNegative | None = None
@@ -87,7 +87,7 @@ class MidPolicy(Wire, frozen=True):
 
 
 class WireTail(Wire, frozen=True):
-    """The tail of residuals in decimal texts; `days` of outcomes are of what is measured. See `predictionprior`."""
+    """The tail of residuals in decimal texts; `days` counts the outcomes of what is measured. See `predictionprior`."""
 
     quantile: str = ""
     mean_excess: str = ""
@@ -103,7 +103,7 @@ class HorizonPrior(Wire, frozen=True):
 
 
 class PredictionPrior(Wire, frozen=True):
-    """What the fleet has learned, by horizon, from so many nodes at a time (RFC 3339)."""
+    """What the fleet has learned, by horizon; from how many nodes, and at which time (RFC 3339)."""
 
     nodes: int = 0
     pooled_time: str = ""
@@ -111,11 +111,11 @@ class PredictionPrior(Wire, frozen=True):
 
 
 class ResourceThresholds(Wire, frozen=True):
-    """From which use of the node on pods of Mid and Batch are held down, or evicted; see `thresholds`.
+    """The use of the node from which pods of Mid and Batch are throttled or evicted; see `thresholds`.
 
-    `enable` lets the enforcer hold down, and `evict_enabled` beside it the manager evict. Memory: when that much of
-    capacity is used, down to the lower bound. CPU: when pods get at most the lower bound of what they request, up to
-    the upper one; without these two none is evicted for CPU.
+    `enable` lets the enforcer throttle; with `evict_enabled` too, the manager evicts. Memory: eviction starts when this
+    share of capacity is used, and stops at the lower bound. CPU: eviction starts when pods get at most the lower bound
+    of their requests, and stops at the upper one; without both bounds no pod is evicted for CPU.
     """
 
     enable: bool = False
@@ -139,7 +139,7 @@ class ResourceThresholds(Wire, frozen=True):
 
     @property
     def memory_lower_percent(self) -> int:
-        """What memory is brought down to; Koordinator's default is two percent below the threshold."""
+        """The use of memory at which eviction stops; Koordinator's default is two percent below the threshold."""
         given = self.memory_evict_lower_percent
         return max(0, self.memory_evict_threshold_percent - 2) if given is None else given
 
@@ -157,11 +157,11 @@ class NodeMetricSpec(Wire, frozen=True):
 class NodeMetricInfo(Wire, frozen=True):
     node_usage: ResourceMap | None = None
     system_usage: ResourceMap | None = None
-    aggregated_node_usages: msgspec.Raw = msgspec.Raw()  # as it came; see AggregatedUsage
+    aggregated_node_usages: msgspec.Raw = msgspec.Raw()  # undecoded; see AggregatedUsage
 
 
 class CpuAndMemory(Wire, frozen=True, gc=False):
-    """Of a resource list, what is reckoned in."""
+    """The part of a resource list that the product computes with."""
 
     cpu: str | int | float = "0"
     memory: str | int | float = "0"
@@ -190,10 +190,10 @@ class ReclaimableMetric(Wire, frozen=True):
 
 
 class Promise(Wire, frozen=True):
-    """The prod peak for one horizon, and how such promises were kept in the last four weeks; decimals.
+    """The prod peak for one horizon, and how often such promises held in the last four weeks; decimals.
 
-    Violations are in percent of `outcomes`, severity is the mean excess in percent of the peak that came, lent is the
-    mean share of requests that was above the promise, and coverage that of hours of which all this is known.
+    Violations are in percent of `outcomes`, severity is the mean excess in percent of the actual peak, lent is the mean
+    share of requests above the promise, and coverage is the share of hours with known outcomes.
     """
 
     horizon_seconds: int = 0
@@ -212,7 +212,7 @@ class Promise(Wire, frozen=True):
 
 
 class Withdrawal(Wire, frozen=True):
-    """How much of what was lent was taken back a day, on average over that window; decimals."""
+    """How much lent capacity was taken back per day, on average over that window; decimals."""
 
     window_seconds: int = 0
     cpu_percent_per_day: str | None = None
@@ -223,7 +223,7 @@ MOST_SHADOWS = 8
 
 
 class Shadow(Wire, frozen=True):
-    """A model that is not in force: what it would have lent for the first horizon, and how often it was wrong."""
+    """A model that is not active: what it would have lent for the first horizon, and how often it was wrong."""
 
     model: str = ""
     outcomes: int = 0
@@ -234,21 +234,21 @@ class Shadow(Wire, frozen=True):
 
 
 class PriorInUse(Wire, frozen=True):
-    """What margins start from: "built-in", or "fleet" and how many nodes that rests on."""
+    """What margins start from: "built-in", or "fleet" and the number of nodes behind it."""
 
     source: str = ""
     nodes: int = 0
 
 
 class LastForgotten(Wire, frozen=True):
-    """What was last forgotten on request, "node" or a workload's "namespace/Kind/name", and until when (RFC 3339)."""
+    """The last requested forgetting: "node" or a workload's "namespace/Kind/name", and up to when (RFC 3339)."""
 
     of: str = ""
     until: str = ""
 
 
 class PressedPod(Wire, frozen=True):
-    """What a pod of Mid or Batch uses, and what it requests of these."""
+    """The usage of a pod of Mid or Batch, and its requests of the tier's resources."""
 
     namespace: str = ""
     name: str = ""
@@ -258,11 +258,11 @@ class PressedPod(Wire, frozen=True):
 
 
 class Pressure(Wire, frozen=True):
-    """What the agent saw when a threshold was reached: the node as a whole, and the pods of Mid and Batch in it.
+    """What the agent saw when a threshold was reached: the node as a whole, and its pods of Mid and Batch.
 
-    `resources` are those of which it was. Usage of cpu is the mean of the last ten seconds, of memory that of now.
-    `tiers_cpu_*` are of the pods of Mid and Batch together: what they request, what they use, and their real limit,
-    which is what all others leave of the node. Stalls are in percent of the last ten seconds, as decimals.
+    `resources` are the ones that reached it. Usage of cpu is the mean of the last ten seconds, usage of memory the
+    current value. `tiers_cpu_*` cover the pods of Mid and Batch together: their requests, their usage, and their real
+    limit, which is what all other pods leave of the node. Stalls are in percent of the last ten seconds, as decimals.
     """
 
     resources: tuple[str, ...] = ()
@@ -277,10 +277,10 @@ class Pressure(Wire, frozen=True):
 
 
 class Prediction(Wire, frozen=True):
-    """What stands behind the reported peak; `mean`, `stdev` and `peak` are of the prod usage in cores and bytes.
+    """The basis of the reported peak; `mean`, `stdev` and `peak` describe the prod usage in cores and bytes.
 
-    `history_percent` is how much of the cold start the node's history covers; see `known_percent` to read it from any
-    agent. The N-sigma peaks are there whatever model decides; the target is of models that have one.
+    `history_percent` is how much of the cold start the node's history covers; `known_percent` reads it from agents of
+    any version. The N-sigma peaks are present for every model; the target only for models that have one.
     """
 
     model: str = ""
@@ -297,14 +297,14 @@ class Prediction(Wire, frozen=True):
     last_forgotten: LastForgotten | None = None
     samples: int = 0
     history_percent: int | None = None
-    confidence_percent: int = 0  # its name before, from agents that do not know the new one
+    confidence_percent: int = 0  # its former name, from agents that do not know the new one
     report_reason: str = ""
     conditions: tuple[Condition, ...] | None = None
     pressure: Pressure | None = None
 
     @property
     def known_percent(self) -> int:
-        """The history's, by whichever name it came."""
+        """The history percentage under either name."""
         return self.confidence_percent if self.history_percent is None else self.history_percent
 
 
@@ -317,7 +317,9 @@ class _Status(Wire, frozen=True):
 
 
 class NodeMetricStatus(_Status, frozen=True):
-    """What is acted upon; to read all of a report takes half as long again, and what nobody needs could spoil it."""
+    """The fields the manager acts on. Decoding a full report takes half as long again, and an unused field could spoil
+    it.
+    """
 
     node_metric: NodeMetricInfo | None = None
     pods_metric: tuple[PodMetricInfo, ...] | None = None
@@ -363,5 +365,5 @@ class NodeMetricReport(_Status, frozen=True):
 @prepared
 class NodeMetric(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
-    spec: msgspec.Raw = msgspec.Raw()  # as it came, so that it cannot spoil the status; see NodeMetricSpec
+    spec: msgspec.Raw = msgspec.Raw()  # undecoded, so that it cannot spoil the status; see NodeMetricSpec
     status: NodeMetricStatus = NodeMetricStatus()

@@ -1,22 +1,22 @@
-"""Which of several node selectors meet on a node, as far as selectors alone tell."""
+"""Which of several node selectors overlap, as far as the selectors alone show."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from shared.api.selectors import LabelSelector
 
-_MOST_EXAMPLES = 64  # of the nodes that a selector is meant for
+_MOST_EXAMPLES = 64  # of the nodes that a selector matches
 
 
 def selects_by_label(selector: LabelSelector | None) -> bool:
-    """Whether it asks for anything: an empty one matches every node, and none at all matches no node."""
+    """Whether the selector narrows: an empty one matches every node, and None matches no node."""
     return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
 
 def overlaps(selectors: Sequence[LabelSelector | None]) -> Iterator[tuple[int, int]]:
-    """Pairs of selectors that match the same node, the earlier first; of those that select by a label.
+    """Pairs of selectors that match the same node, the earlier first; only of selectors that select by a label.
 
-    Each is tried on nodes that have what the other names, and nothing else.
+    Each is tested on minimal nodes that match the other.
     """
     known = [(at, each, _examples(each)) for at, each in enumerate(selectors) if each and selects_by_label(each)]
     for (first, earlier, earlier_nodes), (second, later, later_nodes) in itertools.combinations(known, 2):
@@ -25,7 +25,7 @@ def overlaps(selectors: Sequence[LabelSelector | None]) -> Iterator[tuple[int, i
 
 
 def _examples(selector: LabelSelector) -> list[Mapping[str, str]]:
-    """Labels of nodes that have what the selector names, and nothing else."""
+    """Labels of minimal nodes that match the selector."""
     fixed = dict(selector.match_labels or {})
     choices: list[list[tuple[str, str]]] = []
     for requirement in selector.match_expressions or ():

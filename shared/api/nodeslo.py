@@ -1,4 +1,4 @@
-"""NodeSLO, of which only the host applications are read: programs of the node that run in cgroups of their own."""
+"""NodeSLO; only the host applications are read: programs of the node that run in cgroups of their own."""
 
 import enum
 import itertools
@@ -10,7 +10,7 @@ from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.errors import InvalidInput
 from shared.names import PriorityClass, QoS
 
-# Where Koordinator looks for an application that names no path, by quality of service.
+# Where Koordinator looks for an application without a path, by quality of service.
 _DEFAULT_DIRECTORIES = {
     QoS.LSE: "host-latency-sensitive",
     QoS.LSR: "host-latency-sensitive",
@@ -24,7 +24,7 @@ _POD = re.compile(r"(?:[\w.]+-)*pod[0-9a-f]{8}[-_]?[0-9a-f]{4}[-_0-9a-f]*(?:\.sl
 
 
 class CgroupBase(enum.StrEnum):
-    """Below which cgroup the path of a host application stands."""
+    """The cgroup that the path of a host application is relative to."""
 
     ROOT = "CgroupRoot"
     KUBEPODS = "Kubepods"
@@ -61,7 +61,7 @@ class HostApplication(Wire, frozen=True):
 
     @property
     def path(self) -> CgroupPath:
-        """Where its cgroup is, said or not."""
+        """The path of its cgroup, explicit or default."""
         directory = _DEFAULT_DIRECTORIES.get(QoS(self.qos), "")
         return self.cgroup_path or CgroupPath(parent_dir=directory, relative_path=self.name)
 
@@ -77,8 +77,8 @@ class NodeSLO(Wire, frozen=True):
 
 
 def check(applications: Sequence[HostApplication], *, source: str, field: str) -> None:
-    """Raises InvalidInput for one that names nothing, leads out of the cgroup tree, has another one's name, or would
-    be counted twice: with the pods, or with another one.
+    """Raises InvalidInput for an application that has no name, leads out of the cgroup tree, has the name of another
+    one, or would be counted twice: with the pods, or with another one.
     """
     names: set[str] = set()
     for place, application in enumerate(applications):
@@ -99,18 +99,18 @@ def check(applications: Sequence[HostApplication], *, source: str, field: str) -
 
 
 def overlap(one: HostApplication, other: HostApplication) -> bool:
-    """Whether the cgroup of one is that of the other, or in it, so that its usage would count twice."""
+    """Whether the two cgroups are the same or nested, so that usage would count twice."""
     return all(first == second for first, second in zip(_parts(one.path), _parts(other.path), strict=False))
 
 
 def _parts(path: CgroupPath) -> tuple[str, ...]:
-    """From the root on, in the words of the cgroupfs driver."""
+    """The path's parts from the root, in the cgroupfs driver's spelling."""
     words = ((found[1] or _KUBEPODS) if (found := _SLICE.fullmatch(part)) else part for part in path.below_base.parts)
     return (*_BASES[path.base], *words)
 
 
 def _holds_pods(path: CgroupPath) -> bool:
-    """Whether it is a cgroup that the kubelet puts pods in, a pod's, or in a pod's."""
+    """Whether the kubelet puts pods in this cgroup, or it belongs to a pod."""
     inside = tuple(itertools.dropwhile(lambda part: part != _KUBEPODS, _parts(path)))
     return (inside != () and inside in _BASES.values()) or any(map(_POD.fullmatch, inside))
 

@@ -9,7 +9,7 @@ FIELD_NAME = "metadata.name"
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
-# Why a node refuses a pod, in kube-scheduler's words.
+# Reasons for a refusal, in kube-scheduler's words.
 UNSCHEDULABLE = "node(s) were unschedulable"
 UNTOLERATED = "node(s) had untolerated taint(s)"
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"
@@ -20,7 +20,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {"Gt": int.__gt__, "Lt": i
 
 
 def all_tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
-    """Whether no taint keeps a pod with these tolerations away."""
+    """Whether these tolerations tolerate every taint."""
     return all(taint.effect not in BLOCKING_EFFECTS or tolerated(taint, tolerations) for taint in taints)
 
 
@@ -29,7 +29,7 @@ def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def matches_any_term(terms: Iterable[NodeSelectorTerm], name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node is what at least one of the terms of a node selector describes."""
+    """Whether a node matches at least one of the terms of a node selector."""
     return any(_matches_term(term, name, labels) for term in terms)
 
 
@@ -77,7 +77,7 @@ def _matches(requirement: NodeSelectorRequirement, values: Mapping[str, str]) ->
 
 
 def _compares(value: str | None, bound: str, holds: Callable[[int, int], bool]) -> bool:
-    """What is no integer of 64 bits compares with nothing."""
+    """A value that is no 64-bit integer satisfies no comparison."""
     one, other = _integer(value or ""), _integer(bound)
     return one is not None and other is not None and holds(one, other)
 

@@ -1,4 +1,4 @@
-"""What a pod asks for and where it stands: requests, quality of service, priority class."""
+"""The requests, quality of service and priority class of a pod."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -39,7 +39,7 @@ class _NumaNodeResource(Wire, frozen=True):
 
 @prepared
 class _ResourceStatus(Wire, frozen=True):
-    """What Koordinator's scheduler notes on a pod it has bound to zones of its node."""
+    """What Koordinator's scheduler notes on a pod that it has bound to zones of its node."""
 
     numa_node_resources: tuple[_NumaNodeResource, ...] | None = None
 
@@ -48,8 +48,8 @@ def requests(pod: Pod) -> dict[str, int]:
     """What the pod asks of a node, per resource: cpu in milli, everything else in whole units.
 
     Kubernetes' rule: the sum over containers and sidecars, or the largest init container together with the sidecars
-    started before it if that is more; what is requested of cpu, memory and huge pages for the pod as a whole goes
-    before that; plus overhead. A container being resized counts as `resizing` says. Raises QuantityError.
+    started before it if that is more. Pod-level requests of cpu, memory and huge pages override that. Overhead is
+    added. A container being resized counts as `resizing` says. Raises QuantityError.
     """
     held = resizing(pod)
     asked = _at_most_at_once(pod, partial(_resized, held) if held else _asked)
@@ -61,11 +61,11 @@ def requests(pod: Pod) -> dict[str, int]:
 
 
 def resizing(pod: Pod) -> dict[str, tuple[Resizable, ...]]:
-    """Of containers and sidecars whose status differs from what they request, by name: the amounts of which the most
+    """Containers and sidecars whose status differs from their requests, by name: the amounts of which the largest
     counts.
 
-    kube-scheduler's rule: what is requested, what is in force and what is allocated; what is requested does not count
-    where the node can never grant it.
+    kube-scheduler's rule: the amounts requested, in force and allocated. The requested amount does not count where the
+    node can never grant it.
     """
     spec, status = pod.spec, pod.status
     found = _differing(spec.containers, status.container_statuses) if status.container_statuses else {}
@@ -78,9 +78,9 @@ def resizing(pod: Pod) -> dict[str, tuple[Resizable, ...]]:
 
 
 def limits(pod: Pod) -> dict[str, int]:
-    """What the pod may use, in the units and by the rule of `requests`; of a container without a limit, nothing counts.
+    """What the pod may use, in the units and by the rule of `requests`; a container without a limit adds nothing.
 
-    Overhead is added to what is limited. Raises QuantityError.
+    Overhead is added to resources with a limit. Raises QuantityError.
     """
     allowed = _at_most_at_once(pod, _limited)
     overhead = amounts(pod.spec.overhead or {}) if allowed else {}
@@ -91,7 +91,7 @@ def limits(pod: Pod) -> dict[str, int]:
 def amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
     """A resource list as integers: cpu in milli, everything else in whole units.
 
-    Raises QuantityError, also for what is negative: as a request it would give the node more than it has.
+    Raises QuantityError, also for negative amounts: as a request they would give the node more than it has.
     """
     found = {
         name: quantity.milli(value) if name == names.CPU else quantity.whole(value)
@@ -111,7 +111,7 @@ def native_request(pod: Pod) -> Resources:
 def native_limit(pod: Pod) -> tuple[float, float]:
     """The most milli-cores and bytes of memory the pod can use; infinite where one of its containers has no limit.
 
-    A limit of the pod as a whole goes before those of its containers. Raises QuantityError.
+    A pod-level limit overrides those of its containers. Raises QuantityError.
     """
     allowed, whole = _at_most_at_once(pod, _natively_limited), _native_limits(pod.spec.resources)
     containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
@@ -126,8 +126,8 @@ def native_limit(pod: Pod) -> tuple[float, float]:
 
 
 def kube_qos(pod: Pod) -> KubeQoS:
-    """Kubernetes' class, computed as the API server does when status does not say it yet: by what is asked for the pod
-    as a whole, if anything is, else by all of its containers.
+    """Kubernetes' class, computed as the API server does while the status lacks it: from pod-level resources if there
+    are any, else from all containers.
     """
     if pod.status.qos_class in tuple(KubeQoS):
         return KubeQoS(pod.status.qos_class)
@@ -146,7 +146,7 @@ def kube_qos(pod: Pod) -> KubeQoS:
 
 
 def qos(pod: Pod) -> QoS:
-    """Koordinator's class: the label where it is a known one, else by Kubernetes' class."""
+    """Koordinator's class: the label if it is a known class, else derived from Kubernetes' class."""
     label = pod.metadata.label(names.LABEL_QOS_CLASS)
     if label and label in tuple(QoS):
         return QoS(label)
@@ -174,17 +174,17 @@ def band(priority: int | None) -> PriorityClass:
 
 
 def asked_class(pod: Pod) -> PriorityClass:
-    """The class of the tier that the containers ask for by its resources, Mid's before Batch's; NONE if of neither.
+    """The class of the tier that the containers ask for by its resources, Mid's before Batch's; NONE for neither.
 
-    A pod that came in with such requests, and with neither label nor priority, runs on what is lent all the same:
-    taken for prod, it would shrink Mid by its own usage.
+    A pod with such requests, but neither label nor priority, still runs on lent capacity: counted as prod, it would
+    shrink Mid by its own usage.
     """
     asked: set[str] = set()
     for container in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         resources = container.resources
         asked.update(resources.requests or (), resources.limits or ())
     if asked <= _DECISIVE:
-        return PriorityClass.NONE  # as of nearly all pods
+        return PriorityClass.NONE  # the usual case
     for tier, of in names.TIER_CLASSES.items():
         if not asked.isdisjoint(names.TIER_RESOURCES[tier]):
             return of
@@ -192,8 +192,8 @@ def asked_class(pod: Pod) -> PriorityClass:
 
 
 def priority_class(pod: Pod) -> PriorityClass:
-    """The pod's class: the one it names, else that of the tier it asks for, else by its quality of service: best-effort
-    pods are batch, others prod.
+    """The class the pod names, else that of the tier it asks for, else from its quality of service: best-effort pods
+    are batch, others prod.
     """
     found = raw_priority_class(pod)
     if found is PriorityClass.NONE:
@@ -204,7 +204,7 @@ def priority_class(pod: Pod) -> PriorityClass:
 
 
 def numa_nodes(pod: Pod) -> tuple[int, ...]:
-    """The NUMA nodes the pod is bound to, ascending; none when it may run on all. Raises InvalidInput."""
+    """The NUMA nodes the pod is bound to, ascending; empty when it may run on all. Raises InvalidInput."""
     text = pod.metadata.annotation(names.ANNOTATION_RESOURCE_STATUS)
     if not text:
         return ()
@@ -231,7 +231,7 @@ def is_terminating(pod: Pod) -> bool:
 
 
 def _at_most_at_once(pod: Pod, of: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
-    """The most of each resource that its containers have at one time, when each has what `of` says."""
+    """The most of each resource that the containers hold at one time, when each holds `of(container)`."""
     running: dict[str, int] = {}
     for container in pod.spec.containers:
         _add(running, of(container))
@@ -255,14 +255,14 @@ def _is_sidecar(init_container: Container) -> bool:
 
 
 def _is_infeasible(pod: Pod) -> bool:
-    """Whether the pod waits to be resized, and its node can never do so."""
+    """Whether a resize is pending that the node can never grant."""
     pending = [each for each in pod.status.conditions or () if each.type == RESIZE_PENDING]
     return bool(pending) and pending[0].reason == _INFEASIBLE
 
 
 def _asked_as_a_whole(resources: ResourceRequirements, of_containers: Mapping[str, int]) -> dict[str, int]:
-    """What is requested for the pod as a whole. A limit stands in for what neither it nor its containers request, and
-    for huge pages whatever these request, as API defaulting does.
+    """The pod-level requests. A limit replaces a request that neither the pod nor its containers have, and for huge
+    pages any request of the containers, as API defaulting does.
     """
     limited = amounts(resources.limits or {})
     standing_in = {n: v for n, v in limited.items() if n not in of_containers or n.startswith(_HUGE_PAGES)}
@@ -271,7 +271,7 @@ def _asked_as_a_whole(resources: ResourceRequirements, of_containers: Mapping[st
 
 
 def _is_of_whole_pods(resource: str) -> bool:
-    """Whether it may be requested for a pod as a whole."""
+    """Whether a pod-level request may name the resource."""
     return resource in (names.CPU, names.MEMORY) or resource.startswith(_HUGE_PAGES)
 
 
@@ -284,7 +284,7 @@ def _natively_limited(container: Container) -> dict[str, int]:
 
 
 def _native_limits(resources: ResourceRequirements | None) -> dict[str, int]:
-    """Those of cpu and memory alone: what is said of others may mean nothing."""
+    """Only cpu and memory: the values of other resources may be invalid."""
     given = (resources and resources.limits) or {}
     return amounts({name: given[name] for name in (names.CPU, names.MEMORY) if name in given})
 
@@ -300,7 +300,7 @@ def _requested(container: Container) -> Quantities:
 
 
 def _resized(held: Mapping[str, Iterable[Resizable]], container: Container) -> dict[str, int]:
-    """What the container asks; the most of what is `held` by its name counts of what can be resized."""
+    """The container's requests; for cpu and memory, the largest of the amounts that `held` has under its name."""
     if container.name not in held:
         return _asked(container)
     asked = {name: value for name, value in _asked(container).items() if name not in (names.CPU, names.MEMORY)}
@@ -313,7 +313,7 @@ def _resized(held: Mapping[str, Iterable[Resizable]], container: Container) -> d
 def _differing(
     containers: Iterable[Container], statuses: Iterable[ContainerStatus]
 ) -> dict[str, tuple[Resizable, ...]]:
-    """By name: what is requested, and what is in force and allocated, where these are not all the same."""
+    """By name: the amounts requested, in force and allocated, where they are not all equal."""
     reported = {each.name: each for each in statuses}
     found: dict[str, tuple[Resizable, ...]] = {}
     for container in containers:
@@ -332,7 +332,7 @@ def _resizable(quantities: Quantities) -> Resizable:
 
 
 def _decisive(given: Quantities | None) -> dict[str, int]:
-    """Of a resource list what decides the quality of service."""
+    """The part of a resource list that decides the quality of service."""
     return amounts({name: value for name, value in (given or {}).items() if name in _DECISIVE})
 
 

@@ -1,8 +1,8 @@
-"""How far off a peak may be until a node has outcomes of its own: the prior, and how a fleet moves it. Pure.
+"""The expected error of a peak until a node has outcomes of its own: the prior, and how a fleet moves it. Pure.
 
-Residuals are (what came - base) / scale, as the agent's `calibration` has them. Of their tail two numbers matter: the
-90 % quantile, and the mean excess above it. Agents report those of their nodes, the manager pools them, and what it
-sends down stays within fixed bounds.
+Residuals are (actual - base) / scale, as in the agent's `calibration`. Two numbers describe their tail: the 90 %
+quantile, and the mean excess above it. Agents report them for their nodes. The manager pools them and sends down a
+prior within fixed bounds.
 """
 
 import math
@@ -19,12 +19,12 @@ from shared.api.nodemetric import HorizonPrior, PredictionPrior, WireTail
 from shared.errors import InvalidInput
 
 SOURCE: Final = "NodeMetric spec.predictionPrior"
-WINDOW_DAYS: Final = 28.0  # of outcomes are remembered
+WINDOW_DAYS: Final = 28.0  # the age of the oldest remembered outcomes
 MOST_HORIZONS: Final = 16
-BUILT_IN_NODES: Final = 20.0  # so many nodes the built-in prior counts as
-FULL_WEIGHT_DAYS: Final = 7.0  # of outcomes, with which a node counts as one
-CHANGE: Final = 0.005  # scales; a prior that moved by less is the same
-LARGEST_RESIDUAL: Final = 100.0  # scales; nothing that is measured is beyond
+BUILT_IN_NODES: Final = 20.0  # the weight of the built-in prior, in nodes
+FULL_WEIGHT_DAYS: Final = 7.0  # of outcomes, from which a node has weight one
+CHANGE: Final = 0.005  # scales; a smaller move counts as none
+LARGEST_RESIDUAL: Final = 100.0  # scales; no measurement exceeds it
 
 _DECIMAL = re.compile(r"-?[0-9]{1,6}(\.[0-9]{1,9})?")
 
@@ -37,29 +37,29 @@ class Tail(NamedTuple):
 
 
 class ObservedTail(NamedTuple):
-    """The tail of one node, and how many days of outcomes it rests on."""
+    """The tail of one node, and the days of outcomes behind it."""
 
     tail: Tail
     days: float
 
 
-Tails = tuple[Tail, Tail]  # of cpu and of memory
+Tails = tuple[Tail, Tail]  # cpu and memory
 
 BUILT_IN: Final = Tail(0.082, 0.047)
-# A fleet may move the prior within these: what it says is pooled from what many nodes say of themselves.
+# The bounds of a fleet's prior: it is pooled from what many nodes report of themselves.
 LEAST: Final = Tail(0.0, 0.024)
 LARGEST: Final = Tail(0.3, 0.15)
 
 
 class Prior(msgspec.Struct, frozen=True):
-    """What a fleet says: tails by horizon in seconds, from so many nodes, at a time in Unix seconds."""
+    """A fleet's prior: tails by horizon in seconds, the number of nodes, and the time in Unix seconds."""
 
     nodes: int
     time: float
     by_horizon: dict[int, Tails]
 
     def differs(self, other: "Prior | None") -> bool:
-        """Whether it is worth sending in the place of another, or of the built-in one."""
+        """Whether this prior differs enough from `other`, or from the built-in one, to be sent."""
         before = {} if other is None else other.by_horizon
         default = (BUILT_IN, BUILT_IN)
         return any(
@@ -71,7 +71,7 @@ class Prior(msgspec.Struct, frozen=True):
 
 
 def tails(prior: Prior | None, horizon_seconds: float) -> Tails:
-    """The prior for a horizon: the fleet's, or the built-in one where the fleet knows none."""
+    """The prior for a horizon: the fleet's, or the built-in one for a horizon the fleet lacks."""
     default = (BUILT_IN, BUILT_IN)
     return default if prior is None else prior.by_horizon.get(round(horizon_seconds), default)
 
@@ -79,8 +79,8 @@ def tails(prior: Prior | None, horizon_seconds: float) -> Tails:
 def pooled(fleet: Sequence[ObservedTail]) -> Tail:
     """Medians over a fleet, within the bounds, in thousandths of a scale.
 
-    A node counts by its days of outcomes, up to a week's worth, and the built-in prior as 20 nodes. So one node, of
-    whatever it speaks, moves a median by no more than half a node's weight.
+    A node counts by its days of outcomes, up to a week's worth, and the built-in prior as 20 nodes. So one node,
+    whatever it reports, moves a median by at most half a node's weight.
     """
     everybody = [*((one.tail, min(one.days, FULL_WEIGHT_DAYS) / FULL_WEIGHT_DAYS) for one in fleet)]
     everybody.append((BUILT_IN, BUILT_IN_NODES))
@@ -90,14 +90,14 @@ def pooled(fleet: Sequence[ObservedTail]) -> Tail:
 
 
 def weighted_median(weighted: Iterable[tuple[float, float]]) -> float:
-    """The least value that, with those below it, has half of the weight."""
+    """The smallest value that has, with those below it, half of the weight."""
     ordered = sorted(weighted)
     reached = list(accumulate(weight for _, weight in ordered))
     return ordered[bisect_left(reached, reached[-1] / 2)][0]
 
 
 def reported(wire: WireTail | None) -> ObservedTail | None:
-    """What an agent says of its node's tail, None where it says nothing. Raises ValueError for what cannot be."""
+    """The tail that an agent reports, None without one. Raises ValueError for an impossible one."""
     if wire is None:
         return None
     quantile, excess, days = (decimal(text) for text in (wire.quantile, wire.mean_excess, wire.days))
@@ -110,7 +110,7 @@ def reported(wire: WireTail | None) -> ObservedTail | None:
 
 
 def report(observed: ObservedTail | None) -> WireTail | None:
-    """The same on the wire; None where there are no outcomes, or none that `reported` would take."""
+    """The wire form; None without outcomes, or when `reported` would refuse it."""
     if observed is None:
         return None
     (quantile, excess), days = observed
@@ -134,7 +134,7 @@ def to_wire(prior: Prior) -> PredictionPrior:
 
 
 def of_wire(wire: PredictionPrior) -> Prior:
-    """What a spec says. Raises InvalidInput, naming the field."""
+    """Reads a spec. Raises InvalidInput, naming the field."""
     if wire.nodes < 1:
         raise _refused("nodes", wire.nodes, "expected at least 1")
     if len(wire.horizons) > MOST_HORIZONS:
@@ -153,7 +153,7 @@ def of_wire(wire: PredictionPrior) -> Prior:
 
 
 def of_raw(raw: object) -> Prior | None:
-    """What stands in a spec as it came, None for nothing. Raises InvalidInput, naming the field."""
+    """Reads the undecoded value of a spec, None for an absent one. Raises InvalidInput, naming the field."""
     if raw is None:
         return None
     try:
@@ -163,7 +163,7 @@ def of_raw(raw: object) -> Prior | None:
 
 
 def decimal(text: str) -> float:
-    """A number as custom resources carry it; NaN for a text that is none."""
+    """A number as custom resources carry it; NaN for a text that is no number."""
     return float(text) if _DECIMAL.fullmatch(text) else math.nan
 
 

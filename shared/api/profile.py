@@ -1,4 +1,4 @@
-"""ClusterColocationProfile: what pods that it selects are given when they are created."""
+"""ClusterColocationProfile: changes to the pods it selects, applied when they are created."""
 
 import msgspec
 

@@ -34,7 +34,7 @@ class LabelSelector(Wire, frozen=True, forbid_unknown_fields=True):
 
     @property
     def problem(self) -> str | None:
-        """Why this selector means nothing, if it does not."""
+        """Why this selector is invalid, if it is."""
         for requirement in self.match_expressions or ():
             if requirement.operator not in _OPERATORS:
                 return f"operator {requirement.operator!r} is none of {', '.join(_OPERATORS)}"
@@ -44,7 +44,7 @@ class LabelSelector(Wire, frozen=True, forbid_unknown_fields=True):
         return None
 
     def matches(self, labels: Mapping[str, object]) -> bool:
-        """Whether all of a selector without a `problem` holds for these labels."""
+        """Whether these labels match a selector without a `problem`."""
         return (self.match_labels or {}).items() <= labels.items() and all(
             requirement.matches(labels) for requirement in self.match_expressions or ()
         )

@@ -1,8 +1,8 @@
-"""From which use on pods of Mid and Batch are held down or evicted: Koordinator's `resource-threshold-config`.
+"""The use from which pods of Mid and Batch are throttled or evicted: Koordinator's `resource-threshold-config`.
 
-The wire form is Koordinator's, with one addition, `evictEnabled`: there, feature gates of the agent turn eviction on.
-The manager reads the ConfigMap, and hands each node its part in `spec.resourceUsedThresholdWithBE` of the NodeMetric,
-which is that part's name in Koordinator's NodeSLO.
+The wire form is Koordinator's, with one addition, `evictEnabled`: in Koordinator, feature gates of the agent turn
+eviction on. The manager reads the ConfigMap, and hands each node its part in `spec.resourceUsedThresholdWithBE` of the
+NodeMetric, which is that part's name in Koordinator's NodeSLO.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,9 +23,9 @@ MAX_NODE_STRATEGIES = 250
 
 
 class ThresholdStrategy(ResourceThresholds, frozen=True, forbid_unknown_fields=True):
-    """As the ConfigMap spells it. Unknown keys are errors; these are Koordinator's, and nothing here heeds them."""
+    """The ConfigMap's form. Unknown keys are errors; these are Koordinator's, and have no effect here."""
 
-    cpu_suppress_policy: str | None = None  # the enforcer knows cfsQuota alone
+    cpu_suppress_policy: str | None = None  # the enforcer supports only cfsQuota
     cpu_evict_time_window_seconds: int | None = None
     cpu_evict_policy: str | None = None
     cpu_evict_threshold_percent: int | None = None
@@ -43,21 +43,21 @@ OFF = ResourceThresholds()
 
 @dataclass(frozen=True)
 class ThresholdConfig:
-    """The whole ConfigMap key: what holds for the cluster, and what for nodes with certain labels."""
+    """The whole ConfigMap key: the cluster's thresholds, and those of nodes with certain labels."""
 
     cluster: ResourceThresholds = OFF
     nodes: tuple[tuple[LabelSelector, ResourceThresholds], ...] = ()
 
     def of(self, labels: Mapping[str, str] | None) -> ResourceThresholds:
-        """What holds for a node: the first strategy that selects it counts."""
+        """The thresholds of a node: the first strategy that selects it counts."""
         found = (thresholds for selector, thresholds in self.nodes if selector.matches(labels or {}))
         return next(found, self.cluster)
 
 
 def parse(text: str, *, source: str) -> ThresholdConfig:
-    """The value of the ConfigMap's key; an empty text is nothing but the defaults, which are off. Raises InvalidInput.
+    """The value of the ConfigMap's key; an empty text means the defaults, which are off. Raises InvalidInput.
 
-    The strategy of a set of nodes is laid over the cluster's.
+    The strategy of a set of nodes overrides the cluster's.
     """
     document = jsontext.read_object(text, source=source) if text.strip() else {}
     for key in document.keys() - {CLUSTER, NODES}:
@@ -76,14 +76,14 @@ def parse(text: str, *, source: str) -> ThresholdConfig:
 
 
 def delivered(raw: object, *, source: str) -> ResourceThresholds:
-    """What a NodeMetric's spec says; nothing is the defaults. Fields of a later version are ignored. Raises
+    """Reads a NodeMetric's spec; an absent value means the defaults. Fields of a later version are ignored. Raises
     InvalidInput.
     """
     return _checked({} if raw is None else raw, ResourceThresholds, source=source, field="resourceUsedThresholdWithBE")
 
 
 def violations(checked: ResourceThresholds) -> Iterator[tuple[str, object, str]]:
-    """What of it cannot be: field, value and problem."""
+    """Invalid values: field, value and problem."""
     threshold = checked.memory_evict_threshold_percent
     if checked.memory_evict_lower_percent is not None and checked.memory_evict_lower_percent >= threshold:
         problem = f"must be less than memoryEvictThresholdPercent, {threshold}"
@@ -116,7 +116,7 @@ def _node_strategy(
 
 
 def _strategy(values: dict[str, object], *, source: str, field: str) -> ResourceThresholds:
-    """Without what is Koordinator's alone."""
+    """Without the keys that only Koordinator reads."""
     found = _checked(values, ThresholdStrategy, source=source, field=field)
     kept = {each.name: getattr(found, each.name) for each in msgspec.structs.fields(ResourceThresholds)}
     return ResourceThresholds(**kept)

@@ -1,4 +1,4 @@
-"""NodeResourceTopology, `topology.node.k8s.io/v1alpha1`: the NUMA zones of a node, and what each has."""
+"""NodeResourceTopology, `topology.node.k8s.io/v1alpha1`: the NUMA zones of a node, and the resources of each."""
 
 from typing import TypeAlias
 
@@ -8,7 +8,7 @@ Quantity: TypeAlias = str | int | float
 
 
 class ZoneResource(Wire, frozen=True):
-    """One resource of a zone, in full: what is not here is not in the kind."""
+    """One resource of a zone, with all fields of the kind."""
 
     name: str = ""
     capacity: Quantity | None = None

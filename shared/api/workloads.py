@@ -1,4 +1,4 @@
-"""What makes pods again, and what protects them: of controllers how many pods they want, of budgets what they allow."""
+"""Controllers that replace pods, and budgets that protect them: the wanted pods, and the allowed disruptions."""
 
 from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.api.selectors import LabelSelector
@@ -41,7 +41,7 @@ class PodDisruptionBudgetStatus(Wire, frozen=True):
 
 @prepared
 class PodDisruptionBudget(Wire, frozen=True):
-    """Without a selector it is about no pod; with an empty one about all of its namespace."""
+    """Without a selector it covers no pod; with an empty one all of its namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
@@ -49,5 +49,5 @@ class PodDisruptionBudget(Wire, frozen=True):
 
     @property
     def allowed(self) -> int:
-        """How many evictions of its pods the API server grants now: none before it has looked at a changed budget."""
+        """How many evictions of its pods the API server grants now: 0 until it has seen a changed budget."""
         return self.status.disruptions_allowed if self.status.observed_generation >= self.metadata.generation else 0
