@@ -1,8 +1,8 @@
 """The verbs of the Kubernetes API over raw JSON.
 
 Reads decode into the caller's own structs; writes take anything msgspec can encode (or ready bytes) and return the
-metadata the server answered with. Passing failures are repeated where a repetition cannot do harm; conflicts always
-are the caller's, who alone can decide again.
+metadata the server answered with. The client retries transient failures where a second attempt is harmless. It never
+retries conflicts: only the caller can decide again.
 """
 
 import copy
@@ -33,7 +33,7 @@ PAGE_SIZE = 500  # what client-go and kubectl ask for
 
 
 class Patch(enum.StrEnum):
-    """How a patch is to be read; the value is its content type."""
+    """How the server reads a patch; the value is its content type."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -43,7 +43,7 @@ class Patch(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Listing(Generic[T]):
-    """All objects at `resource_version`, but for the `refused` ones, which do not fit the struct."""
+    """All objects at `resource_version`, except the `refused` ones, which do not fit the struct."""
 
     items: list[T]
     resource_version: str
@@ -52,7 +52,7 @@ class Listing(Generic[T]):
 
 @dataclass(frozen=True)
 class _Call:
-    """One request as it is counted, logged and repeated. `repeatable`: a second arrival changes nothing more."""
+    """One request for counting, logging and retries. `repeatable`: a second arrival has no further effect."""
 
     verb: str
     method: str
@@ -64,7 +64,7 @@ class _Call:
     repeat_throttled: bool = True
 
     def passing(self, error: Exception) -> bool:
-        """Whether `error` may be gone at the next attempt, and that attempt is safe."""
+        """Whether a retry may succeed after `error`, and is safe."""
         if isinstance(error, TooManyRequests):
             return self.repeat_throttled
         return self.repeatable and isinstance(error, Unreachable | ServerError)
@@ -75,7 +75,7 @@ class _Written(msgspec.Struct, frozen=True):
 
 
 class IssuedToken(msgspec.Struct, frozen=True, rename="camel"):
-    """A bearer token, and until when it is good (RFC 3339)."""
+    """A bearer token, and when it expires (RFC 3339)."""
 
     token: str
     expiration_timestamp: str
@@ -111,7 +111,7 @@ class Client:
         self._stop = stop or threading.Event()
 
     def single_attempt(self, timeout_seconds: float | None = None) -> "Client":
-        """The same client, on the same connections, for callers with their own idea of when to try again."""
+        """The same client, on the same connections, for callers that retry by themselves."""
         other = copy.copy(self)
         other._retry = ONCE
         other._timeout_seconds = timeout_seconds or self._timeout_seconds
@@ -170,9 +170,10 @@ class Client:
         field_selector: str | None = None,
         limit: int = PAGE_SIZE,
     ) -> Listing[Any]:
-        """All objects, read page by page at one resourceVersion; from the start again, once, if that expires.
+        """All objects, read page by page at one resourceVersion; it starts over, once, if that version expires.
 
-        With `keep`, what it makes of each object: no more than a page of the objects themselves is ever held.
+        With `keep`, the result holds `keep(object)` for each object, and memory never holds more than one page of the
+        objects themselves.
         """
         call = _Call(
             "list",
@@ -214,8 +215,8 @@ class Client:
     def create(
         self, resource: Resource, body: object, namespace: str | None = None, *, repeatable: bool = False
     ) -> ObjectMeta:
-        """Raises AlreadyExists. Not repeated when its fate is unknown, unless `repeatable` says that the name is the
-        caller's alone, so that AlreadyExists can only mean it has been done.
+        """Raises AlreadyExists. Not retried when its outcome is unknown, unless `repeatable` says that only the caller
+        uses the name, so that AlreadyExists means success.
         """
         path = resource.path(namespace=namespace)
         return self._write(_Call("create", "POST", path, body=_encoded(body), repeatable=repeatable))
@@ -246,7 +247,7 @@ class Client:
     ) -> ObjectMeta:
         """Changes the fields `patch` names. Raises Conflict when it carries a stale resourceVersion.
 
-        A JSON patch may append to a list, so it is not repeated when its fate is unknown.
+        A JSON patch may append to a list, so it is not retried when its outcome is unknown.
         """
         call = _Call(
             "patch",
@@ -268,7 +269,7 @@ class Client:
         uid: str | None = None,
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Deletes the object, only that very one if `uid` is given (else Conflict). Raises NotFound."""
+        """Deletes the object, and with `uid` only that instance (else Conflict). Raises NotFound."""
         options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
             options["preconditions"] = {"uid": uid}
@@ -279,7 +280,7 @@ class Client:
     def evict(
         self, namespace: str, name: str, *, uid: str | None = None, grace_period_seconds: int | None = None
     ) -> None:
-        """Asks for the pod to go, only for that very one if `uid` is given (else Conflict).
+        """Evicts the pod, and with `uid` only that instance (else Conflict).
 
         Raises TooManyRequests at once when a disruption budget does not allow it now.
         """
@@ -299,7 +300,7 @@ class Client:
         self._send(_Call("evict", "POST", path, body=_encoded(body), repeatable=False, repeat_throttled=False))
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
-        """Places the pod. Raises Conflict when it has a node already."""
+        """Binds the pod to the node. Raises Conflict when it has a node already."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -318,8 +319,8 @@ class Client:
         audiences: Sequence[str] = (),
         expiration_seconds: int = 3600,
     ) -> IssuedToken:
-        """A token that speaks for the service account; with `bound_to` (kind, apiVersion, name, uid of a Pod, Node or
-        Secret) only for as long as that object exists.
+        """A token for the service account; with `bound_to` (kind, apiVersion, name, uid of a Pod, Node or Secret) it is
+        valid only while that object exists.
         """
         spec: dict[str, object] = {"audiences": list(audiences), "expirationSeconds": expiration_seconds}
         if bound_to is not None:
@@ -330,7 +331,7 @@ class Client:
         return objects.decode(answer.body, _TokenRequest).status
 
     def review(self, resource: Resource, kind: str, spec: Mapping[str, object], *, into: type[T]) -> T:
-        """What the server says of `spec`: of a kind that is asked, and not stored."""
+        """The server's answer to `spec`, of a review kind that it does not store."""
         body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {}, "spec": spec}
         answer = self._send(_Call("create", "POST", resource.path(), body=_encoded(body)))
         return objects.decode(answer.body, into)

@@ -1,4 +1,4 @@
-"""Where the API server is and how to prove who we are: in a cluster, or by a kubeconfig."""
+"""The API server's address and our credentials: from the cluster, or from a kubeconfig."""
 
 import os
 import threading
@@ -21,17 +21,17 @@ class Credentials(Protocol):
     """Supplies the Authorization header; called from any thread, before every request."""
 
     def authorization(self) -> str | None:
-        """The header's value, or None where a client certificate (or nobody) speaks for us."""
+        """The header's value, or None with a client certificate or as an anonymous client."""
         ...
 
     def renew(self) -> None:
-        """The server refused the last header: get another one if there is a way to."""
+        """The server refused the last header: get another one, if possible."""
         ...
 
 
 @dataclass(frozen=True)
 class StaticToken:
-    """A bearer token that never changes; None stays anonymous."""
+    """A bearer token that never changes; None is anonymous."""
 
     token: str | None = field(default=None, repr=False)
 
@@ -39,7 +39,7 @@ class StaticToken:
         return f"Bearer {self.token}" if self.token else None
 
     def renew(self) -> None:
-        """There is no other one."""
+        """A static token has no replacement."""
 
 
 class TokenFile:
@@ -65,7 +65,7 @@ class TokenFile:
                 self._token = self._path.read_text("ascii").strip() or self._token
                 self._seen = seen
         except (OSError, UnicodeDecodeError):
-            pass  # in the middle of a replacement, or unreadable for now: the last good token may still do
+            pass  # in the middle of a replacement, or unreadable for now: the last good token may still work
         return f"Bearer {self._token}" if self._token else None
 
     def renew(self) -> None:
@@ -74,9 +74,9 @@ class TokenFile:
 
 @dataclass(frozen=True)
 class Connection:
-    """One API server and how to speak to it. `server` may carry a path, as behind Rancher.
+    """One API server and how to reach it. `server` may carry a path, as behind Rancher.
 
-    `cluster_name` is what a kubeconfig calls it.
+    `cluster_name` is its name in a kubeconfig.
     """
 
     server: str
@@ -90,7 +90,7 @@ class Connection:
 
 
 def in_cluster(*, root: Path = SERVICE_ACCOUNT_DIR, environ: Mapping[str, str] = os.environ) -> Connection | None:
-    """The connection every pod is given, or None outside of a pod."""
+    """The connection that every pod has, or None outside of a pod."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not (host and port and (root / "token").exists()):
         return None
@@ -118,14 +118,14 @@ def discover(kubeconfig: str | None = None, context: str | None = None) -> Conne
 
 
 def _without_userinfo(server: str) -> str:
-    """`server` without a "user:password@", which would show in logs; the user's own entry is what counts here."""
+    """`server` without a "user:password@", which would show in logs; credentials come from the user's own entry."""
     scheme, separator, rest = server.partition("://")
     authority, slash, path = rest.partition("/")
     return scheme + separator + authority.rpartition("@")[2] + slash + path
 
 
 class _KubeconfigUser:
-    """The credentials of a kubeconfig, which is read again when they are refused."""
+    """The credentials of a kubeconfig, which is read again when the server refuses them."""
 
     def __init__(self, path: str, context: str | None) -> None:
         self._path = path
@@ -144,7 +144,7 @@ class _KubeconfigUser:
 
 @dataclass(frozen=True)
 class _Kubeconfig:
-    """What the chosen context of a kubeconfig says; `authorization` may run a plugin or replace a token."""
+    """The chosen context of a kubeconfig; `authorization` may run a plugin or replace a token."""
 
     connection: Connection
     authorization: Callable[[], str | None]
@@ -170,9 +170,10 @@ class _Context(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _with_a_token(path: str, context: str | None) -> _Kubeconfig | None:
-    """A single file with a server, perhaps a certificate authority's file, and a token; None for any other.
+    """A single file with a server, a token, and optionally a certificate authority's file; None for any other file.
 
-    The official client takes half a second and 60 MB to import, and every process of a local cluster would pay that.
+    The official client takes half a second and 60 MB to import. This reader saves that in every process of a local
+    cluster.
     """
     import yaml
 
@@ -183,7 +184,7 @@ def _with_a_token(path: str, context: str | None) -> _Kubeconfig | None:
         cluster = _named(document, "cluster", chosen.cluster, _Cluster)
         token = _named(document, "user", chosen.user, _User).token
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
-        return None  # which the official client reads, or says what is wrong with it
+        return None  # the official client reads it, or reports what is wrong
     ca_file = str(file.parent / cluster.certificate_authority) if cluster.certificate_authority else None
     connection = Connection(_without_userinfo(cluster.server), ca_file=ca_file, cluster_name=chosen.cluster)
     return _Kubeconfig(connection, StaticToken(token).authorization)
@@ -204,7 +205,7 @@ def _by_the_official_client(path: str, context: str | None) -> _Kubeconfig:
         config.load_kube_config(path, context, found, persist_config=False)
         contexts, current = config.list_kube_config_contexts(path)
     except (config.ConfigException, YAMLError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        # The last three are how the official loader meets a file of another shape.
+        # The last three are the official loader's errors for a file of another shape.
         raise InvalidInput(
             source="kubeconfig", field=context or "current-context", value=path, problem=str(error)
         ) from error
@@ -218,5 +219,5 @@ def _by_the_official_client(path: str, context: str | None) -> _Kubeconfig:
         tls_server_name=found.tls_server_name,
         cluster_name=str(chosen["context"]["cluster"]),
     )
-    # The key was renamed in version 36 of the official client; the alias serves the ones before.
+    # Version 36 of the official client renamed the key; the alias serves earlier versions.
     return _Kubeconfig(connection, lambda: found.get_api_key_with_prefix("BearerToken", alias="authorization"))

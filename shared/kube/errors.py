@@ -1,19 +1,11 @@
 """What can go wrong between us and the API server, named so that a caller can act on it.
 
-HeadroomError
- ├ ApiError          the server answered, and the answer is no
- │  ├ BadRequest          400
- │  ├ Unauthorized        401
- │  ├ Forbidden           403
- │  ├ NotFound            404
- │  ├ Conflict            409  somebody else wrote first: read again, then decide again
- │  ├ AlreadyExists       409  the name is taken
- │  ├ Gone                410  a resourceVersion or continue token the server cannot serve: list again
- │  ├ Invalid             422  the object breaks its schema
- │  ├ TooManyRequests     429  overload, or a disruption budget on eviction
- │  └ ServerError         5xx
- ├ Unreachable       no answer: refused, reset, timed out, cut off in the middle
- └ InvalidResponse   an answer that is not the Kubernetes protocol
+HeadroomError ├ ApiError the server answered, and the answer is no │ ├ BadRequest 400 │ ├ Unauthorized 401 │ ├ Forbidden
+403 │ ├ NotFound 404 │ ├ Conflict 409 another writer was first: read again, then decide again │ ├ AlreadyExists 409 the
+name is taken │ ├ Gone 410 a resourceVersion or continue token the server cannot serve: list again │ ├ Invalid 422 the
+object breaks its schema │ ├ TooManyRequests 429 overload, or a disruption budget on eviction │ └ ServerError 5xx ├
+Unreachable no answer: refused, reset, timed out, cut off in the middle └ InvalidResponse an answer that is not the
+Kubernetes protocol
 """
 
 from collections.abc import Mapping
@@ -22,15 +14,16 @@ import msgspec
 
 from shared.errors import HeadroomError
 
-MAX_TEXT = 400  # a proxy's HTML page belongs into no log line
+MAX_TEXT = 400  # a log line must not carry a proxy's HTML page
 
 _RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 
 
 class ApiError(HeadroomError):
-    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the Status as it came, if one came.
+    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the unchanged Status, if the answer has
+    one.
 
-    `causes` are the reasons, CamelCase words too, that the Status gives one by one.
+    `causes` are the single reasons in the Status, CamelCase words too.
     """
 
     def __init__(
@@ -57,7 +50,7 @@ class BadRequest(ApiError):
 
 
 class Unauthorized(ApiError):
-    """401: the credentials are not, or no longer, good."""
+    """401: the credentials are not valid, or have expired."""
 
 
 class Forbidden(ApiError):
@@ -65,7 +58,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: the object, or the whole resource when a CRD is missing."""
+    """404: the object does not exist, or the whole resource when a CRD is missing."""
 
 
 class Conflict(ApiError):
@@ -93,11 +86,11 @@ class ServerError(ApiError):
 
 
 class Unreachable(HeadroomError):
-    """No complete answer came; for a write this says nothing about whether it happened."""
+    """No complete answer; the server may have executed a write all the same."""
 
 
 class InvalidResponse(HeadroomError):
-    """The answer cannot be read as what was asked for."""
+    """The answer does not have the requested form."""
 
 
 _BY_STATUS: dict[int, type[ApiError]] = {
@@ -122,7 +115,7 @@ class _Details(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Status(msgspec.Struct, frozen=True):
-    """metav1.Status, as far as the kind of error depends on it."""
+    """metav1.Status, reduced to what decides the kind of error."""
 
     code: int = 0
     reason: str = ""
@@ -136,7 +129,7 @@ _WHOLE = msgspec.json.Decoder(dict[str, object])
 
 
 def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The error behind an HTTP answer of 3xx and above; `headers` may have any case of names."""
+    """The error behind an HTTP answer of 3xx and above; names in `headers` may have any case."""
     retry_after = _seconds(next((v for k, v in headers.items() if k.lower() == "retry-after"), None))
     try:
         return from_status(body, code=status, retry_after_seconds=retry_after)
@@ -147,7 +140,7 @@ def from_response(status: int, body: bytes, headers: Mapping[str, str]) -> ApiEr
 
 
 def from_status(body: bytes, *, code: int = 0, retry_after_seconds: float | None = None) -> ApiError:
-    """The error a metav1.Status describes; `code` goes before the Status's own. Raises what the decoder raises."""
+    """The error in a metav1.Status; `code` overrides the Status's own. Raises the decoder's errors."""
     parsed = _STATUS.decode(body)
     status = code or parsed.code
     details = parsed.details or _Details()
@@ -155,7 +148,7 @@ def from_status(body: bytes, *, code: int = 0, retry_after_seconds: float | None
         retry_after_seconds = details.retry_after_seconds
     causes = tuple(cause.reason for cause in details.causes or ())
     if _RESOURCE_VERSION_TOO_LARGE in causes:
-        # A server restored from a backup: waiting for the future would wait for ever, listing again heals it.
+        # A server restored from a backup: waiting for the future version would never end, and listing again repairs it.
         kind: type[ApiError] = Gone
     else:
         kind = _kind(status, parsed.reason)
@@ -176,5 +169,5 @@ def _kind(status: int, reason: str) -> type[ApiError]:
 
 
 def _seconds(header: str | None) -> float | None:
-    """Retry-After in seconds; the date form, which Kubernetes never sends, is left to our own backoff."""
+    """Retry-After in seconds. Kubernetes never sends the date form, so our own backoff covers it."""
     return float(header) if header is not None and header.strip().isascii() and header.strip().isdigit() else None

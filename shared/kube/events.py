@@ -1,7 +1,7 @@
-"""Kubernetes Events about what the product does, without ever flooding the API server or holding up a decision.
+"""Kubernetes Events about the product's actions, without flooding the API server or delaying a decision.
 
-The same event within two minutes raises the count of the first one instead of making another; and each reason has a
-budget, so that a mistake repeated for five thousand nodes does not bury the rest.
+A repeated event within two minutes raises the count of the first one. Each reason has a budget, so that a mistake
+repeated for five thousand nodes does not bury the rest.
 """
 
 import collections
@@ -25,9 +25,9 @@ WARNING: Literal["Warning"] = "Warning"
 
 DEDUPE_SECONDS = 120.0
 QUEUE_LENGTH = 1000
-MAX_MESSAGE = 1024  # the API server refuses longer ones
+MAX_MESSAGE = 1024  # the API server refuses longer messages
 
-# Per reason: a burst for a whole cluster turning at once, then one every five seconds.
+# Per reason: a burst for a change of a whole cluster, then one every five seconds.
 BURST = 50.0
 REFILL_PER_SECOND = 0.2
 
@@ -36,7 +36,7 @@ _POLL_SECONDS = 0.5
 
 
 class ObjectRef(NamedTuple):
-    """What an Event is about. An Event about a cluster-scoped object lives in the namespace "default"."""
+    """The subject of an Event. An Event about a cluster-scoped object lives in the namespace "default"."""
 
     api_version: str
     kind: str
@@ -58,7 +58,7 @@ class _Occurrence(NamedTuple):
 
 @dataclass
 class _Written:
-    """An Event on the server and how often it has happened, which may be ahead of what the server knows."""
+    """An Event on the server and its count, which may be ahead of the server's."""
 
     name: str
     count: int
@@ -93,14 +93,14 @@ class Recorder:
         self._budgets: collections.defaultdict[str, _Budget] = collections.defaultdict(_Budget)
 
     def event(self, regarding: ObjectRef, type: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Notes that something happened; `reason` is one CamelCase word. Never blocks, never raises."""
+        """Queues an event; `reason` is one CamelCase word. Never blocks, never raises."""
         try:
             self._queue.put_nowait(_Occurrence(regarding, type, reason, message[:MAX_MESSAGE]))
         except queue.Full:
             self._drop("queue_full")
 
     def run(self, stop: threading.Event) -> None:
-        """Writes what is noted until `stop`, and then what is left, for a moment."""
+        """Writes queued events until `stop`, and then the remaining ones, for a moment."""
         clock = self._client.clock
         while not stop.is_set():
             with contextlib.suppress(queue.Empty):
@@ -119,7 +119,7 @@ class Recorder:
             written.last_monotonic = now
             self._written.move_to_end(occurrence)
         if not self._budgets[occurrence.reason].take(now):
-            # A repetition is not lost: the next one that is written carries the whole count.
+            # The repetition still counts: the next write carries the whole count.
             if written is None:
                 self._drop("rate_limited")
             return
@@ -155,12 +155,12 @@ class Recorder:
             "reportingComponent": self._component,
             "reportingInstance": self._host,
         }
-        with contextlib.suppress(AlreadyExists):  # the random name is ours: an attempt that seemed to fail did not
+        with contextlib.suppress(AlreadyExists):  # the random name is ours: an attempt that looked failed did succeed
             self._client.create(EVENTS, body, occurrence.namespace, repeatable=True)
         self._written[occurrence] = _Written(name, 1, monotonic)
 
     def _raise_count(self, occurrence: _Occurrence, written: _Written) -> bool:
-        """False when the Event is gone from the server, which keeps Events for an hour or so."""
+        """False when the server no longer has the Event; it keeps Events for about an hour."""
         stamp = durations.timestamp(self._client.clock.now())
         patch = {"count": written.count, "lastTimestamp": stamp}
         try:

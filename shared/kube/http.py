@@ -1,8 +1,7 @@
 """HTTP to one API server: the only module that knows urllib3.
 
 It pools connections (safe to share between threads), authenticates each request, and turns every failure into one of
-the errors of `shared.kube.errors`. It never repeats a request, but for one case: a 401 after which other credentials
-can be had.
+the errors of `shared.kube.errors`. It never repeats a request, except after a 401 when it can get other credentials.
 """
 
 import contextlib
@@ -27,8 +26,8 @@ CONNECT_TIMEOUT_SECONDS = 5.0
 MAX_IDLE_CONNECTIONS = 16
 READ_BYTES = 1 << 16
 
-# A peer that vanished without a word (its node died, a NAT forgot us) is noticed within a minute even on a watch
-# where silence is normal.
+# Notices within a minute a peer that vanished (its node died, a NAT forgot us), even on a watch, where silence is
+# normal.
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
@@ -41,7 +40,7 @@ class Response:
 
 
 class Stream:
-    """An answer below 300 whose body has no end of its own."""
+    """An answer below 300 whose body does not end by itself."""
 
     def __init__(self, raw: urllib3.BaseHTTPResponse, what: str) -> None:
         self._raw = raw
@@ -54,8 +53,8 @@ class Stream:
             yield from self._raw.stream(READ_BYTES)
 
     def abort(self) -> None:
-        """Ends a read that blocks in another thread; it sees the stream break off."""
-        with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has just ended by itself
+        """Ends a blocking read in another thread, which then sees the stream break off."""
+        with contextlib.suppress(OSError, RuntimeError, ValueError):  # the stream has just ended by itself
             self._raw.shutdown()
 
     def close(self) -> None:
@@ -95,7 +94,7 @@ class Transport:
         return Response(raw.status, raw.data)
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float, idle_seconds: float) -> Stream:
-        """A GET whose body is read as it comes. `timeout_seconds` bounds the wait for the headers, `idle_seconds`
+        """A GET whose body is read as it arrives. `timeout_seconds` bounds the wait for the headers, `idle_seconds`
         every silence after them. Raises ApiError for 300 and above, Unreachable.
         """
         raw = self._send("GET", path, query=query, timeout_seconds=timeout_seconds, preload=False)
@@ -136,7 +135,7 @@ class Transport:
                 timeout=timeout,
                 preload_content=preload,
                 retries=False,
-                redirect=False,  # a redirect would carry the token to whoever it names
+                redirect=False,  # a redirect would send the token to another host
             )
 
         with _translated(f"{method} {path}"):
@@ -168,7 +167,7 @@ def _pool(connection: Connection) -> urllib3.HTTPConnectionPool:
         ],
     }
     if connection.server.startswith("https:"):
-        # Files, not a ready SSL context: each new connection reads them again, so rotated ones are picked up.
+        # Files instead of a ready SSL context: each new connection reads them again, and so uses rotated ones.
         options |= {
             "ca_certs": connection.ca_file,
             "cert_file": connection.client_cert_file,
@@ -178,12 +177,12 @@ def _pool(connection: Connection) -> urllib3.HTTPConnectionPool:
         }
         if not connection.verify:
             logger.warning("the API server's certificate is not verified", extra={"server": connection.server})
-            warnings.simplefilter("ignore", InsecureRequestWarning)  # said once, just above
+            warnings.simplefilter("ignore", InsecureRequestWarning)  # the line above warns once
     return urllib3.connection_from_url(connection.server, **options)
 
 
 def _path_prefix(server: str) -> str:
-    """The path in front of every request's own. Raises InvalidInput for what is no address of a server."""
+    """The path in front of every request's own. Raises InvalidInput for an invalid server address."""
     try:
         url = urllib3.util.parse_url(server)
         if url.scheme in ("http", "https") and url.host:

@@ -1,8 +1,7 @@
-"""A cache that follows one resource: list once, then watch, whatever happens on the way.
+"""A cache that follows one resource: it lists once, then watches, and recovers from every error.
 
-The cache always holds the last state the server has told of each object, and says so: a change is stored first and
-announced second. What was missed while a watch was away is made up for by resuming at the last resourceVersion, or
-by listing again where the server does not know it any more.
+The cache always holds the last known state of each object: a change is stored first and announced second. After a lost
+watch, the informer resumes at the last resourceVersion, or lists again where the server no longer knows that version.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ RecordT = TypeVar("RecordT")
 
 
 class ChangeKind(enum.StrEnum):
-    """What happened to an object, or, with SYNCED, that the cache has just become complete."""
+    """What happened to an object; SYNCED means that the cache has just become complete."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -51,9 +50,9 @@ class Change(Generic[RecordT]):
 
 @dataclass(frozen=True)
 class Kept(Generic[ObjectT, RecordT]):
-    """Objects are read as `into`, and what `record` makes of each is cached and announced in its stead.
+    """Objects are decoded as `into`; the cache holds and announces `record(object)` instead of each object.
 
-    An object that `record` raises for is refused.
+    An object for which `record` raises is refused.
     """
 
     into: type[ObjectT]
@@ -61,7 +60,7 @@ class Kept(Generic[ObjectT, RecordT]):
 
 
 class _Entry(msgspec.Struct, Generic[RecordT], frozen=True, gc=False):
-    """What is cached of one object: what identifies this version of it, and the record."""
+    """A cache entry: the identity of this version of the object, and the record."""
 
     key: str
     uid: str
@@ -72,14 +71,14 @@ class _Entry(msgspec.Struct, Generic[RecordT], frozen=True, gc=False):
 class Informer(Generic[RecordT]):
     """Follows `resource` (narrowed by the selectors) into a cache by "name" or "namespace/name".
 
-    The cache holds the objects as the struct `into`, or what is `Kept` of them. `on_change` is called in the
+    The cache holds the objects as the struct `into`, or the records that `Kept` describes. `on_change` is called in the
     informer's thread, in the order of the server's history, and should be quick. SYNCED comes after every complete
-    list. An object that does not fit the struct is left out alone: it is logged and counted once per version, and a
-    good version seen before stays. `synced` is set for good once there was a complete list, `current` as long as a
-    watch tells of what follows.
+    list. Only an object that does not fit the struct is left out: it is logged and counted once per version, and an
+    earlier good version stays. `synced` is set for good after the first complete list, `current` while a watch delivers
+    the changes after it.
 
-    Without `absent_seconds` a kind that the server does not know is an error. With them there is just nothing of it,
-    which is `current`, and the informer looks again after so long, half or one and a half times that.
+    Without `absent_seconds` a kind that the server does not know is an error. With it, such a kind has no objects,
+    which is `current`, and the informer looks again after 0.5 to 1.5 times that long.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Informer(Generic[RecordT]):
     ) -> None:
         self.synced = threading.Event()
         self.current = threading.Event()
-        self._client = client.single_attempt()  # this loop has its own patience, and knows `stop`
+        self._client = client.single_attempt()  # this loop retries by itself, and knows `stop`
         self._resource = resource
         self._kept: Kept[Any, RecordT] = into if isinstance(into, Kept) else Kept(into, _whole)
         self._on_change = on_change
@@ -119,7 +118,7 @@ class Informer(Generic[RecordT]):
 
     @property
     def age_seconds(self) -> float:
-        """How old the state in the cache may be: 0 while it is `current`, infinite before the first complete list."""
+        """The age of the cache's state: 0 while it is `current`, infinite before the first complete list."""
         return 0.0 if self.current.is_set() else self._client.clock.monotonic() - self._complete_at
 
     def get(self, key: str) -> RecordT | None:
@@ -139,12 +138,12 @@ class Informer(Generic[RecordT]):
             return list(self._cache)
 
     def unread(self) -> list[str]:
-        """The keys of objects that are there, and of which no version could be read."""
+        """The keys of existing objects of which no version could be read."""
         with self._lock:
             return sorted(self._refused.keys() - self._cache.keys())
 
     def run(self, stop: threading.Event) -> None:
-        """Keeps the cache up to date until `stop`; to be supervised, and to be called again if it raises."""
+        """Keeps the cache up to date until `stop`; a supervisor calls it again if it raises."""
         while not stop.is_set():
             error: ApiError | Unreachable | InvalidResponse | None = None
             try:
@@ -168,7 +167,7 @@ class Informer(Generic[RecordT]):
                 self._rest(error, stop)
 
     def _note_absence(self) -> None:
-        """The server does not know the kind: what there was of it has gone."""
+        """The server does not know the kind: drops its objects."""
         self._position = None
         for key in self._cache.keys() | self._refused.keys():
             self._remove(key)
@@ -209,7 +208,7 @@ class Informer(Generic[RecordT]):
         refusals = [*listing.refused, *(one for one in listing.items if isinstance(one, RefusedObject))]
         for refused in refusals:
             self._refuse(refused)
-        # A refused object is there, though we cannot read it; only the rest of what is not listed has gone.
+        # A refused object exists, although we cannot read it; only the other objects that the list lacks are deleted.
         present = {entry.key for entry in entries} | {refused.key for refused in refusals}
         for key in (self._cache.keys() | self._refused.keys()) - present:
             self._remove(key)
@@ -253,7 +252,7 @@ class Informer(Generic[RecordT]):
             self._store(entry)
 
     def _entry(self, item: HasMetadata) -> _Entry[RecordT] | RefusedObject:
-        """What to cache of an object; of a version that is cached already, that."""
+        """The cache entry of an object; for a version in the cache already, that entry."""
         meta = item.metadata
         key, uid, version = meta.key, meta.uid, meta.resource_version
         if not key:
@@ -264,7 +263,7 @@ class Informer(Generic[RecordT]):
         try:
             return _Entry(key, uid, version, self._kept.record(item))
         except Exception as error:
-            # Nobody foresaw such an object; it must not keep all others from being seen.
+            # An unforeseen object must not hide all others.
             return RefusedObject(key, version, repr(error))
 
     def _store(self, new: _Entry[RecordT]) -> None:
@@ -273,7 +272,7 @@ class Informer(Generic[RecordT]):
             self._refused.pop(key, None)
         old = self._cache.get(key)
         if old is not None and old.uid != new.uid:
-            # Deleted and created anew while we were away: two objects that share a name, not one that changed.
+            # Deleted and created again while we were away: two objects with one name, not a changed one.
             self._remove(key)
             old = None
         if old is not None and old.resource_version == new.resource_version:
@@ -315,7 +314,7 @@ class Informer(Generic[RecordT]):
         try:
             self._on_change(change)
         except Exception:
-            # The cache has the change already; one bad reaction must not cost the ones that follow.
+            # The cache has the change already; one failed reaction must not prevent the next ones.
             logger.exception("reaction to a change failed", extra={"resource": str(self._resource), "key": change.key})
 
 
@@ -326,13 +325,13 @@ def _whole(item: T) -> T:
 def _may_resume(error: ApiError | Unreachable | InvalidResponse) -> bool:
     """Whether the same position is worth another try.
 
-    After a Gone or any other refusal it is not. Neither is it after garbage, which would come again.
+    It is not after a Gone, another refusal, or garbage, which would come again.
     """
     return isinstance(error, Unreachable | TooManyRequests | ServerError)
 
 
 def _reason(error: ApiError | Unreachable | InvalidResponse | None) -> str:
-    """The error as a metric's label: few values, whatever the server says."""
+    """The error as a metric's label: few values, whatever the server's text."""
     match error:
         case None:
             return "ended"

@@ -1,4 +1,4 @@
-"""Kinds that a cluster may have or not, or get later, as custom resources of others."""
+"""Kinds that a cluster may lack, or get later, such as custom resources of others."""
 
 import logging
 import random
@@ -14,7 +14,7 @@ from shared.kube.retry import Backoff, Jitter
 
 logger = logging.getLogger(__name__)
 
-ABSENT_SECONDS = 300.0  # between two looks for a kind that the cluster does not have
+ABSENT_SECONDS = 300.0  # between two looks for a missing kind
 SLOWLY = Jitter(base_seconds=1.0, cap_seconds=ABSENT_SECONDS)
 
 
@@ -26,7 +26,9 @@ def wait_for(
     field_selector: str | None = None,
     absent: Callable[[], None] = lambda: None,
 ) -> bool:
-    """True once the cluster has the kind, False when `stop` came first; `absent` is called whenever it has not."""
+    """True once the cluster has the kind, False when `stop` came first; calls `absent` at each look that does not find
+    it.
+    """
     client = client.single_attempt()
     backoff = Backoff(client.clock, SLOWLY)
     while not stop.is_set():

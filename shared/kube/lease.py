@@ -1,9 +1,8 @@
 """Leader election on a coordination.k8s.io/v1 Lease, by client-go's rules.
 
-Never two leaders, whatever the wall clocks say: a holder counts its time from before it sent its last successful
-write, and steps down after `renew_deadline_seconds`; everybody else counts from when they saw that write, which is
-later, and waits the longer `lease_seconds`. All of it is measured on each one's own monotonic clock; the times
-written into the Lease are for people.
+There are never two leaders, even if wall clocks differ. A holder counts from before it sent its last successful write,
+and steps down after `renew_deadline_seconds`. The other candidates count from when they saw that write, which is later,
+and wait the longer `lease_seconds`. Each process uses its own monotonic clock; the times in the Lease are for people.
 """
 
 import logging
@@ -23,16 +22,16 @@ from shared.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
 
-# Acquiring is tried every retry interval, up to this much later, so that candidates do not meet.
+# Candidates try to acquire every retry interval, up to this factor later, so that they do not collide.
 _ACQUIRE_JITTER = 1.2
 
-# An answer that takes less than this is not cut off, however close the renewal deadline has come.
+# The timeout never goes below this, however close the renewal deadline is.
 _SHORTEST_TIMEOUT_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class LeaseTimes:
-    """client-go's defaults. `lease` > `renew_deadline` > `retry`: the gap between the first two is the safety."""
+    """client-go's defaults. `lease` > `renew_deadline` > `retry`: the gap between the first two is the margin."""
 
     lease_seconds: int = 15
     renew_deadline_seconds: float = 10.0
@@ -52,7 +51,7 @@ class LeaseSpec(Wire, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The whole object, since it is written back whole; metadata stays as it came."""
+    """The whole object, because it is written back as a whole; metadata stays unchanged."""
 
     metadata: dict[str, object]
     spec: LeaseSpec = LeaseSpec()
@@ -60,14 +59,14 @@ class Lease(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ObservedLease:
-    """A lease's spec, and when this very spec was first seen, or first missed, on our monotonic clock."""
+    """A lease's spec, and when we first saw this spec, or first missed the lease, on our monotonic clock."""
 
     spec: LeaseSpec
     since: float
     missing: bool = False
 
     def held_by_other(self, identity: str, *, monotonic: float, times: LeaseTimes) -> bool:
-        """Whether somebody else may still be leading."""
+        """Whether another candidate may still be leading."""
         holder, duration = self.spec.holder_identity, self.spec.lease_duration_seconds or 0
         lasts = duration if duration > 0 else times.lease_seconds
         return bool(holder) and holder != identity and monotonic < self.since + lasts
@@ -83,13 +82,13 @@ def claimed(spec: LeaseSpec, identity: str, *, now: float, times: LeaseTimes) ->
         lease_duration_seconds=times.lease_seconds,
         acquire_time=spec.acquire_time if renewal else stamp,
         renew_time=stamp,
-        # The first holder of a new lease is no transition.
+        # The first holder of a new lease does not count as a transition.
         lease_transitions=transitions if renewal or spec.holder_identity is None else transitions + 1,
     )
 
 
 def released(spec: LeaseSpec, *, now: float) -> LeaseSpec:
-    """`spec` without a holder; the duration is the shortest valid one, should someone wait for it all the same."""
+    """`spec` without a holder; the duration is the shortest valid one, in case a candidate waits for it anyway."""
     stamp = durations.micro_timestamp(now)
     return msgspec.structs.replace(
         spec, holder_identity="", lease_duration_seconds=1, acquire_time=stamp, renew_time=stamp
@@ -119,14 +118,14 @@ class LeaderElector:
         self._leads_until = float("-inf")
 
     def is_leader(self) -> bool:
-        """Whether we lead now; from any thread, to be asked again before every write that only a leader may do."""
+        """Whether we lead now. Callable from any thread; ask again before every write that needs leadership."""
         return self._clock.monotonic() < self._leads_until
 
     def run(self, stop: threading.Event, on_started: Callable[[], None], on_stopped: Callable[[], None]) -> None:
-        """Stands for election until `stop`, again and again, and calls back at every turn.
+        """Stands for election until `stop`, again and again, and calls back at every change.
 
-        Both callbacks should return soon: no renewal happens meanwhile. `on_stopped` comes before the lease is given
-        up, so what it ends has ended when the next leader starts.
+        Both callbacks should return soon, because no renewal happens meanwhile. `on_stopped` runs before the lease is
+        released, so that the old leader's work has ended when the next leader starts.
         """
         leading = False
         try:
@@ -141,7 +140,7 @@ class LeaderElector:
             self._step_down(on_stopped if leading else None)
 
     def stand(self) -> bool:
-        """Acquires or renews the lease if that can be done now; True when it was. Never raises for the API's sake."""
+        """Acquires or renews the lease if possible; True on success. Never raises for an API error."""
         try:
             return self._stand()
         except (ApiError, Unreachable, InvalidResponse) as error:
@@ -149,7 +148,7 @@ class LeaderElector:
             return False
 
     def release(self) -> None:
-        """Gives the lease up, if it is ours, so that the next leader need not wait for its end."""
+        """Releases the lease, if it is ours, so that the next leader need not wait for its end."""
         self._leads_until = float("-inf")
         client = self._client.single_attempt(self._times.retry_seconds)  # a process that ends has little time
         try:
@@ -165,7 +164,7 @@ class LeaderElector:
         seen = self._observed
         if lease is not None and (seen is None or seen.missing or seen.spec != lease.spec):
             seen = ObservedLease(lease.spec, started)
-        # A lease that was deleted counts anew: its holder may have written it once more before, and not know yet.
+        # The wait starts over for a deleted lease: its holder may have renewed it just before, and not know yet.
         elif lease is None and seen is not None and not seen.missing:
             seen = ObservedLease(seen.spec, started, missing=True)
         self._observed = seen
@@ -190,12 +189,12 @@ class LeaderElector:
             body["metadata"] = {"name": self._name, "namespace": self._namespace}
             client.create(LEASES, body, self._namespace)
         else:
-            # The resourceVersion in the metadata makes the write fail if anybody has written since.
+            # The resourceVersion in the metadata makes the write fail after any other write.
             body["metadata"] = lease.metadata
             client.replace(LEASES, self._name, body, self._namespace)
 
     def _hasty(self) -> Client:
-        """The client, with one attempt that ends when our leadership does."""
+        """The client, limited to one attempt that ends when our leadership does."""
         left = self._leads_until - self._clock.monotonic()
         timeout = left if left > 0 else self._times.renew_deadline_seconds
         return self._client.single_attempt(max(timeout, _SHORTEST_TIMEOUT_SECONDS))

@@ -1,4 +1,4 @@
-"""What this room counts."""
+"""The counters of the API client."""
 
 import weakref
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 
 class Metrics:
-    """The counters of one registry; `None` counts without showing it anywhere."""
+    """The counters of one registry; with `None` they count without being exposed."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.requests = Counter(
@@ -39,7 +39,7 @@ _BY_REGISTRY: weakref.WeakKeyDictionary[CollectorRegistry, Metrics] = weakref.We
 
 
 def of(registry: CollectorRegistry | None) -> Metrics:
-    """The counters of `registry`; several clients of one process share them, as a registry takes a name once."""
+    """The counters of `registry`; all clients of a process share them, because a registry takes a name once."""
     if registry is None:
         return Metrics()
     if registry not in _BY_REGISTRY:

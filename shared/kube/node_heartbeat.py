@@ -1,4 +1,4 @@
-"""How a node says that it lives: the conditions of its status, and its Lease."""
+"""A node's heartbeat: the conditions of its status, and its Lease."""
 
 from shared import durations
 from shared.kube.client import Client
@@ -20,12 +20,12 @@ _NOT_READY = ("Ready", "False", "KubeletNotReady", "container runtime network no
 
 
 def conditions(now: float, *, ready: bool = True) -> list[dict[str, str]]:
-    """Of a healthy node, that has been so since `now`."""
+    """The conditions of a node that is healthy, and `ready` or not, since `now`."""
     return [_condition(*each, now) for each in (*_HEALTHY, _READY if ready else _NOT_READY)]
 
 
 def renew_lease(client: Client, node: str, node_uid: str, now: float) -> None:
-    """Renews the node's Lease, or makes it; it goes with the Node."""
+    """Renews the node's Lease, or creates it; the Node owns it."""
     stamp = durations.micro_timestamp(now)
     spec = LeaseSpec(holder_identity=node, lease_duration_seconds=LEASE_SECONDS, renew_time=stamp)
     try:

@@ -1,7 +1,7 @@
 """From the server's bytes to the caller's structs; a malformed object is refused alone, never its neighbours.
 
-The common path decodes a whole page or event in one pass. Only when that fails are the objects taken apart, to find
-the one at fault and say which it is.
+The common path decodes a whole page or event in one pass. Only when that fails are objects decoded one by one, to find
+and name the malformed one.
 """
 
 import threading
@@ -16,7 +16,7 @@ from shared.kube.errors import InvalidResponse
 
 ADDED, MODIFIED, DELETED, BOOKMARK = "ADDED", "MODIFIED", "DELETED", "BOOKMARK"
 
-# Everything the decoder raises for bytes that are not the JSON they should be.
+# All errors of the decoder for malformed JSON.
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RefusedObject:
-    """One version of an object that does not fit its struct. `key` is empty when not even its name can be read."""
+    """One version of an object that does not fit its struct. `key` is empty when its name is unreadable too."""
 
     key: str
     resource_version: str
@@ -41,7 +41,7 @@ class RefusedObject:
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
-    """One change on the server: ADDED, MODIFIED, DELETED, or a BOOKMARK, which moves the position alone.
+    """One change on the server: ADDED, MODIFIED, DELETED, or a BOOKMARK, which only moves the position.
 
     `object` is None for a BOOKMARK, and for a DELETED whose last state does not fit the struct.
     """
@@ -104,8 +104,8 @@ def is_older(version: str, other: str) -> bool:
 def _decoder(shape: Any, of: Any = None) -> msgspec.json.Decoder[Any]:
     """The decoder of `shape`, or of the generic `shape[of]`, built once.
 
-    One at a time: msgspec notes what it finds out about a struct on the class itself, before it is complete, and a
-    second thread that builds a decoder of the same class meanwhile ends the process with a segmentation fault.
+    A lock serialises this: msgspec stores incomplete type information on the class, and a second thread that builds a
+    decoder of the same class at that moment causes a segmentation fault.
     """
     found = _DECODERS.get((shape, of))
     if found is None:

@@ -20,12 +20,12 @@ class Resource:
         root = ["apis", self.group, self.version] if self.group else ["api", self.version]
         parts = [*root, *(["namespaces", namespace] if namespace else []), self.plural]
         parts += [part for part in (name, subresource) if part]
-        # Names come from the cluster's objects; quoting keeps a strange one inside its own segment.
+        # Names come from the cluster's objects; quoting keeps a strange name inside its own segment.
         return "/" + "/".join(urllib.parse.quote(part, safe="") for part in parts)
 
     @property
     def api_version(self) -> str:
-        """What objects of this resource carry as apiVersion."""
+        """The apiVersion of objects of this resource."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def __str__(self) -> str:

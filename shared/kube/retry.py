@@ -1,8 +1,8 @@
 """How long to wait before trying again, and when to stop trying.
 
-Every delay has full jitter (uniform between nothing and an exponentially growing, capped bound), so that the agents
-of thousands of nodes do not come back to a recovering API server in step. Who waits because there was no answer need
-not wait to the end once somebody else of the same process had one: the processes themselves are out of step already.
+Every delay has full jitter (uniform between nothing and an exponentially growing, capped bound), so that the agents of
+thousands of nodes do not come back to a recovering API server in step. A caller that waits because the server did not
+answer stops waiting once another request of the process gets an answer; jitter keeps the processes out of step.
 """
 
 import logging
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# No server, proxy or typing error gets to silence us for longer with a Retry-After.
+# The longest Retry-After that we follow, in case of a server, proxy or typing error.
 MAX_RETRY_AFTER_SECONDS = 120.0
 
-# Within which a process resumes what waits, from when its server is known to answer again.
+# The waits of a process end within this time after its server answers again.
 RESUME_SECONDS = 5.0
-LOOK_SECONDS = 1.0  # between two looks whether it does
-SILENT_FAILURES = 5  # in a row, from which on a server was away; fewer are those of a connection
+LOOK_SECONDS = 1.0  # between two checks for an answer
+SILENT_FAILURES = 5  # in a row, from which a server counts as away; fewer are failures of a connection
 
-_MAX_DOUBLINGS = 32  # beyond it every cap is reached, and floats would overflow in the end
+_MAX_DOUBLINGS = 32  # beyond it every cap is reached, and floats would eventually overflow
 
 
 @dataclass(frozen=True)
@@ -39,46 +39,48 @@ class Jitter:
     cap_seconds: float = 30.0
 
     def delay_seconds(self, failures: int, error: Exception | None = None) -> float:
-        """The wait after the `failures`-th failure in a row (from 1); never below what the server asked for."""
+        """The wait after the `failures`-th failure in a row (from 1); never below the server's Retry-After, up to
+        `MAX_RETRY_AFTER_SECONDS`.
+        """
         bound = min(self.cap_seconds, self.base_seconds * 2 ** min(failures - 1, _MAX_DOUBLINGS))
         delay = random.uniform(0, bound)
         if isinstance(error, ApiError) and error.retry_after_seconds is not None:
-            # Added, not maximised: Retry-After is the same number for every client that was turned away.
+            # Added, not maximised: Retry-After is the same number for every client the server rejects.
             return min(error.retry_after_seconds, MAX_RETRY_AFTER_SECONDS) + delay
         return delay
 
 
 class Answers:
-    """When a server last answered for itself, whatever the answer was; shared by all that speak with it."""
+    """When a server itself last answered, with any answer; shared by all clients of that server."""
 
     def __init__(self) -> None:
         self.last_at = -math.inf  # monotonic
 
     def note(self, error: Exception | None, now: float) -> None:
-        """Takes in how a request ended."""
+        """Records how a request ended."""
         if error is None or is_answer(error):
             self.last_at = now
 
 
 def is_answer(error: Exception) -> bool:
-    """Whether the server is there and not in need of rest; a proxy says 5xx for one that is not."""
+    """Whether the server is up and not overloaded; a proxy answers 5xx for a server that is away."""
     return isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests)
 
 
 def resumed_at(due: float, waiting_since: float, answered_at: float, jitter: float) -> float:
-    """When to go on with what is `due` after there was no answer, since there has been one; `jitter` is from 0 to 1.
+    """When to resume a wait that is `due`, if an answer came since the wait began; `jitter` is from 0 to 1.
 
-    All are monotonic. No later than it was due, and not in step with the rest of the process.
+    All times are monotonic. The result is never later than `due`, and differs between the waits of a process.
     """
     return min(due, answered_at + jitter * RESUME_SECONDS) if answered_at > waiting_since else due
 
 
 def wait(clock: Clock, stop: threading.Event, seconds: float, answers: Answers | None = None) -> None:
-    """Until `stop`, for `seconds` at most; with `answers` only until a while after there is one again."""
+    """Waits for `stop`, at most `seconds`; with `answers`, only until shortly after the server answers again."""
     since, jitter, left = clock.monotonic(), random.random(), seconds
     due = since + seconds
     if answers is not None and since - answers.last_at < RESUME_SECONDS:
-        answers = None  # it answers others, so what fails here is not that it is away
+        answers = None  # other requests get answers, so this failure has another cause
     while left > 0:
         step = left if answers is None else min(left, LOOK_SECONDS)
         if clock.wait(stop, step):
@@ -91,7 +93,7 @@ def wait(clock: Clock, stop: threading.Event, seconds: float, answers: Answers |
 class Backoff:
     """The delays of a loop that never gives up; they start small again after `calm_seconds` without a failure.
 
-    So they do when a server that was away answers, though it be a refusal: it may have just begun.
+    They also start small when a server that was away answers, even with a refusal: it may have just started.
     """
 
     def __init__(self, clock: Clock, jitter: Jitter | None = None, calm_seconds: float = 60.0) -> None:
@@ -103,7 +105,7 @@ class Backoff:
         self._unanswered = 0  # failures in a row
 
     def delay_seconds(self, error: Exception | None = None) -> float:
-        """Counts one more failure, now, and says how long to wait after it."""
+        """Counts one more failure and returns the wait after it."""
         now = self._clock.monotonic()
         is_back = self._unanswered >= SILENT_FAILURES and error is not None and is_answer(error)
         if is_back or now - self._last > self._calm_seconds:
@@ -117,7 +119,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class Retry:
-    """Repeats one call while its failures are passing ones, for `deadline_seconds` at most."""
+    """Retries one call after transient failures, for at most `deadline_seconds`."""
 
     deadline_seconds: float = 20.0
     jitter: Jitter = Jitter(cap_seconds=5.0)
@@ -131,7 +133,9 @@ class Retry:
         clock: Clock,
         stop: threading.Event,
     ) -> R:
-        """`attempt()`'s result. Raises its last error when that is not `passing`, or time or `stop` ends the wait."""
+        """`attempt()`'s result. Raises its last error when that is not `passing`, or when time or `stop` ends the
+        retries.
+        """
         started = clock.monotonic()
         failures = 0
         while True:

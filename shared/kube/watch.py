@@ -1,8 +1,8 @@
 """A watch as small generators: bytes into lines, lines into events, for as long as one connection lives.
 
 A stream ends for exactly one of these reasons: the server closed it (it does so after `timeout_seconds`), `stop` was
-set, it broke off or fell silent (Unreachable), the server reported an error (ApiError; Gone when the position is
-lost), or it sent something else than events (InvalidResponse). What happens next is the informer's to say.
+set, it broke off or fell silent (Unreachable), the server reported an error (ApiError; Gone when the position is lost),
+or it sent something other than events (InvalidResponse). The informer decides what happens next.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ from shared.kube.resources import Resource
 TIMEOUT_SECONDS = 240.0
 
 # Added to the server's own end: a stream still open and silent after that has lost its server. It cannot be shorter,
-# since servers promise no bookmark at any interval.
+# because servers promise no bookmark at any interval.
 MARGIN_SECONDS = 15.0
 
-# etcd refuses objects above 1.5 MiB unless told otherwise; a longer line than this is no object.
+# etcd refuses objects above 1.5 MiB by default; a longer line than this is no object.
 MAX_LINE_BYTES = 16 << 20
 
 _STOP_LATENCY_SECONDS = 0.5
@@ -70,7 +70,7 @@ def events(
 
 
 def lines(chunks: Iterable[bytes], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[bytes]:
-    """The non-empty lines of a stream cut at arbitrary places; a last one without its newline is torn, and dropped.
+    """The non-empty lines of a stream cut at arbitrary places; an incomplete last line is dropped.
 
     Raises InvalidResponse for a line beyond `max_line_bytes`.
     """
