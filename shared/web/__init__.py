@@ -1,4 +1,4 @@
-"""The HTTP face of a process: a bounded server, what may be asked of it, and an API page that needs no network."""
+"""The HTTP interface of a process: a bounded server, its gates, and an API page that needs no network."""
 
 from shared.web.docs import docs_page
 from shared.web.requests import TooLarge, body

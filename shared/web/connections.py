@@ -1,8 +1,8 @@
-"""The connections of one port: how many, for how long, and which is cut when there is no room.
+"""The connections of one port: their number, their deadlines, and which is cut when the port is full.
 
 A connection *waits* while the client has something to do (finish the handshake, the headers, the body, read the answer,
-ask again) and is *answered* while the application has. Only those that wait are cut: the one that has waited longest,
-of the peer that holds the most. A peer that holds few, as a kubelet with its probe, always gets in.
+ask again) and is *answered* while the application works. Only waiting connections are cut: the longest-waiting one of
+the peer with the most connections. A peer with few, such as a kubelet with its probe, always gets in.
 """
 
 import asyncio
@@ -37,14 +37,14 @@ class BoundedConfig(uvicorn.Config):
 
 
 class Connections:
-    """All there are on one port, for its event loop alone."""
+    """All connections of one port, for its event loop alone."""
 
     def __init__(self, limits: Limits, counts: Counts) -> None:
         self.limits = limits
         self.counts = counts
         self.most = descriptors.share(limits.connections)
         self._all: set[HttpConnection] = set()
-        self._waiting: dict[str, dict[HttpConnection, None]] = {}  # by peer; who has waited longest comes first
+        self._waiting: dict[str, dict[HttpConnection, None]] = {}  # by peer; the longest-waiting one comes first
         self._held_bytes = 0
 
     def __len__(self) -> int:
@@ -52,11 +52,11 @@ class Connections:
 
     @property
     def overloaded(self) -> bool:
-        """Whether more requests are being answered than may be."""
+        """Whether the port is answering more requests than its limit."""
         return len(self._all) - sum(map(len, self._waiting.values())) > self.limits.answering
 
     def add(self, connection: "HttpConnection") -> bool:
-        """False where there is no room, and none can be made."""
+        """False when the port is full and no connection can be cut."""
         if len(self._all) >= self.most and not self.relieve(Reason.MADE_ROOM):
             self.counts.connections[Reason.FULL] += 1
             return False
@@ -70,20 +70,20 @@ class Connections:
         self.answered(connection)
 
     def waits(self, connection: "HttpConnection") -> None:
-        """From now on, for its client."""
+        """Marks that the connection waits for its client."""
         self.answered(connection)
         if connection in self._all:
             self._waiting.setdefault(connection.peer, {})[connection] = None
 
     def answered(self, connection: "HttpConnection") -> None:
-        """It has a complete request, and does not wait."""
+        """Marks that its request is complete, so that it no longer waits."""
         of_peer = self._waiting.get(connection.peer, {})
         of_peer.pop(connection, None)
         if not of_peer:
             self._waiting.pop(connection.peer, None)
 
     def relieve(self, reason: Reason) -> bool:
-        """Cuts one connection that waits. False where there is none."""
+        """Cuts one waiting connection. False without one."""
         if not self._waiting:
             return False
         crowd = max(self._waiting, key=lambda peer: len(self._waiting[peer]))
@@ -96,9 +96,9 @@ class Connections:
         return True
 
     async def cut_all(self) -> None:
-        """Ends those that are left when nobody is let in any more, also those whose handshake goes on.
+        """Ends the remaining connections after the port is closed, also those in a handshake.
 
-        TLS has it that both sides say goodbye, and some clients never will.
+        In TLS both sides say goodbye, and some clients never do.
         """
         left = list(self._all)
         handshakes = [connection.handshake for connection in left if connection.handshake is not None]
@@ -106,10 +106,12 @@ class Connections:
             connection.cut()
         await asyncio.gather(*handshakes, return_exceptions=True)
         for connection in left:
-            connection.cut()  # a handshake that was cancelled has closed its own, which waits for that goodbye
+            connection.cut()  # a cancelled handshake has closed its own transport, which waits for that goodbye
 
     def hold(self, connection: "HttpConnection", held_bytes: int) -> None:
-        """`connection` has so many bytes in memory now. Cuts those that wait while all together have too many."""
+        """Records the bytes that `connection` holds in memory. Cuts waiting connections while the total is too
+        large.
+        """
         self._held_bytes += held_bytes - connection.held_bytes
         connection.held_bytes = held_bytes
         while self._held_bytes > self.limits.held_bytes:
@@ -158,7 +160,7 @@ class HttpConnection(HttpToolsProtocol):
         self._writing: asyncio.TimerHandle | None = None
 
     def cut(self, reason: Reason | None = None) -> None:
-        """At once, without a word. Without a reason it is the server that ends."""
+        """Closes at once, without an answer. No reason means that the server ends."""
         if reason is not None:
             self._table.counts.connections[reason] += 1
         self._table.remove(self)
@@ -185,7 +187,7 @@ class HttpConnection(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing() or self._in_body or self._is_answering:
             return
-        # Neither in a body nor with the application: what came belongs to headers, were it but an empty line.
+        # Neither a body nor the application's time: these bytes are headers, even an empty line.
         self._header_bytes += len(data)
         if self._header_bytes > self._limits.header_bytes:
             self._refuse(431, "Request Header Fields Too Large", Reason.LARGE_HEADERS)
@@ -213,7 +215,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         super().on_body(body)
-        if self.cycle.response_complete:  # a client hears its answer only once it has sent enough
+        if self.cycle.response_complete:  # a client sees its answer only once it has sent enough
             self._unasked_bytes += len(body)
             if self._unasked_bytes > self._limits.unasked_bytes:
                 self.cut(Reason.UNASKED_BODY)
@@ -254,7 +256,7 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def certificate(self) -> dict[str, Any] | None:
-        """What the client has proved to be, as `ssl.SSLSocket.getpeercert` has it."""
+        """The client's verified certificate, in the form of `ssl.SSLSocket.getpeercert`."""
         encrypted = self.transport.get_extra_info("ssl_object")
         return None if encrypted is None else encrypted.getpeercert()
 
@@ -268,7 +270,7 @@ class HttpConnection(HttpToolsProtocol):
             self._table.hold(self, self._body_bytes + unread)
 
     def _expect(self, seconds: float) -> None:
-        """The rest of what the client is sending within this time."""
+        """Sets the deadline for what the client is sending."""
         self._settle()
         self._reading = self.loop.call_later(seconds, self._refuse, 408, "Request Timeout", Reason.TIMEOUT)
 
@@ -287,7 +289,7 @@ class HttpConnection(HttpToolsProtocol):
             text = f"HTTP/1.1 {status} {phrase}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(text.encode())
         self.transport.close()
-        self.loop.call_later(1.0, self.transport.abort)  # what it does not read is not kept
+        self.loop.call_later(1.0, self.transport.abort)  # output that the client does not read is dropped
 
     def _too_slow_a_reader(self) -> None:
         logger.info("answer given up: the client does not read it", extra={"peer": self.peer})

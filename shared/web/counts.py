@@ -1,4 +1,4 @@
-"""What a port has turned away, by reason; plain numbers, of which `shared.web.metrics` makes metrics."""
+"""Connections and requests that a port rejected, by reason; plain numbers, which `shared.web.metrics` exposes."""
 
 import enum
 from collections import Counter
@@ -7,15 +7,15 @@ from collections import Counter
 class Reason(enum.StrEnum):
     """Why a connection was refused or ended before its client ended it."""
 
-    FULL = "full"  # a new one, for which no other could make room
-    MADE_ROOM = "made_room"  # for a new one, as there were too many
-    DESCRIPTORS = "descriptors"  # for a new one, as the process had no descriptors left
+    FULL = "full"  # a new connection, for which no other could be cut
+    MADE_ROOM = "made_room"  # cut for a new connection, because there were too many
+    DESCRIPTORS = "descriptors"  # cut for a new connection, because the process had no descriptors left
     MEMORY = "memory"  # too many bytes of bodies and unread answers in all
-    HANDSHAKE = "handshake"  # of TLS, that failed or took too long
-    TIMEOUT = "timeout"  # headers or body were not sent in time
+    HANDSHAKE = "handshake"  # of TLS: failed, or took too long
+    TIMEOUT = "timeout"  # headers or body did not arrive in time
     LARGE_HEADERS = "large_headers"
-    MALFORMED = "malformed"  # what was sent is not HTTP, or has too many headers
-    SLOW_READER = "slow_reader"  # the answer was not read in time
+    MALFORMED = "malformed"  # not HTTP, or too many headers
+    SLOW_READER = "slow_reader"  # the client did not read the answer in time
     PIPELINED = "pipelined"  # too many requests before the first was answered
     UNASKED_BODY = "unasked_body"  # a body that went on after its answer
 
@@ -24,7 +24,7 @@ REFUSED_CODES = (401, 403, 415, 429, 503)
 
 
 class Counts:
-    """Of one port, since its start. One thread writes; no key ever comes or goes, so that others can read."""
+    """The counts of one port since its start. One thread writes; the keys never change, so that others can read."""
 
     def __init__(self) -> None:
         self.connections = Counter(dict.fromkeys(Reason, 0))

@@ -4,7 +4,7 @@ import html
 
 
 def docs_page(title: str) -> str:
-    """A page that lists the operations of `openapi.json` beside it; everything it needs is in it."""
+    """A self-contained page that lists the operations of `openapi.json` beside it."""
     return _PAGE.replace("{{title}}", html.escape(title))
 
 

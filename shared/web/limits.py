@@ -1,4 +1,4 @@
-"""What one port takes on at a time, and for how long it waits."""
+"""The limits of one port: how much it accepts at a time, and how long it waits."""
 
 import logging
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ for _noisy in (logger, logging.getLogger("uvicorn.error"), logging.getLogger("as
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one port. `held_bytes`: request bodies until they are answered, and answers that clients do not read.
+    """The limits of one port. `held_bytes`: request bodies until they are answered, and answers that clients do not
+    read.
 
-    `answering`: requests that are complete and not yet answered; health is answered beyond that. `unasked_bytes`: of a
-    body that goes on after the answer.
+    `answering`: complete requests without an answer yet; health requests are answered beyond that. `unasked_bytes`: the
+    part of a body that comes after the answer.
     """
 
     connections: int = 512

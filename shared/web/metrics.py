@@ -9,13 +9,13 @@ from shared.web.server import Server
 
 
 class HttpCollector(Collector):
-    """Of all ports of a process, by their names; to be registered once."""
+    """The metrics of all ports of a process, by port name; register it once."""
 
     def __init__(self, ports: Mapping[str, Server]) -> None:
         self._ports = ports
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus asks for."""
+        """The metrics at scrape time."""
         there = GaugeMetricFamily("headroom_http_connections", "Connections there are", labels=["port"])
         cut = CounterMetricFamily(
             "headroom_http_connections_cut",

@@ -1,4 +1,4 @@
-"""What is refused before the application is asked, and how a request's body is read."""
+"""Refusals before the application runs, and how a request's body is read."""
 
 import ipaddress
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HEALTH = frozenset({"/healthz", "/readyz"})  # answered whoever asks, and however much there is to do
+HEALTH = frozenset({"/healthz", "/readyz"})  # answered without a gate, and under any load
 JSON = "application/json"
 
 
 class TooLarge(Exception):
-    """More is sent than anybody has to ask."""
+    """The request is larger than any that the API needs."""
 
 
 @dataclass(frozen=True)
@@ -32,21 +32,21 @@ class Refusal:
 
 
 Headers: TypeAlias = Mapping[str, str]
-"""By their names in small letters; of one that is given twice the last one."""
+"""Headers by lower-case name; of duplicates the last one counts."""
 
 Gate: TypeAlias = Callable[["Scope", Headers], Awaitable[Refusal | None]]
-"""Who may ask: None lets the request pass."""
+"""Decides whether a request may pass: None lets it."""
 
 
 class Port(Protocol):
-    """What a request is told of the connection it came by."""
+    """What a request knows of its connection."""
 
     @property
     def overloaded(self) -> bool: ...
 
 
 async def body(request: "Request", most_bytes: int) -> bytes:
-    """All of a request's body. Raises TooLarge as soon as it is, or says that it will be."""
+    """All of a request's body. Raises TooLarge once it is too large, or announces that it will be."""
     announced = request.headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > most_bytes:
         raise TooLarge
@@ -59,7 +59,7 @@ async def body(request: "Request", most_bytes: int) -> bytes:
 
 
 class Edge:
-    """Between connections and an application: health passes, and everything else once the gate lets it."""
+    """Between connections and an application: health requests pass, and others once the gate lets them."""
 
     def __init__(self, app: "ASGIApp", gate: Gate, counts: Counts) -> None:
         self._app = app
@@ -80,11 +80,11 @@ class Edge:
 
 
 class _Busy(Exception):
-    """The request is complete, and there are too many such."""
+    """The request is complete, but too many are being answered."""
 
 
 class _Exchange:
-    """One request on its way through the application, which does not hear of it whole while the port is overloaded."""
+    """One request to the application, which does not get its end while the port is overloaded."""
 
     def __init__(self, scope: "Scope", receive: "Receive", send: "Send", counts: Counts) -> None:
         self._counts = counts
@@ -119,7 +119,7 @@ class _Exchange:
         return message
 
     async def _said(self, message: "Message") -> None:
-        if not self._busy:  # else it is what the framework says of our own exception
+        if not self._busy:  # else the error is the framework's reaction to our own exception
             await self._send(message)
 
     def _is_overloaded(self) -> bool:
@@ -127,12 +127,12 @@ class _Exchange:
 
 
 async def anybody(_scope: "Scope", _headers: Headers) -> Refusal | None:
-    """A gate without a keeper."""
+    """A gate that lets every request pass."""
     return None
 
 
 async def own_machine(_scope: "Scope", headers: Headers) -> Refusal | None:
-    """For loopback: a page of the internet reaches it by a name of its own, which the browser then sends as Host."""
+    """For loopback: a web page can reach it under a host name of its own, which the browser then sends as Host."""
     host = headers.get("host", "")
     name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
     if name == "localhost" or _is_loopback(name):
@@ -148,7 +148,7 @@ def _is_loopback(name: str) -> bool:
 
 
 def _foreign(scope: "Scope", headers: Headers) -> Refusal | None:
-    """A browser sends a form to anywhere, but JSON only to where its page came from, whose name it tells."""
+    """A browser sends a form to any host, but JSON only to the origin of its page, which it names."""
     origin = headers.get("origin")
     if origin is not None and origin.partition("://")[2] != headers.get("host"):
         return Refusal(403, "Origin: pages of other servers are not answered")

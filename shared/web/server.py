@@ -1,4 +1,4 @@
-"""uvicorn in a thread, bound before it starts, with connections that are bounded in number, size and time."""
+"""uvicorn in a thread, bound before it starts, with limits on the number, size and time of connections."""
 
 import asyncio
 import contextlib
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 GRACEFUL_SECONDS = 2
 CLOSE_SECONDS = 10.0
 BACKLOG = 1024
-ACCEPTED_AT_ONCE = 64  # before those that are there have their turn
-PAUSE_SECONDS = 0.1  # when there are no descriptors, and no connection can be cut
+ACCEPTED_AT_ONCE = 64  # before existing connections get their turn
+PAUSE_SECONDS = 0.1  # when no descriptors are left, and no connection can be cut
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor(uvicorn.Server):
     """Accepts connections itself, so that their number is bounded before there is a handshake, and sleeps between.
 
-    The original accepts without end, and looks ten times a second whether it is to end, and what the date is. `serve`
-    runs in the caller's event loop until `stop`; signals are the caller's, too.
+    The original accepts without limit, and checks ten times a second for its end and for the date. `serve` runs in the
+    caller's event loop until `stop`; the caller also handles signals.
     """
 
     config: BoundedConfig
@@ -80,7 +80,7 @@ class Acceptor(uvicorn.Server):
         await asyncio.gather(*self.server_state.tasks, return_exceptions=True)
 
     def stop(self) -> None:
-        """Ends it, from any thread."""
+        """Ends `serve`, from any thread."""
         self.should_exit = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._told.set)
@@ -95,7 +95,7 @@ class Acceptor(uvicorn.Server):
                 if error.errno in _SCARCE:
                     self._make_room(error)
                     return
-                continue  # it is gone again
+                continue  # the client has closed it already
             self._admit(accepted, peer)
 
     def _admit(self, accepted: socket.socket, peer: str) -> None:
@@ -120,14 +120,14 @@ class Acceptor(uvicorn.Server):
         secured: dict[str, Any] = {} if self._tls is None else {"ssl": self._tls, **seconds}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted, **secured)
-        except OSError as error:  # ssl.SSLError is one, and so is the end of its time
+        except OSError as error:  # ssl.SSLError and the timeout are OSErrors
             logger.info("no connection: %s", type(error).__name__, extra={"peer": connection.peer})
             connection.cut(Reason.HANDSHAKE)
         finally:
             connection.handshake = None
 
     def _make_room(self, error: OSError) -> None:
-        """Descriptors have run out: those who wait go first, else the next connection waits in the kernel."""
+        """Without descriptors: cuts a waiting connection, else the next connection waits in the kernel."""
         logger.warning("no connection can be accepted: %s", error.strerror)
         assert self._loop is not None
         if not self.connections.relieve(Reason.DESCRIPTORS):
@@ -154,7 +154,7 @@ class Server:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port actually bound."""
+        """The host and port actually bound."""
         host, port = self._address
         return str(host), int(port)
 
@@ -165,11 +165,11 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many there are."""
+        """The number of open connections."""
         return len(self._server.connections)
 
     def start(self) -> None:
-        """Serves from now on; the socket already queues connections, so nobody is refused meanwhile."""
+        """Starts to serve; the socket already queues connections, so none is refused before."""
         self._thread.start()
 
     def close(self) -> None:
@@ -196,8 +196,8 @@ def server(
 ) -> Server:
     """A server of `app` bound to `listen` ("host:port", port 0 for any free one), not yet started; `tls` for https.
 
-    `gate` says who may ask; without one this machine alone on a loopback address, else anybody. Raises InvalidInput
-    when `listen` is not an address or the address cannot be bound.
+    `gate` decides who may ask. Without one, a loopback address serves only this machine, and any other address every
+    client. Raises InvalidInput when `listen` is not an address or the address cannot be bound.
     """
     listener = listening(listen)
     return Server(app, listener, tls, limits or Limits(), gate or default_gate(listen))
@@ -207,7 +207,7 @@ def listening(listen: str) -> socket.socket:
     """A socket that queues connections to `listen`. Raises InvalidInput as `server` does."""
     host, port = _host_and_port(listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns Nagle off only where the protocol is named.
+    # asyncio disables Nagle only when the socket names its protocol.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -220,12 +220,12 @@ def listening(listen: str) -> socket.socket:
 
 
 def default_gate(listen: str) -> Gate:
-    """On a loopback address who is on this machine may ask, elsewhere anybody. Raises InvalidInput."""
+    """On a loopback address a gate for this machine, elsewhere one for every client. Raises InvalidInput."""
     return requests.own_machine if is_loopback(listen) else requests.anybody
 
 
 def is_loopback(listen: str) -> bool:
-    """Whether nobody but this machine reaches the address. Raises InvalidInput."""
+    """Whether only this machine reaches the address. Raises InvalidInput."""
     return ipaddress.ip_address(_host_and_port(listen)[0]).is_loopback
 
 

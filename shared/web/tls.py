@@ -1,4 +1,4 @@
-"""TLS whose certificate can be replaced while it serves: handshakes take the newest one, connections keep theirs."""
+"""TLS with a certificate that can be replaced while serving: new handshakes use the newest, connections keep theirs."""
 
 import os
 import ssl
@@ -8,14 +8,14 @@ from shared.errors import InvalidInput
 
 
 class Tls:
-    """`context` is for the server. As long as nothing was installed, every handshake fails.
+    """`context` is for the server. Every handshake fails until a certificate is installed.
 
-    With `asks_clients` a client may prove who it is, by a certificate of the authorities that are trusted.
+    With `asks_clients` a client may authenticate by a certificate of a trusted authority.
     """
 
     def __init__(self, *, asks_clients: bool = False) -> None:
         self._asks_clients = asks_clients
-        self._lock = threading.RLock()  # what is installed and whom to trust change in different threads
+        self._lock = threading.RLock()  # different threads change the certificate and the trusted authorities
         self._authorities = ""
         self._installed: tuple[bytes, bytes] | None = None
         self._current: ssl.SSLContext | None = None
@@ -23,7 +23,7 @@ class Tls:
         self.context.sni_callback = self._choose
 
     def install(self, chain: bytes, key: bytes, *, source: str) -> None:
-        """Serves this certificate from the next handshake on. Raises InvalidInput, and then the one before stays."""
+        """Serves this certificate from the next handshake on. Raises InvalidInput, and then keeps the previous one."""
         with self._lock:
             context = self._new_context()
             try:
@@ -35,7 +35,9 @@ class Tls:
             self._current, self._installed = context, (chain, key)
 
     def trust(self, authorities: str, *, source: str) -> None:
-        """Believes clients' certificates of these (PEM) from now on. Raises InvalidInput, and believes those before."""
+        """Accepts client certificates of these authorities (PEM) from now on. Raises InvalidInput, and then keeps the
+        previous ones.
+        """
         with self._lock:
             if authorities == self._authorities:
                 return
@@ -53,7 +55,7 @@ class Tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self._asks_clients:
-            # A resumed session would remember a client that is not trusted any more.
+            # A resumed session would remember a client that is no longer trusted.
             context.verify_mode = ssl.CERT_OPTIONAL
             context.options |= ssl.OP_NO_TICKET
             context.num_tickets = 0
@@ -64,7 +66,7 @@ class Tls:
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, context: ssl.SSLContext
     ) -> int | None:
-        """Called in each handshake, also for clients that name no host."""
+        """Called in each handshake, also for clients that send no host name."""
         if self._current is None:
             return int(ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR)
         connection.context = self._current
@@ -72,7 +74,7 @@ class Tls:
 
 
 class _Readable:
-    """Bytes as a file for OpenSSL, which the root of a container, being read-only, has no place for."""
+    """Bytes as a file for OpenSSL, because the read-only root of a container has no place for one."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -87,5 +89,5 @@ class _Readable:
 
 
 def _no_password() -> str:
-    """An encrypted key is an error, not a question on the terminal."""
+    """Makes an encrypted key an error instead of a question on the terminal."""
     return ""
