@@ -1,7 +1,8 @@
-"""Who may ask: the API server says who somebody is (TokenReview), and what they may (SubjectAccessReview).
+"""Who may ask: the API server authenticates a caller (TokenReview) and authorizes it (SubjectAccessReview).
 
-A request is authorized as its method on a non-resource URL: `/metrics` under that name, as roles for Prometheus have
-it, everything else below a prefix of ours. Without one it would be `/api/...`, which every service account may read.
+A request is authorized as its method on a non-resource URL: `/metrics` keeps that name, because roles for Prometheus
+use it; everything else gets our prefix. Without the prefix it would be `/api/...`, which every service account may
+read.
 """
 
 import asyncio
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 logger.addFilter(OncePerMinute())
 
-KNOWN_SECONDS = 60.0  # for how long a yes is believed
-REFUSED_SECONDS = 10.0  # and a no
-MOST_ANSWERS = 1024  # of each kind that are remembered
+KNOWN_SECONDS = 60.0  # for how long a positive answer is believed
+REFUSED_SECONDS = 10.0  # and a negative one
+MOST_ANSWERS = 1024  # remembered answers of each kind
 REVIEW_SECONDS = 5.0  # for one review
 MOST_REVIEWS = 32  # at a time
 REVIEWERS = 4
-SEGMENTS = 3  # of a path that are told apart: /api/v1/nodes
+SEGMENTS = 3  # path segments that are distinguished: /api/v1/nodes
 LONGEST_TOKEN = 16 << 10  # characters
 AUTHENTICATED = "system:authenticated"
 
@@ -41,7 +42,7 @@ T = TypeVar("T")
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Somebody, as the API server knows them."""
+    """A caller, as the API server knows it."""
 
     username: str = ""
     uid: str = ""
@@ -71,11 +72,11 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class _TooMany(Exception):
-    """More reviews are asked for than are made."""
+    """Callers ask for more reviews than the limit allows."""
 
 
 class PeerRate:
-    """So many a second for each of the latest `MOST_PEERS`, with as many at once as `burst`."""
+    """A rate per second for each of the latest `MOST_PEERS` peers, with bursts of up to `burst`."""
 
     MOST_PEERS = 1024
 
@@ -83,7 +84,7 @@ class PeerRate:
         self._per_second = per_second
         self._burst = burst
         self._monotonic = monotonic
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # how many, and when
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and when
 
     def take(self, peer: str) -> bool:
         now = self._monotonic()
@@ -97,7 +98,7 @@ class PeerRate:
 
 
 class BelievedAnswers(Generic[T]):
-    """Answers of the API server, each believed for a while; for one event loop. None is a no."""
+    """Answers of the API server, each believed for a while; for one event loop. None is a refusal."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -105,7 +106,9 @@ class BelievedAnswers(Generic[T]):
         self._asked: dict[Hashable, asyncio.Task[T | None]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[bool], "asyncio.Future[T | None]"]) -> T | None:
-        """`ask` is told whether the answer before was a yes; those who ask the same at one time share its answer."""
+        """`ask` gets whether the previous answer was positive. Concurrent callers with the same key share the
+        result.
+        """
         until, value = self._known.get(key, (0.0, None))
         if self._monotonic() < until:
             return value
@@ -126,10 +129,10 @@ class BelievedAnswers(Generic[T]):
 
 
 class Delegated:
-    """A gate that asks the API server, and lets nobody pass while that does not answer.
+    """A gate that asks the API server, and refuses every request while the server does not answer.
 
-    Reviews are limited for each peer: whoever tries many tokens waits, and others do not. What was a yes before is
-    asked again without that limit.
+    Reviews are limited for each peer: a peer that tries many tokens waits, and others do not. The limit does not apply
+    when the previous answer was positive.
     """
 
     def __init__(self, client: Client, prefix: str, *, per_second: float = 5.0, burst: float = 20.0) -> None:
@@ -204,7 +207,7 @@ class Delegated:
 
 
 def gate(authorization: Literal["auto", "delegated", "off"], listen: str, client: Client, prefix: str) -> Gate:
-    """Who may ask at the address `listen`. Raises InvalidInput."""
+    """The gate for the address `listen`. Raises InvalidInput."""
     local = is_loopback(listen)
     if authorization == "delegated" or (authorization == "auto" and not local):
         return Delegated(client, prefix)
@@ -212,7 +215,7 @@ def gate(authorization: Literal["auto", "delegated", "off"], listen: str, client
 
 
 def of_certificate(certificate: dict[str, Any] | None) -> Identity | None:
-    """Whom a verified certificate names, as Kubernetes reads it: the common name, and organizations as groups."""
+    """The identity in a verified certificate, as Kubernetes reads it: the common name, and organizations as groups."""
     if not certificate:
         return None
     subject = [pair for part in certificate.get("subject", ()) for pair in part]

@@ -1,4 +1,4 @@
-"""What an object works out when it is first asked for it, and keeps."""
+"""A value that an object computes at the first access, and keeps."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar, overload
@@ -10,15 +10,15 @@ T = TypeVar("T")
 def cached_property(work_out: "Callable[[S], T]") -> "_CachedProperty[S, T]":
     """`functools.cached_property` as it is from Python 3.12 on, without a lock.
 
-    In Python 3.11 that has one lock for each attribute of a class, which all objects share: two threads, each with an
-    object of its own, wait for each other, and for ever where one of them holds what the other works it out with.
-    Threads that share an object may both work it out; the last one's value stays.
+    In Python 3.11 it has one lock for each attribute of a class, which all objects share. Two threads with different
+    objects wait for each other, and deadlock if one holds a lock that the other's computation needs. Threads that share
+    an object may both compute the value; the last one stays.
     """
     return _CachedProperty(work_out)
 
 
 class _CachedProperty(Generic[S, T]):
-    """Has no `__set__`, so that the value in the object's own `__dict__` goes before it."""
+    """Has no `__set__`, so that the value in the object's own `__dict__` takes precedence."""
 
     def __init__(self, work_out: Callable[[S], T]) -> None:
         self.__doc__ = work_out.__doc__

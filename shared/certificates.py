@@ -1,4 +1,4 @@
-"""Certificates of our own making: `python -m shared.certificates HOST...` prints a chain and its key as JSON.
+"""Self-made certificates: `python -m shared.certificates HOST...` prints a chain and its key as JSON.
 
 An authority signs one serving certificate and is forgotten: its key is never stored.
 """
@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_SECONDS = 365 * 86_400.0
 AUTHORITY, SUBJECT = "headroom-ca", "headroom"
-CLOCK_SKEW_SECONDS = 3600.0  # a certificate is as much older than it is
+CLOCK_SKEW_SECONDS = 3600.0  # a certificate is backdated by this much
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Pair:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Whom it speaks for: names and addresses."""
+        """The names and addresses it is valid for."""
         names = self.certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         addresses = names.get_values_for_type(x509.IPAddress)
         return frozenset([*names.get_values_for_type(x509.DNSName), *map(str, addresses)])

@@ -1,4 +1,4 @@
-"""Time behind one small interface, so that replays and tests can hold it in their hands."""
+"""Time behind one small interface, so that replays and tests control it."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a room gets its time from."""
+    """A source of time."""
 
     def now(self) -> float:
         """Wall time in Unix seconds. May jump; never use it to measure a duration."""
@@ -35,10 +35,10 @@ class SystemClock:
 
 
 class ManualClock:
-    """Stands still until told to advance; the waits of other threads end as their time comes."""
+    """Stands still until a call advances it; waits of other threads end when their time comes."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.waiting = 0  # threads that do, each until a time that is settled
+        self.waiting = 0  # threads that wait, each until a fixed time
         self._now = now
         self._monotonic = 0.0
         self._advanced = threading.Condition()

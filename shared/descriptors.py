@@ -2,12 +2,12 @@
 
 import resource
 
-# A hard limit may be a billion, and what closes all descriptors there might be walks over all of them.
+# A hard limit may be a billion, and code that closes all descriptors may loop over all of them.
 MOST = 1 << 20
 
 
 def raise_limit() -> int:
-    """Raises the soft limit as far as it goes without privilege and within reason, and returns it."""
+    """Raises the soft limit as far as possible without privilege, up to `MOST`, and returns it."""
     soft, hard = (MOST if limit == resource.RLIM_INFINITY else limit for limit in _limits())
     wanted = min(hard, MOST)
     if soft >= wanted:
@@ -20,7 +20,7 @@ def raise_limit() -> int:
 
 
 def share(wanted: int) -> int:
-    """`wanted`, or what the limit leaves to one of several ports beside everything else that is open."""
+    """`wanted`, or less where the limit leaves less to one of several ports beside the other open files."""
     soft, _ = _limits()
     return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft // 4))
 

@@ -4,7 +4,7 @@ HeadroomError
  └ InvalidInput   something from outside does not mean anything: says where, which field, which value
 """
 
-MAX_SHOWN_VALUE = 120  # a value is quoted to be recognised, not to be read in full
+MAX_SHOWN_VALUE = 120  # a quoted value has to be recognisable, not complete
 
 
 class HeadroomError(Exception):
@@ -14,8 +14,8 @@ class HeadroomError(Exception):
 class InvalidInput(HeadroomError, ValueError):
     """Input refused where it enters.
 
-    `source` is what the user wrote (a flag, a file, a ConfigMap), `field` the path inside it, `value` what stood
-    there, `problem` what is wrong with it.
+    `source` is the user's input (a flag, a file, a ConfigMap), `field` the path inside it, `value` the value there,
+    `problem` the reason.
     """
 
     def __init__(self, *, source: str, field: str, value: object, problem: str) -> None:

@@ -1,6 +1,6 @@
-"""A decision with its reasons: the terms, their values, and which of them bound the result.
+"""A decision with its reasons: the terms, their values, and which of them limits the result.
 
-The one object behind the log line, the Event, the API's answer, the command line and the page.
+One object serves the log line, the Event, the API's answer, the command line and the page.
 """
 
 from collections.abc import Iterable
@@ -42,7 +42,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def amount(value: int, unit: str) -> str:
-    """A term's value as a person reads it: "1500m", "2.0 GiB", "60 %"."""
+    """A term's value in readable form: "1500m", "2.0 GiB", "60 %"."""
     if unit == "milli":
         return quantity.format_milli(value)
     if unit == "bytes":

@@ -1,4 +1,4 @@
-"""JSON that people write, read strictly: a key that stands twice in an object is an error."""
+"""JSON written by people, read strictly: a duplicate key is an error."""
 
 import json
 
@@ -10,8 +10,8 @@ MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def read_object(text: str, *, source: str) -> dict[str, object]:
-    """The JSON object that `text` is. Raises InvalidInput, also for keys that stand twice: readers differ on which of
-    the two counts.
+    """The JSON object in `text`. Raises InvalidInput, also for duplicate keys: readers differ on which of the two
+    counts.
     """
     try:
         document = msgspec.json.decode(text)
@@ -27,7 +27,7 @@ def read_object(text: str, *, source: str) -> dict[str, object]:
 
 
 def _repeated_key(text: str) -> tuple[str, list[object]] | None:
-    """The first key that stands twice in one object, with all its values there."""
+    """The first duplicate key, with all its values in that object."""
     found: list[tuple[str, list[object]]] = []
 
     def checked(pairs: list[tuple[str, object]]) -> dict[str, object]:

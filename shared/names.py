@@ -1,4 +1,4 @@
-"""Every label, annotation, resource and class name of the product and of the systems it is compatible with, once."""
+"""The labels, annotations, resources and class names of the product and of compatible systems, each defined once."""
 
 import enum
 
@@ -9,8 +9,8 @@ CONFIG_KEY_THRESHOLDS = "resource-threshold-config"
 BOOKS_CONFIG_MAP = "headroom-autoscaler-books"
 DECISIONS_CONFIG_MAP = "headroom-autoscaler-decisions"
 MANAGER_LEASE = "headroom-manager"
-CA_CONFIG_MAP = "headroom-ca"  # whom clients of the manager are to trust, under ca.crt
-MANAGER_SERVER_NAME = "headroom-manager"  # which its certificate always bears, whatever its Service is called
+CA_CONFIG_MAP = "headroom-ca"  # the authority (ca.crt) that clients of the manager trust
+MANAGER_SERVER_NAME = "headroom-manager"  # its certificate always has this name, whatever its Service is called
 
 # Resources as Node status and pod requests name them. The cpu ones count integer milli-cores.
 CPU = "cpu"
@@ -29,7 +29,7 @@ ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 ANNOTATION_EXTENDED_RESOURCE_SPEC = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
-# On a ClusterColocationProfile, or on a pod itself: requests stay as they are.
+# On a ClusterColocationProfile, or on a pod itself: requests stay unchanged.
 ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 
 # On a pod: how load-aware scheduling estimates its usage, where the pod may say so.
@@ -39,7 +39,7 @@ ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load
 ANNOTATION_MIRROR = "kubernetes.io/config.mirror"  # the API's copy of a static pod
 ANNOTATION_PROFILES_DRAWN_BY = "headroom.io/profiles-drawn-by"  # the pod's identity before it has a name
 
-# JSON: by container, the native limits that the webhook set where there were none.
+# JSON: by container, the native limits that the webhook set where the pod had none.
 ANNOTATION_DEFAULTED_LIMITS = "headroom.io/defaulted-limits"
 
 # Labels and annotations on nodes
@@ -50,14 +50,14 @@ ANNOTATION_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 ANNOTATION_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 ANNOTATION_THIRD_PARTY_ALLOCATIONS = "node.koordinator.sh/thirdPartyAllocations"
 ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE = "node.koordinator.sh/originExtendedAllocatable"
-ANNOTATION_FORGET = "headroom.io/forget-prediction"  # until when, RFC 3339
+ANNOTATION_FORGET = "headroom.io/forget-prediction"  # up to when, RFC 3339
 ANNOTATION_FORGET_WORKLOADS = "headroom.io/forget-prediction-workloads"  # JSON: the same by namespace/Kind/name
 LABEL_CPU_RECLAIM_RATIO = "node.koordinator.sh/cpu-reclaim-ratio"
 LABEL_MEMORY_RECLAIM_RATIO = "node.koordinator.sh/memory-reclaim-ratio"
 LABEL_MID_STATIC_CPU_RESERVED_RATIO = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
 LABEL_MID_STATIC_MEMORY_RESERVED_RATIO = "node.koordinator.sh/mid-static-memory-reserved-ratio"
 
-# Conditions of nodes: pods of a tier hold more than there is.
+# Conditions of nodes: pods of a tier hold more than the node offers.
 CONDITION_MID_SHORTFALL = "headroom.io/MidShortfall"
 CONDITION_BATCH_SHORTFALL = "headroom.io/BatchShortfall"
 CONDITION_CONTRADICTION = "headroom.io/NodeMetricContradiction"
@@ -78,16 +78,16 @@ class PriorityClass(enum.StrEnum):
 
 
 class Tier(enum.StrEnum):
-    """What the manager offers beyond a node's own resources."""
+    """The tiers of capacity that the manager offers beyond a node's own resources."""
 
     MID = "mid"
     BATCH = "batch"
 
 
-# By which names cpu and memory of a tier are offered and asked for.
+# The resource names under which a tier offers cpu and memory.
 TIER_RESOURCES = {Tier.MID: (MID_CPU, MID_MEMORY), Tier.BATCH: (BATCH_CPU, BATCH_MEMORY)}
 
-# Which class holds what a tier offers.
+# The priority class whose pods use a tier.
 TIER_CLASSES = {Tier.MID: PriorityClass.MID, Tier.BATCH: PriorityClass.BATCH}
 
 # Annotations of a Namespace: how much cpu and memory of a tier its pods may hold together.
@@ -95,7 +95,7 @@ ANNOTATION_BOUNDS = {
     tier: (f"headroom.io/max-{tier}-cpu", f"headroom.io/max-{tier}-memory") for tier in (Tier.MID, Tier.BATCH)
 }
 
-# Whose unused requests may be lent to Mid.
+# The classes whose unused requests may be lent to Mid.
 LENDING_CLASSES = frozenset({PriorityClass.PROD, PriorityClass.NONE})
 
 

@@ -1,9 +1,9 @@
-"""Protocol buffers as bytes on the wire: fields by number, values still raw. Messages are their readers' matter."""
+"""Protocol buffers as bytes on the wire: fields by number, with raw values. The readers interpret the messages."""
 
 import struct
 from collections.abc import Iterator
 
-Raw = int | bytes  # a varint, or what has a length or a fixed size
+Raw = int | bytes  # a varint, or a value with a length or a fixed size
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _UINT64 = (1 << 64) - 1
@@ -11,7 +11,7 @@ _MAX_SHIFT = 63
 
 
 class Malformed(ValueError):
-    """Not the wire format, or not the type that was expected."""
+    """The bytes do not have the wire format, or the expected type."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Raw]]:

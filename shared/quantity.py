@@ -37,8 +37,8 @@ _DECIMAL_EXPONENT = {
 }
 _DECIMAL_SUFFIXES = ("E", "P", "T", "G", "M", "k")
 _BINARY_SUFFIXES = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
-_PLAIN_LENGTH = 15  # what machines write is read without the pattern, unless it may be beyond int64
-_MAX_LENGTH = 64  # int64 has 19 digits; whatever is longer than this was not written to be read
+_PLAIN_LENGTH = 15  # texts written by machines are read without the pattern, unless they may exceed int64
+_MAX_LENGTH = 64  # int64 has 19 digits; no meaningful quantity is longer than this
 _ALL_BYTES = re.compile(r"(?:(?:[1-9]\d{0,14}|0),)+", re.ASCII)
 _ALL_KIB = re.compile(r"(?:(?:[1-9]\d{0,11}Ki|0),)+", re.ASCII)
 _INTEGERS = msgspec.json.Decoder(list[int])
@@ -49,7 +49,7 @@ class QuantityError(ValueError):
     """The text is not a Kubernetes quantity."""
 
 
-@lru_cache(maxsize=8192)  # pods use few cpus, so much the same numbers come again and again
+@lru_cache(maxsize=8192)  # pods use few cpus, so the same numbers recur
 def milli(quantity: str | float) -> int:
     """The quantity in thousandths, rounded up: "1.5" -> 1500, "100m" -> 100, "1n" -> 1.
 
@@ -80,19 +80,19 @@ def whole(quantity: str | float) -> int:
 
 
 def wholes(quantities: Sequence[str | int | float]) -> list[int]:
-    """What `whole` makes of each of them. Raises QuantityError.
+    """`whole` of each quantity. Raises QuantityError.
 
-    Usages of memory come in long lists of one form, all in bytes or all in Ki, which are read in one go.
+    Usages of memory come in long lists of one form, all in bytes or all in Ki, which are parsed in one pass.
     """
     try:
         text = ",".join(cast("Sequence[str]", quantities)) + ","
-    except TypeError:  # there are numbers among them
+    except TypeError:  # the list contains numbers
         return list(map(whole, quantities))
     shift = 10 if _ALL_KIB.fullmatch(text) else 0
     if not shift and not _ALL_BYTES.fullmatch(text):
         return list(map(whole, quantities))
     found = _INTEGERS.decode(f"[{text[:-1].replace('Ki', '')}]")
-    if len(found) != len(quantities):  # a comma within one of them
+    if len(found) != len(quantities):  # a quantity contains a comma
         return list(map(whole, quantities))
     return [each << shift for each in found] if shift else found
 
@@ -141,7 +141,7 @@ def format_bytes(value: int) -> str:
 
 
 class Resources(NamedTuple):
-    """An amount of the two resources this product reckons in."""
+    """An amount of cpu and memory, the two resources this product computes with."""
 
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -153,7 +153,7 @@ class Resources(NamedTuple):
 
     @classmethod
     def parse_amount(cls, quantities: Mapping[str, str | int | float]) -> Self:
-        """As `parse`, where there is no less than nothing, nor more than int64 holds. Raises QuantityError."""
+        """As `parse`, but refuses negative amounts and amounts beyond int64. Raises QuantityError."""
         amount = cls.parse(quantities)
         if min(amount) < 0:
             raise QuantityError("must not be negative")
@@ -188,7 +188,7 @@ class Resources(NamedTuple):
         )
 
     def floored(self) -> "Resources":
-        """Negative amounts become 0."""
+        """Replaces negative amounts by 0."""
         return self.most(Resources())
 
     def percent(self, *, cpu: int, memory: int) -> "Resources":

@@ -1,14 +1,14 @@
-"""Which model a node should lend by, from how each has kept its promises there. Pure."""
+"""Which model a node should lend by, from how well each kept its promises there. Pure."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LEAST_OUTCOMES = 168  # a week of hours: less holds no week-end
-WORTHWHILE_PERCENT = 1.0  # of requests: what a change has to bring
+LEAST_OUTCOMES = 168  # a week of hours: a shorter time has no week-end
+WORTHWHILE_PERCENT = 1.0  # of requests: the least gain that justifies a change
 
 
 class Row(NamedTuple):
-    """A model and what came of its promises: pairs are of cpu and memory, in percent of outcomes and of requests."""
+    """A model and the outcomes of its promises: pairs are cpu and memory, in percent of outcomes and of requests."""
 
     model: str
     outcomes: int
@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
     @property
     def violation_percent(self) -> float:
-        """Of the resource for which it was wrong more often."""
+        """The larger violation rate of the two resources."""
         return max(self.violation_percents)
 
     @property
@@ -38,13 +38,13 @@ class ModelRecommendation(NamedTuple):
 
 
 def recommend(rows: Sequence[Row], target_percent: float) -> ModelRecommendation:
-    """Of the rows, of which the first is the model in force and one at least: whose model to use, and why.
+    """The model to use and why, from the rows; the first row is the active model, and there is at least one.
 
-    Percentages count to two digits, as a NodeMetric has them, so that all who ask say the same.
+    Percentages count to two digits, as in a NodeMetric, so that every caller gets the same result.
 
-    Of the models with a week of outcomes that were wrong no more often than the target says, the one that lent most.
-    The one in force stays if it is one of them and no other lent a point more. Where none kept the target, the one that
-    was wrong least often.
+    The candidates are models with a week of outcomes whose violation rate is within the target. The one that lends most
+    wins, but the active model stays if it is a candidate and no other lends a point more. Without a candidate, the
+    model with the lowest violation rate wins.
     """
     rows = [row.rounded() for row in rows]
     active = rows[0]

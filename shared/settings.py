@@ -1,10 +1,10 @@
 """Settings of a process: flags, then environment, then a YAML file, into one frozen struct.
 
-A settings class is a frozen msgspec struct whose fields have defaults. Field `report_interval_seconds` becomes the
-flag `--report-interval`, the variable `HEADROOM_REPORT_INTERVAL` and the key `reportInterval` of the file; fields
-that end in `_seconds` take Go durations ("30s") or plain seconds, tuples take commas, and their flags may be given
-again. `msgspec.Meta` on a field gives its help (`description`), its bounds, and in `extra` a `short` flag, or `secret`,
-which hides its value wherever settings are shown. Unknown keys are errors everywhere.
+A settings class is a frozen msgspec struct whose fields have defaults. Field `report_interval_seconds` becomes the flag
+`--report-interval`, the variable `HEADROOM_REPORT_INTERVAL` and the key `reportInterval` of the file; fields that end
+in `_seconds` take Go durations ("30s") or plain seconds, tuples take commas, and their flags may be repeated.
+`msgspec.Meta` on a field gives its help (`description`), its bounds, and in `extra` a `short` flag, or `secret`, which
+hides its value wherever settings are shown. Unknown keys are errors everywhere.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def load_with_sources(
     argv: Sequence[str],
     environment: Mapping[str, str],
 ) -> tuple[S, dict[str, str]]:
-    """As `load`, and by field where each value came from that was given: fields that have their defaults are not in it.
+    """As `load`, with the source of each value by field; fields with their defaults are not in it.
 
     Raises InvalidInput.
     """
@@ -62,7 +62,7 @@ def load_with_sources(
     for field in fields:
         variable = ENVIRONMENT_PREFIX + _stem(field.name).upper()
         flag = flags[field.name]
-        if isinstance(flag, list):  # given more than once, it says it all
+        if isinstance(flag, list):  # repeated flags are the whole value
             flag = ",".join(flag)
         text, source = (flag, _flag(field.name)) if flag is not None else (environment.get(variable), variable)
         if text is not None:
@@ -95,7 +95,7 @@ def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str])
 
 
 def _from_file(file: Path, fields: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, object]:
-    import yaml  # here, as most processes are given no file
+    import yaml  # imported here, because most processes have no file
 
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
@@ -141,7 +141,7 @@ def _split(field: msgspec.structs.FieldInfo, text: str) -> object:
 
 
 def _plain(annotation: object) -> typing.Any:
-    """The type inside Annotated[...]; what it is, is msgspec's to judge."""
+    """The type inside Annotated[...]; msgspec judges it."""
     while typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     return annotation
@@ -156,7 +156,7 @@ def _is_number(text: str) -> bool:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says on one line what is wrong; all flags at once would bury it."""
+    """Reports an error in one line; the usage with all flags would bury it."""
 
     def error(self, message: str) -> typing.NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -165,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(kind: type[msgspec.Struct], program: str, description: str) -> argparse.ArgumentParser:
     parser = _Parser(prog=program, description=description)
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
-    # What is the process's own comes before what it inherits.
+    # The process's own settings come before the inherited ones.
     for field in sorted(msgspec.structs.fields(kind), key=lambda each: each.name not in kind.__annotations__):
         meta = _meta(field)
         options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{_default(field)}".replace("%", "%%")}
@@ -204,6 +204,6 @@ def _flag(name: str) -> str:
 
 
 def key(name: str) -> str:
-    """A field's name as files and errors have it."""
+    """A field's name as files and errors spell it."""
     head, *rest = _stem(name).split("_")
     return head + "".join(part.capitalize() for part in rest)

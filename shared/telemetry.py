@@ -23,7 +23,7 @@ _RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, logger, msg, whatever `extra` brought, and the traceback if there is one."""
+    """One JSON object per line: ts, level, logger, msg, the fields of `extra`, and the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -49,7 +49,7 @@ def configure_logging(*, level: str = "info", style: str = "auto") -> None:
 
 
 class OncePerMinute(logging.Filter):
-    """For loggers that others can make speak: of one kind of message, the first in a minute and how many there were."""
+    """For loggers that outside input can trigger: per kind of message, passes the first in a minute with a count."""
 
     MOST_KINDS = 1000
 
@@ -57,7 +57,8 @@ class OncePerMinute(logging.Filter):
         super().__init__()
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        self._kinds: dict[tuple[str, int, str, object], tuple[float, int]] = {}  # when it was said, and held back since
+        # when it was last logged, and how many were held back since
+        self._kinds: dict[tuple[str, int, str, object], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         kind = (record.name, record.levelno, str(record.msg), record.exc_info[0] if record.exc_info else None)
@@ -82,10 +83,10 @@ class LoopBody(Protocol):
 
 
 class Loops:
-    """The threads of one process, each named, watched and ended together.
+    """The threads of one process: each has a name, and all end together.
 
-    A body that raises is logged and started again after `restart_seconds`; one that returns before it was told to
-    stop is logged as well. `ages()` is what a liveness probe asks.
+    A body that raises is logged and started again after `restart_seconds`; one that returns before `stop` is set is
+    logged as well. The liveness probe uses `ages()`.
     """
 
     def __init__(
@@ -121,15 +122,15 @@ class Loops:
     def every(self, name: str, interval_seconds: Callable[[], float], work: Callable[[], None]) -> None:
         """Runs `work()` at once and then on a monotonic schedule that never drifts and never queues.
 
-        A round that outlasts its interval is counted and the rounds it covered are dropped. The interval is asked
-        for after each round, so that a policy can change it.
+        A round that outlasts its interval is counted, and the rounds it covered are dropped. The interval is read after
+        each round, so that a policy can change it.
         """
-        self._overruns.labels(name)  # shown from the start, as none
+        self._overruns.labels(name)  # exposed from the start, as 0
         self.start(name, lambda stop: self._schedule(name, interval_seconds, work, stop))
 
     def overdue(self, periods: float = 3.0, grace_seconds: float = 5.0) -> dict[str, float]:
-        """Periodic loops that have ended no round well for longer than `periods` intervals (plus grace), with the time
-        since then in seconds.
+        """Periodic loops whose last successful round is more than `periods` intervals (plus grace) ago, with its age in
+        seconds.
         """
         now = self._clock.monotonic()
         return {
@@ -151,7 +152,7 @@ class Loops:
         while not self.stop.is_set():
             try:
                 body(self.stop)
-            except BaseException:  # whatever it is: without its loops the process only looks alive
+            except BaseException:  # of any kind: without its loops the process only looks alive
                 self._failures.labels(name).inc()
                 logger.exception("loop failed; starting it again", extra={"loop": name})
             else:

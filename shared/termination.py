@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as an Event that everything in the process can wait for."""
+"""SIGTERM and SIGINT as an Event that the whole process can wait for."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 def event() -> threading.Event:
-    """An Event that is set once either signal comes. To be called in the main thread, once.
+    """An Event that is set once either signal comes. Call it in the main thread, once.
 
-    Python runs handlers in the main thread, between two of its instructions. A signal that comes when that is just
-    about to wait, or that the kernel gives to another thread, would not be heard before something else ends the wait.
-    So a thread of its own sets the Event: to that the interpreter writes the signal's number at once, down a pipe.
+    Python runs handlers in the main thread, between two of its instructions. When that thread is just about to wait, or
+    the kernel gives the signal to another thread, the handler would not run until the wait ends. So a separate thread
+    sets the Event: the interpreter immediately writes the signal's number into a pipe, which that thread reads.
     """
     stop = threading.Event()
     heard, told = os.pipe()

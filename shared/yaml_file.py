@@ -1,4 +1,4 @@
-"""YAML files of the user's, read into structs that refuse what they do not know."""
+"""The user's YAML files, read into structs that refuse unknown fields."""
 
 import re
 from collections.abc import Callable
@@ -16,12 +16,12 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 
 
 def parse(text: str, read: Callable[[str], Any] = yaml.safe_load) -> Any:
-    """What the text says. Raises yaml.YAMLError, whatever is wrong."""
+    """Parses the text. Raises yaml.YAMLError for any error."""
     try:
         return read(text)
     except yaml.YAMLError:
         raise
-    except Exception as error:  # its readers of dates, numbers, truths and nests raise whatever happens to them
+    except Exception as error:  # PyYAML's readers of dates, numbers, booleans and nesting raise many kinds of error
         raise yaml.YAMLError(f"cannot be read: {error!r}") from error
 
 
@@ -43,7 +43,7 @@ def load(path: Path, kind: type[S]) -> S:
 
 
 def at(document: object, where: str) -> object:
-    """What stands at a path like ".groups[0].name"; as far as it can be followed."""
+    """The value at a path like ".groups[0].name"; the last one that exists."""
     found = document
     for name, index in _STEP.findall(where):
         if isinstance(found, dict) and name in found:
