@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str]) -> int:
-    """The process."""
+    """Runs the process."""
     try:
         settings = settings_loader.load(
             EnforcerSettings,

@@ -1,6 +1,6 @@
-"""What became of each bound of each pod, in a file of its own that the agent shows; the log has the same objects.
+"""The outcome of each bound of each pod, in a file that the agent shows; the log has the same objects.
 
-A file of the process that may write cgroups is nothing to believe blindly, so the reader checks size and shape.
+The reader does not trust a file from a process that may write cgroups, so it checks size and shape.
 """
 
 import enum
@@ -11,24 +11,24 @@ import msgspec
 
 FILE = "bounds.json"
 MOST_BYTES = 2 << 20
-MOST_BOUNDS = 256  # of a pod; those of its own cgroup stand first
+MOST_BOUNDS = 256  # of a pod; those of its own cgroup come first
 MOST_TEXT = 256
 
 
 class BoundOutcome(enum.StrEnum):
-    """What came of a bound."""
+    """The outcome of writing a bound."""
 
     WRITTEN = "written"
-    STANDS = "stands"  # it stood there when it was first looked at
-    GONE = "gone"  # the cgroup is not there, or not any more
-    REFUSED = "refused"  # by the kernel, or by our own table of what may be written
+    STANDS = "stands"  # the first look found the value there already
+    GONE = "gone"  # the cgroup does not exist, or no longer
+    REFUSED = "refused"  # by the kernel, or by our own table of permitted values
 
 
 class CgroupBound(msgspec.Struct, frozen=True, kw_only=True):
     """One file of one cgroup. It follows from `term` and `amount`, in `unit`: "milli", "bytes" or "".
 
-    `cgroup` is below the kubelet's tree. `value` is what is to stand in the file, and `before` what it was written
-    over; `at`, of CLOCK_MONOTONIC, is when it came to this outcome. `problem` says why it was refused.
+    `cgroup` is below the kubelet's tree. `value` is the wanted content of the file, and `before` the content it
+    replaced; `at`, of CLOCK_MONOTONIC, is the time of this outcome. `problem` is the reason of a refusal.
     """
 
     cgroup: str
@@ -44,7 +44,7 @@ class CgroupBound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one pod; `omitted` are bounds for which there was no room here."""
+    """The bounds of one pod; `omitted` counts those that did not fit."""
 
     key: str
     tier: str
@@ -53,7 +53,7 @@ class ReportedBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BoundsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """By uid; `omitted` are pods for which there was no room."""
+    """The bounds by uid; `omitted` counts the pods that did not fit."""
 
     pods: dict[str, ReportedBounds] = {}
     omitted: int = 0
@@ -63,7 +63,7 @@ _DECODER = msgspec.json.Decoder(BoundsReport)
 
 
 def followed(before: Iterable[CgroupBound], now: Iterable[CgroupBound]) -> Iterator[CgroupBound]:
-    """Those of `now`; one that is as it was keeps when and over what it was written, or since when it is refused."""
+    """The bounds of `now`; an unchanged one keeps its time and its `before`, or the time since which it is refused."""
     known = {(each.cgroup, each.file): each for each in before}
     for each in now:
         old = known.get((each.cgroup, each.file))
@@ -79,13 +79,13 @@ def _is_the_same(old: CgroupBound, new: CgroupBound) -> bool:
 
 
 def of_pod(key: str, tier: str, found: Iterable[CgroupBound]) -> ReportedBounds:
-    """As many as there is room for."""
+    """As many bounds as fit."""
     bounds = tuple(found)
     return ReportedBounds(key=key, tier=tier, bounds=bounds[:MOST_BOUNDS], omitted=max(0, len(bounds) - MOST_BOUNDS))
 
 
 def encoded(pods: dict[str, ReportedBounds], most_bytes: int = MOST_BYTES) -> bytes:
-    """As many pods as there is room for, those in front first."""
+    """As many pods as fit, the first ones first."""
     kept = dict(pods)
     while True:
         body = msgspec.json.encode(BoundsReport(pods=kept, omitted=len(pods) - len(kept)))
@@ -95,14 +95,14 @@ def encoded(pods: dict[str, ReportedBounds], most_bytes: int = MOST_BYTES) -> by
 
 
 def write(directory: Path, body: bytes) -> None:
-    """Replaces what was said before. Raises OSError."""
+    """Replaces the previous report. Raises OSError."""
     temporary = directory / f".{FILE}"
     temporary.write_bytes(body)
     temporary.replace(directory / FILE)
 
 
 def read(directory: Path) -> BoundsReport | None:
-    """What was said last; None where nothing was, or nothing that means anything."""
+    """The last report; None without one, or for an invalid one."""
     try:
         with (directory / FILE).open("rb") as file:
             return _DECODER.decode(file.read(MOST_BYTES + 1))

@@ -1,8 +1,8 @@
-"""Writes what the table says for the pods that are ordered, and holds best-effort pods to their quota, again and again.
+"""Writes the table's values for the pods in the orders, and holds best-effort pods to their quota, again and again.
 
-Nothing is remembered that matters: every round starts from the files as they are, so that one that was killed at any
-point is made up for by the next. Bounds of pods stay when the enforcer goes, as they are the pods' own; the quota of
-best-effort pods goes with it, and 30 seconds after the agent's last word.
+No state matters between rounds: each starts from the files as they are, so it also completes a round that was killed at
+any point. Bounds of pods stay when the enforcer ends, because they belong to the pods; the quota of best-effort pods
+ends with the enforcer, and 30 seconds after the agent's last orders.
 """
 
 import errno
@@ -32,7 +32,7 @@ logger.addFilter(OncePerMinute())
 changes = logging.getLogger(f"{__name__}.changes")
 
 ROUND_SECONDS = 1.0
-RECONCILE_SECONDS = 10.0  # the kubelet rewrites its classes each minute, pods when they are made or resized
+RECONCILE_SECONDS = 10.0  # the kubelet rewrites its classes each minute, and pods when they are created or resized
 STALE_SECONDS = 30.0
 
 _AGAIN = CgroupBound(cgroup="", file="", term="", amount=None, unit="", value="", outcome=BoundOutcome.REFUSED, at=0.0)
@@ -67,11 +67,11 @@ class Enforcer:
         self._told_body = b""
 
     def round(self) -> None:
-        """One second's work; whatever fails of it is said, and tried again."""
+        """One second's work; a failure is reported and tried again."""
         now = self._monotonic()
         self._read_orders()
         current = self._orders
-        # One of the future is of before a reboot.
+        # Orders from the future date from before a reboot.
         fresh = current if current is not None and -ROUND_SECONDS <= now - current.at <= STALE_SECONDS else None
         due = now >= self._reconcile_at or (fresh is not None and _asked(fresh) != self._asked)
         if due:
@@ -88,7 +88,7 @@ class Enforcer:
             self._tell(now)
 
     def release(self) -> None:
-        """Lets best-effort pods have what they can get."""
+        """Removes the quota of best-effort pods."""
         tree = self._tree
         if tree is None:
             return
@@ -114,7 +114,7 @@ class Enforcer:
             self._orders = found
 
     def _find(self, current: Orders | None) -> None:
-        """Looks for the kubelet's tree, which may be made after us, or anew with other names."""
+        """Looks for the kubelet's tree, which may appear after our start, or again under other names."""
         pods = [PodName(order.qos, (order.uid,)) for order in (current.pods if current else ())]
         layout = cgroups.detect(self._root, self._parent, pods)
         if layout is None:
@@ -132,7 +132,7 @@ class Enforcer:
             wanted = table.settings(order, tree.layout, self._choices, suppressed=current.suppress is not None)
             found = {each: self._apply(tree, each, final=False) for each in wanted}
             for each, bound in found.items():
-                # v1 takes no quota below those of the cgroups inside, so what it refuses is tried once more at the end.
+                # v1 refuses a quota below those of the cgroups inside, so a refused one is tried once more at the end.
                 if bound is _AGAIN:
                     found[each] = self._apply(tree, each, final=True)
             now = [bound for bound in found.values() if bound is not None]
@@ -146,7 +146,7 @@ class Enforcer:
         self._told = told
 
     def _apply(self, tree: Tree, setting: Setting, *, final: bool) -> CgroupBound | None:
-        """What came of it; None where the kernel has no such knob, and `_AGAIN` where it is to be tried again."""
+        """The outcome; None where the kernel has no such knob, and `_AGAIN` for another try."""
         try:
             if setting.knob is Knob.IDLE and not tree.has(setting.path, Knob.IDLE):
                 return None
@@ -244,5 +244,5 @@ class Enforcer:
 
 
 def _asked(current: Orders) -> tuple[tuple[PodOrder, ...], bool]:
-    """What bounds of pods follow from."""
+    """The parts of the orders that determine the bounds of pods."""
     return current.pods, current.suppress is not None

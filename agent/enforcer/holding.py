@@ -1,4 +1,4 @@
-"""What pods hold, as the enforcer is told it, and how much is left to best-effort pods. Pure."""
+"""What pods hold, for the enforcer, and how much is left to best-effort pods. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -17,7 +17,7 @@ _ALWAYS = "Always"  # the restart policy of an init container that is a sidecar
 
 
 def pod_orders(node_pods: Iterable[NodePod]) -> tuple[PodOrder, ...]:
-    """Of the pods that run and hold something of Mid or Batch."""
+    """The orders for running pods that hold resources of Mid or Batch."""
     found = (_pod_order(each) for each in node_pods if each.running and each.held != NOTHING)
     return tuple(sorted(found, key=lambda order: order.uid)[: orders.MOST_PODS])
 
@@ -33,8 +33,8 @@ def best_effort_milli(
 ) -> int:
     """What is left to pods without native requests and limits, in milli-cores: Koordinator's rule.
 
-    capacity x threshold - what other pods use - `others_cores`, of host applications that are not best-effort - the
-    larger one of what the system uses and what is reserved for it; but never less than its own minimum.
+    capacity x threshold - usage of other pods - `others_cores` (host applications that are not best-effort) - the
+    larger of the system's usage and its reservation; but never less than the rule's minimum.
     """
     used = sum(
         usages[each.uid].cpu_cores
@@ -84,16 +84,16 @@ _MEMORY = (orders.MOST_MEMORY_BYTES, orders.LEAST_MEMORY_BYTES)
 
 
 def _limit(container: Container, name: str, native: str) -> int | None:
-    """The container's limit of what its tier is called; None where it has none, or a native one, which can be resized
-    and is the kubelet's to keep.
+    """The container's limit of its tier's resource; None without one, or with a native limit, which can be resized and
+    is the kubelet's job.
     """
     limits = container.resources.limits or {}
     return None if native in limits else pods.amounts(limits).get(name) or None
 
 
 def _together(pod: Pod, limit: Callable[[Container], int | None]) -> int | None:
-    """What the pod may have as a whole, by the rule of its requests; None if any container is unlimited, one that has
-    ended as well, as the kubelet has it.
+    """The pod's limit as a whole, by the rule of its requests; None if any container is unlimited, even one that has
+    ended, as in the kubelet.
     """
     sidecars, most = 0, 0
     for container in pod.spec.init_containers or ():

@@ -1,6 +1,6 @@
-"""The one file by which the agent tells the enforcer what pods hold: amounts, never paths or values of files.
+"""The one file in which the agent tells the enforcer what pods hold: amounts, never paths or values of files.
 
-It is replaced as a whole, so it is read whole, and checked on both sides of that.
+The agent replaces it as a whole, the enforcer reads it as a whole, and both check it.
 """
 
 import os
@@ -20,7 +20,7 @@ MOST_PODS = 1024
 MOST_CONTAINERS = 256  # of a pod
 MOST_MILLI = 1 << 24  # of cpu: 16,777 cores
 MOST_MEMORY_BYTES = 1 << 50
-LEAST_MEMORY_BYTES = 1 << 20  # below it nothing starts
+LEAST_MEMORY_BYTES = 1 << 20  # no container starts with less
 
 _UID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
 _ID = re.compile(r"[a-z][a-z0-9.+-]{0,31}://[0-9A-Za-z][0-9A-Za-z_.-]{0,127}")
@@ -28,9 +28,9 @@ _KEY = re.compile(r"[0-9A-Za-z./_-]{0,512}")
 
 
 class PodBounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Of a pod or a container: what it requests of its tier's cpu, and its limits, where they are the tier's own.
+    """A pod or a container: its request of its tier's cpu, and its limits, where they are the tier's.
 
-    Without a limit here it has none, or a native one, which is the kubelet's to keep.
+    Without a limit here it has none, or a native one, which is the kubelet's job.
     """
 
     cpu_milli: int = 0
@@ -45,7 +45,7 @@ class ContainerOrder(PodBounds, frozen=True, kw_only=True, omit_defaults=True, f
 
 
 class PodOrder(PodBounds, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`key` is for people: "namespace/name". `native`: it requests cpu of the node itself, too."""
+    """`key` is for people: "namespace/name". `native`: the pod also requests cpu of the node itself."""
 
     uid: str
     key: str = ""
@@ -56,14 +56,16 @@ class PodOrder(PodBounds, frozen=True, kw_only=True, omit_defaults=True, forbid_
 
 
 class Suppress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What best-effort pods may have of the node's cpu together, and what the node has, in milli-cores."""
+    """The cpu that best-effort pods may use together, and the node's capacity, in milli-cores."""
 
     cpu_milli: int
     capacity_milli: int
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`at` is the time of CLOCK_MONOTONIC, which all processes of a machine share. Without `suppress` nobody is."""
+    """`at` is the time of CLOCK_MONOTONIC, which all processes of a machine share. Without `suppress` no pods are
+    suppressed.
+    """
 
     version: int
     at: float
@@ -75,14 +77,14 @@ _DECODER = msgspec.json.Decoder(Orders)
 
 
 def write(directory: Path, orders: Orders) -> None:
-    """Replaces what was ordered before, at once or not at all. Raises OSError."""
+    """Replaces the previous orders, completely or not at all. Raises OSError."""
     temporary = directory / f".{FILE}"
     temporary.write_bytes(msgspec.json.encode(orders))
     temporary.replace(directory / FILE)
 
 
 def read(directory: Path) -> Orders | None:
-    """What is ordered; None before anything was. Raises InvalidInput for what is torn, foreign or out of bounds."""
+    """The current orders; None without any. Raises InvalidInput for a file that is torn, foreign or out of bounds."""
     path = directory / FILE
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

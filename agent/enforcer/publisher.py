@@ -1,4 +1,4 @@
-"""The agent's side: says each second what pods hold, and how much is left to best-effort pods."""
+"""The agent's side: publishes each second what pods hold, and how much is left to best-effort pods."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -25,11 +25,11 @@ from shared.quantity import MILLI_PER_CORE
 logger = logging.getLogger(__name__)
 
 PUBLISH_SECONDS = 1.0
-WINDOW_SECONDS = 5  # of the usage by which best-effort pods are held down
+WINDOW_SECONDS = 5  # of the usage that determines the quota of best-effort pods
 
 
 class Publisher:
-    """For one thread. What is not known is not said, so that the enforcer lets go of it when that has lasted."""
+    """For one thread. It leaves out unknown values, so that the enforcer drops their bounds when that lasts."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Publisher:
         self.suppress: Suppress | None = None
 
     def publish(self) -> None:
-        """Writes the file anew. Raises OSError."""
+        """Writes the file again. Raises OSError."""
         node, pods = self._states.node(), self._states.pods()
         if not self._states.synced or node is None:
             return
@@ -87,7 +87,7 @@ class Publisher:
 
 
 class EnforcerCollector(Collector):
-    """What was ordered, and what the enforcer says of itself, at scrape time."""
+    """The orders, and what the enforcer reports of itself, at scrape time."""
 
     def __init__(self, publisher: Publisher, directory: Path, clock: Clock) -> None:
         self._publisher = publisher

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 
 class EnforcerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What it holds pods to comes from the agent; these say where things are, and how Batch is held against Mid."""
+    """The agent supplies the bounds; the settings hold locations, and how Batch ranks against Mid."""
 
     orders_dir: Annotated[str, Meta(min_length=1, description="where the agent says what pods hold")] = (
         "/run/headroom/orders"

@@ -1,4 +1,4 @@
-"""What the enforcer has done, in a file that the agent shows."""
+"""The enforcer's status, in a file that the agent shows."""
 
 from pathlib import Path
 
@@ -12,8 +12,8 @@ MOST_TEXT = 512
 class EnforcerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Counts are since the start. `at` is the time of CLOCK_MONOTONIC of the last round.
 
-    `best_effort_usec` is the quota of best-effort pods together, negative for none; `layout` how the kubelet names
-    cgroups, empty while none is found; `problem` what went wrong last.
+    `best_effort_usec` is the quota of best-effort pods together, negative for none; `layout` is how the kubelet names
+    cgroups, empty until found; `problem` is the last failure.
     """
 
     at: float
@@ -31,14 +31,14 @@ _DECODER = msgspec.json.Decoder(EnforcerStatus)
 
 
 def write(directory: Path, status: EnforcerStatus) -> None:
-    """Replaces what was said before. Raises OSError."""
+    """Replaces the previous status. Raises OSError."""
     temporary = directory / f".{FILE}"
     temporary.write_bytes(msgspec.json.encode(status))
     temporary.replace(directory / FILE)
 
 
 def read(directory: Path) -> EnforcerStatus | None:
-    """What was said last; None where nothing was, or nothing that means anything."""
+    """The last status; None without one, or for an invalid one."""
     try:
         with (directory / FILE).open("rb") as file:
             return _DECODER.decode(file.read(MOST_BYTES))

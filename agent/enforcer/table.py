@@ -1,10 +1,11 @@
-"""What is written for a pod, and into which of its cgroups' files. Pure: this table is all that can be written.
+"""The values for a pod, and the files of its cgroups that get them. Pure: the enforcer can write only what this table
+has.
 
-Weights follow from what is requested of the tier, so that Mid and Batch share what is left in proportion; Batch
-counts by a part of it. That holds among best-effort pods: a Burstable one has pods of Prod beside it, and keeps the
-least weight there is, so that weights tell only its containers apart. A pod of Batch runs only when nobody beside it
-wants the CPU, where the kernel has cpu.idle. Limits are set where the tier's resources have them: the kubelet does
-not know these. A pod that requests cpu of the node as well has a weight by that, which is the kubelet's.
+Weights follow from requests of the tier, so that Mid and Batch share the remaining CPU in proportion; Batch counts with
+a part of its requests. This holds among best-effort pods. A Burstable pod runs beside pods of Prod and keeps the least
+weight, so that weights only distinguish its containers. Where the kernel has cpu.idle, a pod of Batch runs only when no
+sibling needs the CPU. The table sets the limits of the tier's resources, which the kubelet does not know. A pod that
+also requests cpu of the node gets its weight from the kubelet.
 """
 
 import enum
@@ -16,14 +17,14 @@ from agent.metrics_advisor.cgroups import Layout
 from shared.names import KubeQoS, Tier
 
 PERIOD_USEC = 100_000  # the kernel's usual period of a cpu quota
-LEAST_QUOTA_USEC = 1_000  # what the kernel takes
+LEAST_QUOTA_USEC = 1_000  # the kernel's minimum
 LEAST_SUPPRESS_USEC = 2_000  # Koordinator's
 LEAST_SHARES, MOST_SHARES = 2, 262_144
 UNLIMITED = -1
 
 
 class Knob(enum.Enum):
-    """What a cgroup can be told."""
+    """A setting of a cgroup."""
 
     IDLE = enum.auto()  # 0 or 1
     WEIGHT = enum.auto()  # cpu.shares as v1 counts them
@@ -32,7 +33,7 @@ class Knob(enum.Enum):
     OOM_GROUP = enum.auto()  # 0 or 1
 
 
-# The file of each knob, by version; v1 knows no OOM group.
+# The file of each knob, by version; v1 has no OOM group.
 FILES = {
     False: {
         Knob.IDLE: "cpu.idle",
@@ -52,7 +53,7 @@ OF_MEMORY = frozenset({Knob.MEMORY, Knob.OOM_GROUP})
 
 
 class BoundTerm(NamedTuple):
-    """What a value follows from; `unit` is that of the amount: "milli", "bytes" or ""."""
+    """The origin of a value; `unit` is that of the amount: "milli", "bytes" or ""."""
 
     name: str
     amount: int | None = None
@@ -65,7 +66,7 @@ HELD_TOGETHER = BoundTerm("none of its own while best-effort pods are held toget
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One knob of the cgroup at `path` below the roots; `only_without_idle` is not for a cgroup that has cpu.idle."""
+    """One knob of the cgroup at `path` below the roots; `only_without_idle` skips a cgroup that has cpu.idle."""
 
     path: str
     knob: Knob
@@ -76,7 +77,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """How Batch is held against Mid: the share of its weight that counts, and whether it runs in idle time alone."""
+    """How Batch ranks against Mid: the share of its weight that counts, and whether it runs only in idle time."""
 
     batch_weight_percent: int = 25
     batch_idle: bool = True
@@ -93,14 +94,14 @@ def weight(of_shares: int) -> int:
 
 
 def quota_usec(cpu_milli: int, period_usec: int = PERIOD_USEC) -> int:
-    """The quota of a limit; negative is none."""
+    """The quota of a limit; a negative one means none."""
     return UNLIMITED if cpu_milli < 0 else max(LEAST_QUOTA_USEC, cpu_milli * period_usec // 1000)
 
 
 def settings(order: PodOrder, layout: Layout, choices: Choices, *, suppressed: bool) -> list[Setting]:
-    """Of the pod and of those of its containers that are there, in the order in which they are written.
+    """The settings of the pod and of its existing containers, in the order of writing.
 
-    While best-effort pods are `suppressed` together, v1 takes no quota of one of them that is above theirs, so they
+    While best-effort pods are `suppressed` together, v1 refuses a quota of one of them above their common one, so they
     have none of their own.
     """
     path = layout.find_pod(order.qos, [order.uid])
@@ -145,9 +146,9 @@ def _limits(path: str, bounds: PodBounds, tier: Tier, *, without_quota: bool) ->
 
 
 def next_quota(current_usec: int, wanted_milli: int, capacity_milli: int, period_usec: int) -> int | None:
-    """The quota of best-effort pods after this second; None leaves it. Negative is none.
+    """The quota of best-effort pods for the next second; None keeps it. Negative is none.
 
-    A change below a hundredth of the node is none, and it grows by a tenth of the node at most.
+    A change below a hundredth of the node is ignored, and the quota grows by at most a tenth of the node.
     """
     wanted = max(LEAST_SUPPRESS_USEC, wanted_milli * period_usec // 1000)
     if current_usec < 0:

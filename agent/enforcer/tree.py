@@ -1,4 +1,4 @@
-"""The kubelet's cgroups to write to: below its own tree only, known files only, and never through a link."""
+"""Writes the kubelet's cgroups: below its own tree only, known files only, and never through a link."""
 
 import contextlib
 import errno
@@ -12,8 +12,8 @@ from agent.metrics_advisor.cgroups import Layout
 from shared.names import KubeQoS
 
 _READ_BYTES = 128
-_PARTS = 16  # of a path: no tree is as deep
-GONE = frozenset({errno.ENOENT, errno.ENODEV})  # while or before it was looked at
+_PARTS = 16  # of a path: no tree is deeper
+GONE = frozenset({errno.ENOENT, errno.ENODEV})  # before or during the access
 _HOLD_ATTEMPTS = 5
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST = {Knob.IDLE: 1, Knob.OOM_GROUP: 1, Knob.WEIGHT: MOST_SHARES, Knob.QUOTA: 1 << 24, Knob.MEMORY: 1 << 50}
@@ -27,7 +27,7 @@ class CpuQuota(NamedTuple):
 
 
 class Stood(NamedTuple):
-    """What stood in a file `before`, and the text that is to: whether the file was `changed`."""
+    """The content of a file `before`, and the wanted text; `changed` tells whether they differ."""
 
     before: str
     wanted: str
@@ -35,27 +35,27 @@ class Stood(NamedTuple):
 
 
 class NotAllowed(Exception):
-    """The cgroup is no pod's, or the value is none that a pod may have; a defect of ours, or somebody's attempt."""
+    """The cgroup belongs to no pod, or the value is not permitted for a pod: a defect of ours, or an attack."""
 
 
 class Tree:
-    """All calls raise OSError, of `GONE` when a cgroup is not there any more, and NotAllowed."""
+    """All calls raise OSError, with an errno in `GONE` when a cgroup no longer exists, and NotAllowed."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         hierarchy = layout.hierarchy
         self.v2 = hierarchy.v2
-        cpu = hierarchy.throttling or hierarchy.roots["cpu"]  # v1's quota may stand apart from its usage
+        cpu = hierarchy.throttling or hierarchy.roots["cpu"]  # v1's quota may be mounted apart from its usage
         self._roots = {False: str(cpu), True: str(hierarchy.roots["memory"])}
         self._top = layout.class_path(KubeQoS.GUARANTEED)
         self.best_effort = layout.class_path(KubeQoS.BEST_EFFORT)
         self._classes = {self._top, self.best_effort, layout.class_path(KubeQoS.BURSTABLE)}
 
     def set(self, path: str, knob: Knob, value: int) -> Stood:
-        """Changes it to `value`, unless that stands there already.
+        """Changes the knob to `value`, unless it has that value already.
 
-        v1 refuses a memory limit below what it cannot reclaim (EBUSY). The cgroup is then held at what it uses, so that
-        it takes no more until its limit can be written.
+        v1 refuses a memory limit below what it cannot reclaim (EBUSY). The limit is then the cgroup's current usage, so
+        that it does not grow until the wanted limit can be written.
         """
         if not -1 <= value <= _MOST[knob] or (value < 0 and knob not in (Knob.QUOTA, Knob.MEMORY)):
             raise NotAllowed(f"{knob.name} of {path} to {value}")
@@ -73,14 +73,14 @@ class Tree:
             return Stood(before, wanted, changed)
 
     def _hold(self, path: str, limit: int) -> None:
-        """Limits the memory of a v1 cgroup to its usage, which may grow while it is looked at."""
+        """Limits the memory of a v1 cgroup to its usage, which may grow during the attempt."""
         for _ in range(_HOLD_ATTEMPTS):
             with contextlib.suppress(OSError):
                 _write(limit, self._read(path, "memory.usage_in_bytes", memory=True))
                 return
 
     def has(self, path: str, knob: Knob) -> bool:
-        """Whether the kernel knows such a knob there."""
+        """Whether the kernel has this knob there."""
         try:
             with self._opened(path, knob, os.O_RDONLY):
                 return True
@@ -90,7 +90,7 @@ class Tree:
             raise
 
     def quota(self, path: str) -> CpuQuota:
-        """The cpu quota there."""
+        """The current cpu quota."""
         with self._opened(path, Knob.QUOTA, os.O_RDONLY) as file:
             text = _text(file)
             if not self.v2:
@@ -99,7 +99,7 @@ class Tree:
         return CpuQuota(-1 if given == "max" else int(given), int(period or PERIOD_USEC))
 
     def set_quota(self, path: str, usec: int) -> None:
-        """Sets the quota in microseconds of the period that stands there; negative is none."""
+        """Sets the quota in microseconds of the current period; negative is none."""
         with self._opened(path, Knob.QUOTA, os.O_RDWR) as file:
             text = str(usec)
             if self.v2:
@@ -150,7 +150,7 @@ class Tree:
 
     @contextlib.contextmanager
     def _directory(self, path: str, *, memory: bool) -> Iterator[int]:
-        """Each part of the path is opened in the one before, so that none can lead elsewhere."""
+        """Opens each part of the path relative to the previous one, so that no link can redirect it."""
         parts = path.split("/")
         if len(parts) > _PARTS or any(part in ("", ".", "..") for part in parts):
             raise NotAllowed(path)
@@ -174,5 +174,5 @@ def _write(file: int, text: str) -> None:
 
 
 def _agree(before: str, wanted: str) -> bool:
-    """Whether nothing is to be changed; v1 shows no memory limit as a number beyond all memory."""
+    """Whether no change is needed; v1 shows no memory limit as a number beyond all memory."""
     return before == wanted or (wanted == "-1" and before.isdigit() and int(before) >= 1 << 60)
