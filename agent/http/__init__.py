@@ -1,1 +1,1 @@
-"""The agent's endpoints: probes and metrics at once, the API with the first request for it."""
+"""The agent's endpoints: probes and metrics at once, the API from its first request on."""

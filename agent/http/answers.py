@@ -1,4 +1,4 @@
-"""How each answer of the API is made of what the rooms know."""
+"""Builds each answer of the API from the agent's parts."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -117,13 +117,13 @@ def pod(rooms: Rooms, uid: str) -> PodDetail | None:
         containers=[_container(rooms, uid, one.name) for one in (*(spec.init_containers or ()), *spec.containers)],
         usage=[_summary(rooms, Kind.POD, uid, seconds) for seconds in SUMMARY_SECONDS],
         workload_history=history(series.of_workload(found.workload)) if found.workload else None,
-        history=history(uid),  # asked last: whoever knows the workload's knows the pod's
+        history=history(uid),  # read last: a pod whose workload is known is known itself
         enforcer=_enforced(rooms, uid),
     )
 
 
 def _enforced(rooms: Rooms, uid: str) -> PodBoundsSchema | None:
-    """What an enforcer says of the pod, with the times of the wall clock."""
+    """The enforcer's report on the pod, in wall clock times."""
     told = None if rooms.enforcer_status is None else bounds.read(rooms.enforcer_status)
     found = None if told is None else told.pods.get(uid)
     if found is None:
@@ -157,7 +157,7 @@ class Chosen(NamedTuple):
 
 
 def choose(rooms: Rooms, kind: Kind, metric: Metric, entity: str | None, wanted: Mapping[str, str]) -> Chosen:
-    """Those there are, of one entity or of all that have the labels."""
+    """The existing series of one entity, or of all entities with the labels."""
     labelled = _Labels(rooms)
     keys = [
         key
@@ -168,7 +168,7 @@ def choose(rooms: Rooms, kind: Kind, metric: Metric, entity: str | None, wanted:
 
 
 def samples(rooms: Rooms, chosen: Chosen, tier: StorageTier, span: queries.Span) -> SeriesSchema:
-    """Raises InvalidInput when that would be too much."""
+    """Raises InvalidInput for too many samples."""
     keys = chosen.keys
     store = rooms.cache
     start, end = (store.second(float(time)) for time in span)
@@ -184,7 +184,7 @@ def samples(rooms: Rooms, chosen: Chosen, tier: StorageTier, span: queries.Span)
     for key in keys:
         values = np.full(len(times), np.nan)
         if len(times):
-            # The ring goes on meanwhile, and the oldest of these seconds may be gone from it.
+            # The ring advances meanwhile, and may have dropped the oldest of these seconds.
             found = store.range(key, int(times[0]), int(times[-1]), tier).values
             values[len(times) - len(found) :] = found
         rows.append(Values(key.entity, labelled.of(key), np.round(values, DECIMALS).tolist()))
@@ -202,7 +202,7 @@ def samples(rooms: Rooms, chosen: Chosen, tier: StorageTier, span: queries.Span)
 def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: int) -> Aggregate:
     store = rooms.cache
     now, last = store.second(), store.last_second
-    until = last if now - last == 1 else now  # the present second is sampled at its middle only
+    until = last if now - last == 1 else now  # the present second is sampled only at its middle
     kind, metric, keys = chosen
     if len(keys) == 1:
         found = {keys[0]: store.aggregate_one(keys[0], how, window_seconds, until)}
@@ -222,7 +222,7 @@ def aggregates(rooms: Rooms, chosen: Chosen, how: Aggregation, window_seconds: i
 
 
 def prediction(rooms: Rooms) -> PredictionSchema:
-    synced = rooms.states.synced  # asked first: a list of pods read before it may lack some
+    synced = rooms.states.synced  # read first: an earlier list of pods may be incomplete
     listed = rooms.states.pods()
     found = rooms.predict_server.predict(listed if synced else None, rooms.states.node())
     answer, prod = found.reclaimable, found.prod
@@ -269,7 +269,7 @@ def _promise(promise: predicted.HorizonPromise) -> PromiseSchema:
 
 
 def _models(peaks: Mapping[str, Resources], found: predicted.NodePrediction) -> dict[str, ModelSays]:
-    """What every model says now, and has promised here where it was asked before."""
+    """The current prediction of every model, and the outcomes of its promises where it made any here."""
     known = {shadow.model: shadow.kept for shadow in found.shadows}
     if found.promises:
         known[found.model] = found.promises[0].kept
@@ -308,7 +308,7 @@ def histograms(rooms: Rooms, key: str) -> dict[str, Histogram] | None:
 
 
 def report(rooms: Rooms) -> ReportSchema | None:
-    """None before the first one has arrived."""
+    """None before the first report has arrived."""
     last = rooms.reporter.last
     if last is None:
         return None
@@ -316,7 +316,7 @@ def report(rooms: Rooms) -> ReportSchema | None:
 
 
 class _Labels:
-    """What people know an entity by."""
+    """The names by which people know an entity."""
 
     def __init__(self, rooms: Rooms) -> None:
         self._pods = {pod.uid: pod for pod in rooms.states.pods()}
@@ -395,7 +395,7 @@ def _aggregated(rooms: Rooms, kind: Kind, entity: str, how: Aggregation, seconds
 
 
 def _readings(rooms: Rooms, kind: Kind, entity: str) -> dict[str, ReadingSchema]:
-    """The last values of what is not usage."""
+    """The last values other than usage."""
     until = rooms.advisor.second
     last = {
         metric: rooms.cache.aggregate_one(SeriesKey(kind, entity, metric), Aggregation.LAST, READING_SECONDS, until)

@@ -1,4 +1,4 @@
-"""The agent's API and its description. Imported when it is first asked for."""
+"""The agent's API and its description. Imported at the first request for it."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -37,7 +37,7 @@ TimeQuery = Annotated[str | None, Query(description="RFC 3339 or Unix seconds, i
 
 @dataclass(frozen=True)
 class Selection:
-    """Which series are meant."""
+    """Selects series."""
 
     kind: KindQuery
     metric: MetricQuery
@@ -177,7 +177,7 @@ def _add_prediction(app: FastAPI, rooms: Rooms) -> None:
 
 
 def _about(operation: str, model: object, summary: str, *, missing: str = "") -> dict[str, Any]:
-    """What a route says of itself, for OpenAPI."""
+    """The OpenAPI description of a route."""
     example = {"content": {JSON: {"example": examples.ANSWERS[operation]}}}
     responses: dict[int | str, dict[str, Any]] = {200: example, **_REFUSED}
     if missing:
@@ -192,7 +192,7 @@ def _about(operation: str, model: object, summary: str, *, missing: str = "") ->
 
 
 def _once_and_known(request: Request) -> None:
-    """Raises InvalidInput for a parameter that the route does not have, or that is given twice."""
+    """Raises InvalidInput for an unknown or repeated parameter."""
     known = _names(request.scope["route"].dependant)
     given = set()
     for name, value in request.query_params.multi_items():
@@ -209,7 +209,7 @@ def _names(dependant: Dependant) -> set[str]:
 
 
 def _chosen(rooms: Rooms, selection: Selection) -> Chosen:
-    """Raises HTTPException for an entity that is not there."""
+    """Raises HTTPException for an entity that does not exist."""
     kind, metric, entity = selection.kind, selection.metric, selection.entity
     given = {name: value for name in queries.LABEL_NAMES if (value := getattr(selection, name)) is not None}
     chosen = answers.choose(rooms, kind, metric, entity, queries.labels(kind, given))

@@ -12,14 +12,15 @@ from agent.http.rooms import Rooms
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-# Answered where they arrive; what takes longer goes to a thread of its own.
+# Answered in the event loop; slower requests get a thread.
 _AT_ONCE: dict[str, Callable[[Rooms], ProbeAnswer]] = {"/healthz": probes.healthz, "/readyz": probes.readyz}
 
 
 class Face:
-    """Answers probes and scrapes itself, and makes the API when it is first asked for.
+    """Answers probes and scrapes itself, and builds the API at its first request.
 
-    The API's framework takes a quarter of a second of CPU time and 20 MB, on every node; most agents are never asked.
+    The API's framework takes a quarter of a second of CPU time and 20 MB, on every node; most agents never get such a
+    request.
     """
 
     def __init__(self, rooms: Rooms) -> None:
@@ -47,7 +48,7 @@ class Face:
         return await asyncio.to_thread(probes.metrics, self._rooms) if path == "/metrics" else None
 
     def _made(self) -> "ASGIApp":
-        from agent.http import api  # see above
+        from agent.http import api  # see the docstring of the class
 
         with self._lock:
             if self._api is None:

@@ -1,4 +1,4 @@
-"""What is asked every few seconds, and by machines: health, readiness, metrics."""
+"""Endpoints that machines poll every few seconds: health, readiness, metrics."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class ProbeAnswer(NamedTuple):
 
 
 def healthz(rooms: Rooms) -> ProbeAnswer:
-    """Loops that have missed their rounds, with how long they have been silent, in seconds."""
+    """Loops that have missed their rounds, with the time since their last one, in seconds."""
     silent = rooms.loops.overdue()
     return ProbeAnswer(503 if silent else 200, JSON, msgspec.json.encode({"silent_loops": silent}))
 
@@ -29,5 +29,5 @@ def readyz(rooms: Rooms) -> ProbeAnswer:
 
 
 def metrics(rooms: Rooms) -> ProbeAnswer:
-    """Everything counted and measured, in Prometheus' text format."""
+    """All metrics, in Prometheus' text format."""
     return ProbeAnswer(200, CONTENT_TYPE_LATEST, generate_latest(rooms.registry))

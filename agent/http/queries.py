@@ -1,4 +1,4 @@
-"""What a query's parameters mean. Pure; InvalidInput names the one that means nothing."""
+"""The meaning of a query's parameters. Pure; InvalidInput names an invalid one."""
 
 import math
 import re
@@ -11,7 +11,7 @@ from shared import durations
 from shared.errors import InvalidInput
 
 SOURCE = "query"
-LATEST = 253402300799.0  # the last second that RFC 3339 can say
+LATEST = 253402300799.0  # the last second that RFC 3339 can express
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 DEFAULT_RANGE_SECONDS = {StorageTier.SECONDS: 300, StorageTier.MEANS: 86400, StorageTier.MAXIMA: 86400}
 
@@ -29,7 +29,7 @@ def instant(field: str, text: str) -> float:
 
 
 def _rfc3339(field: str, text: str) -> float:
-    # A "+" that was not written as %2B arrives as a space.
+    # A "+" that is not encoded as %2B arrives as a space.
     zoned = text[:-6] + "+" + text[-5:] if text[-6:-5] == " " else text
     try:
         return durations.instant(zoned)
@@ -46,7 +46,7 @@ class Span(NamedTuple):
 
 
 def span(start: str | None, end: str | None, now: float, tier: StorageTier) -> Span:
-    """From `start` to `end`; by default to now, and from a while before the end."""
+    """From `start` to `end`; the default `end` is now, and the default `start` a while before the end."""
     last = now if end is None else instant("end", end)
     first = last - DEFAULT_RANGE_SECONDS[tier] if start is None else instant("start", start)
     if first > last:
@@ -55,7 +55,7 @@ def span(start: str | None, end: str | None, now: float, tier: StorageTier) -> S
 
 
 def window(text: str) -> int:
-    """Seconds of a Go duration, or of a plain number of them."""
+    """Seconds of a Go duration, or of a plain number."""
     seconds = float(text) if _NUMBER.fullmatch(text) else _duration(text)
     if not 1 <= seconds <= WEEK_SECONDS:
         raise refused("window", text, f"must be from 1s to {durations.render(WEEK_SECONDS)}")
@@ -69,7 +69,7 @@ def _duration(text: str) -> float:
         raise refused("window", text, str(error)) from error
 
 
-# The labels by which series can be chosen, beside their entity.
+# The labels that can select series, beside their entity.
 LABELS: Mapping[Kind, frozenset[str]] = {
     Kind.POD: frozenset({"namespace", "pod", "priority", "workload"}),
     Kind.CONTAINER: frozenset({"namespace", "pod", "priority", "workload", "container"}),

@@ -1,4 +1,4 @@
-"""The running parts of an agent that its endpoints look into."""
+"""The running parts of an agent that its endpoints read."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,13 @@ from shared import durations
 from shared.clock import Clock
 from shared.telemetry import Loops
 
-FRESH_SECONDS = 10  # an older sample is not what is used now
-READING_SECONDS = 60  # the colder values are read every 30 s at the latest
+FRESH_SECONDS = 10  # an older sample is not current usage
+READING_SECONDS = 60  # the values that are read less often come every 30 s at the latest
 
 
 @dataclass(frozen=True)
 class Rooms:
-    """Safe to look into from any thread."""
+    """Safe to read from any thread."""
 
     node_name: str
     clock: Clock
@@ -33,14 +33,14 @@ class Rooms:
     advisor: MetricsAdvisor
     predict_server: PredictServer
     reporter: Reporter
-    enforcer_status: Path | None = None  # the folder in which an enforcer tells what it has done
+    enforcer_status: Path | None = None  # the folder in which an enforcer writes its status
 
     def usages(self) -> dict[str, Usage]:
-        """Every entity's last sample, if it is of the last seconds."""
+        """Every entity's last sample, if it is at most `FRESH_SECONDS` old."""
         return self.cache.usages(Aggregation.LAST, FRESH_SECONDS, until=self.advisor.second)
 
     def readings(self, kind: Kind) -> dict[SeriesKey, float]:
-        """The last value of every series of a kind, if it is of the last minute."""
+        """The last value of every series of a kind, if it is at most `READING_SECONDS` old."""
         return self.cache.aggregate(Aggregation.LAST, READING_SECONDS, kind=kind, until=self.advisor.second)
 
     @property

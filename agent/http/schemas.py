@@ -1,4 +1,4 @@
-"""What the API answers. Every amount says its unit in its name or beside it; what is not known is null."""
+"""The answers of the API. Each amount has its unit in its name or in a field beside it; unknown values are null."""
 
 from dataclasses import dataclass
 
