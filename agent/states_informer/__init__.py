@@ -1,1 +1,1 @@
-"""What runs on this node, as the API server tells it."""
+"""The node's pods and objects, from the API server."""

@@ -1,4 +1,4 @@
-"""Host applications as a file lists them, or a NodeSLO of this node's name in clusters that have that kind."""
+"""Host applications from a file, or from a NodeSLO of this node's name in clusters with that kind."""
 
 import threading
 from collections.abc import Callable
@@ -22,7 +22,7 @@ Listener = Callable[[tuple[HostApplication, ...]], None]
 
 
 class _FileCgroupPath(CgroupPath, frozen=True, forbid_unknown_fields=True):
-    """What a file may say; in an object of the API server a field not known here is another version's."""
+    """The form in a file; in an object of the API server, an unknown field belongs to another version."""
 
 
 class _FileApplication(HostApplication, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class _FileApplication(HostApplication, frozen=True, forbid_unknown_fields=True)
 
 def load(file: Path) -> tuple[HostApplication, ...]:
     """The host applications of a YAML file, as `spec.hostApplications` of a NodeSLO. Raises InvalidInput."""
-    import yaml  # here, as few nodes have such a file
+    import yaml  # imported here, because few nodes have such a file
 
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -55,9 +55,9 @@ def load(file: Path) -> tuple[HostApplication, ...]:
 
 
 class NodeSLOFollower:
-    """Tells `on_change` the applications at every change, and none when the NodeSLO goes.
+    """Passes the applications to `on_change` at every change, and none when the NodeSLO is deleted.
 
-    Where one of a version means nothing all of it are refused, and those before stay.
+    If one application of a version is invalid, the version is refused and the previous one stays.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class NodeSLOFollower:
         loops.start("nodeslo informer", self.run)
 
     def run(self, stop: threading.Event) -> None:
-        """Follows the NodeSLO once its kind is there."""
+        """Follows the NodeSLO once its kind exists."""
         if kinds.wait_for(self._client, NODESLOS, stop, field_selector=self._selector):
             self._informer.run(stop)
 

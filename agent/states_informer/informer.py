@@ -1,7 +1,7 @@
-"""Follows this node's pods, its Node and its NodeMetric; what cannot be understood is refused alone.
+"""Follows this node's pods, its Node and its NodeMetric; only invalid objects are refused.
 
-An object the wire types accept can still say something meaningless ("cpu: lots"). Then the version before it, if
-there is one, stays in force, and the refusal is logged and counted.
+An object that fits the wire types can still have an invalid value ("cpu: lots"). Then its previous version, if any,
+stays in force, and the refusal is logged and counted.
 """
 
 import logging
@@ -34,7 +34,7 @@ NOTHING = Resources()
 
 
 class NodeMetricObject(Wire, frozen=True):
-    """A NodeMetric whose spec is judged part by part by those it concerns."""
+    """A NodeMetric; each user of the spec validates its own part."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, object] | None = None
@@ -42,7 +42,7 @@ class NodeMetricObject(Wire, frozen=True):
 
 @dataclass(frozen=True)
 class LocalNode:
-    """What the agent needs to know of its Node."""
+    """The part of the Node that the agent needs."""
 
     allocatable: Resources
     simulated: bool
@@ -50,11 +50,11 @@ class LocalNode:
 
 
 class Pods(Protocol):
-    """Knows the node's pods, from whomever."""
+    """A source of the node's pods."""
 
     @property
     def synced(self) -> bool:
-        """Whether they are complete, and of these minutes."""
+        """Whether the pods are complete, and at most a few minutes old."""
         ...
 
     def pods(self) -> list[NodePod]: ...
@@ -63,10 +63,10 @@ class Pods(Protocol):
 
 
 class StatesInformer:
-    """Answers are the last known state, from any thread. `on_spec` hears of every NodeMetric spec, None when gone.
+    """Answers are the last known state, from any thread. `on_spec` gets every NodeMetric spec, None after a deletion.
 
-    Pods are the `kubelet`'s where one is given, else the API server's. `on_host_applications` hears of those that a
-    NodeSLO lists; without it no NodeSLO is looked for. `on_annotations` hears of those of the Node.
+    Pods come from the `kubelet` if given, else from the API server. `on_host_applications` gets the applications of a
+    NodeSLO; without it no NodeSLO is followed. `on_annotations` gets the annotations of the Node.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class StatesInformer:
 
     @property
     def synced(self) -> bool:
-        """Whether pods and Node are complete; a missing NodeMetric kind keeps nobody from sampling."""
+        """Whether pods and Node are complete; sampling does not need the NodeMetric kind."""
         return self._pods.synced and self._node_informer.synced.is_set()
 
     @property
     def has_node_metric(self) -> bool:
-        """Whether there is one, of whose spec `on_spec` has heard."""
+        """Whether the NodeMetric exists, and `on_spec` has its spec."""
         return self._has_node_metric
 
     def pods(self) -> list[NodePod]:
@@ -148,7 +148,7 @@ class StatesInformer:
 
 
 def node_state(node: Node) -> LocalNode:
-    """Raises QuantityError. Allocatable is what it was before amplification, where an annotation says so."""
+    """Raises QuantityError. Allocatable is the value before amplification, where an annotation has it."""
     return LocalNode(
         allocatable=_raw_allocatable(node) or node.allocatable,
         simulated=node.metadata.label(names.LABEL_SIMULATED) == "true",

@@ -1,4 +1,4 @@
-"""The node's pods as its kubelet tells them: also those the API server has not heard of, or cannot tell just now."""
+"""The node's pods from its kubelet: also those that the API server does not have, or cannot deliver just now."""
 
 import logging
 import time
@@ -24,22 +24,22 @@ logger = logging.getLogger(__name__)
 PATH = "/pods"
 CLUSTER_CA = config.SERVICE_ACCOUNT_DIR / "ca.crt"
 TIMEOUT_SECONDS = 3.0
-LOST_SECONDS = 300.0  # without a good answer, after which the last one is believed no more
-EMPTY_ANSWERS = 3  # in a row until one is believed: a kubelet that has just started knows of no pods yet
+LOST_SECONDS = 300.0  # without a good answer, after which the last one no longer counts
+EMPTY_ANSWERS = 3  # in a row until one is accepted: a kubelet that has just started knows no pods yet
 
 
 @dataclass(frozen=True)
 class KubeletAccess:
-    """Where the kubelet is, and how often it is asked."""
+    """The kubelet's address, and the polling interval."""
 
     connection: Connection
     interval_seconds: float = 10.0
 
 
 def access(settings: AgentSettings, cluster_ca: Path = CLUSTER_CA) -> KubeletAccess | None:
-    """How the settings say pods are to be asked for; None when not of the kubelet. Raises InvalidInput.
+    """How to ask the kubelet for pods, by the settings; None when pods do not come from it. Raises InvalidInput.
 
-    In a pod a kubelet is verified by the cluster's authority, unless another one is named.
+    In a pod, the cluster's authority verifies the kubelet, unless the settings name another one.
     """
     if settings.pods_source != "kubelet":
         return None
@@ -69,9 +69,9 @@ def _credentials(token_file: str) -> Credentials:
 
 
 class KubeletPods:
-    """Asks for the whole list each time; while no good one comes the last one stands, and in the end is not `synced`.
+    """Polls the whole list. Without a good answer the last one stays, and is eventually not `synced`.
 
-    A pod whose state means nothing leaves its state before in force. Raises InvalidInput for an address that is none.
+    A pod with an invalid state keeps its previous one. Raises InvalidInput for an invalid address.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class KubeletPods:
         self._refusals = refusals
         self._monotonic = monotonic
         self._listed_at: float | None = None  # when the last good list came
-        self._pods: dict[str, NodePod] = {}  # replaced whole, never changed
+        self._pods: dict[str, NodePod] = {}  # replaced as a whole, never changed
         self._refused: dict[str, str] = {}  # key -> resourceVersion
         self._body = b""
         self._empty_answers = 0
@@ -110,7 +110,7 @@ class KubeletPods:
         return list(self._pods.values())
 
     def poll(self) -> None:
-        """Asks once."""
+        """Polls once."""
         try:
             believed = self._read(self._transport.request("GET", PATH, timeout_seconds=TIMEOUT_SECONDS).body)
         except HeadroomError as error:
@@ -125,7 +125,7 @@ class KubeletPods:
             self._listed_at = self._monotonic()
 
     def _read(self, body: bytes) -> bool:
-        """Takes over a list; False for an empty one that is not believed yet. Raises InvalidResponse."""
+        """Stores a list; False for an empty one that is not accepted yet. Raises InvalidResponse."""
         if body == self._body:
             self._empty_answers = 0
             return True
@@ -150,7 +150,7 @@ class KubeletPods:
         for pod in items:
             key, old = pod.metadata.key, before.get(pod.metadata.key)
             if old is not None and old.pod == pod:
-                pods[key] = old  # the same object, so that nobody takes it for a changed one
+                pods[key] = old  # the same object, so that comparisons see no change
             elif (described := self._described(key, pod)) is not None:
                 pods[key] = described
             else:
@@ -161,5 +161,5 @@ class KubeletPods:
 
     def _described(self, key: str, pod: Pod) -> NodePod | None:
         if self._refused.get(key) == pod.metadata.resource_version:
-            return None  # said already
+            return None  # logged already
         return self._refusals.accepted("Pod", key, pod, describe)

@@ -1,4 +1,4 @@
-"""A pod of this node with everything the agent derives from it, worked out once per version of the object."""
+"""A pod of this node with all values that the agent derives from it, computed once per version of the object."""
 
 import re
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from shared.quantity import Resources
 
 NOTHING = Resources()
 LABEL_POD_TEMPLATE_HASH = "pod-template-hash"
-MOST_OWNER_BYTES = 512  # of kind and name; the API server takes any, and those of real owners have 316 at most
+MOST_OWNER_BYTES = 512  # of kind and name; the API server allows any length, and real owners have at most 316
 _JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name with the minute since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class NodePod:
-    """`holds_request`: neither finished nor on its way out. `lends`: its unused request may be lent to Mid.
+    """`holds_request`: neither finished nor being deleted. `lends`: its unused request may be lent to Mid.
 
-    `workload` is "namespace/Kind/name" of what makes the pod anew when it goes, empty where nothing does or its
-    name is too long. `held` is what it requests of Mid and Batch.
+    `workload` is "namespace/Kind/name" of the owner that replaces the pod, empty without one or with too long a name.
+    `held` is the pod's request of Mid and Batch.
     """
 
     pod: Pod
     uid: str
     workload: str
     request: Resources
-    limit: tuple[float, float]  # milli-cores and bytes; infinite where there is none
+    limit: tuple[float, float]  # milli-cores and bytes; infinite without a limit
     priority_class: PriorityClass
     qos: QoS
     created_at: float
@@ -38,7 +38,7 @@ class NodePod:
 
 
 def describe(pod: Pod) -> NodePod:
-    """Raises ValueError when a quantity or an instant in the pod means nothing, or it has no uid."""
+    """Raises ValueError for an invalid quantity or instant in the pod, or a missing uid."""
     if not pod.metadata.uid:
         raise ValueError("metadata.uid is missing")
     active = pods.is_active(pod)
@@ -67,7 +67,7 @@ def _held(pod: Pod) -> Resources:
 def workload(pod: Pod) -> str:
     """The owner that outlives a rollout and a run: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
     owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
-    if owner is None or owner.kind == "Node":  # a static pod's mirror is the node's own
+    if owner is None or owner.kind == "Node":  # a static pod's mirror belongs to the node
         return ""
     kind, name = owner.kind, owner.name
     if len(f"{kind}{name}".encode()) > MOST_OWNER_BYTES:

@@ -1,4 +1,4 @@
-"""What cannot be understood is refused alone, and said so."""
+"""Refuses invalid objects one by one, and reports them."""
 
 import logging
 from collections.abc import Callable
@@ -13,7 +13,7 @@ M = TypeVar("M")
 
 
 class Refusals:
-    """Logs and counts the objects that mean nothing."""
+    """Logs and counts invalid objects."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._refused = Counter(
@@ -24,7 +24,7 @@ class Refusals:
         )
 
     def accepted(self, kind: str, key: str, new: T, meaning: Callable[[T], M]) -> M | None:
-        """What `new` means; None when it means nothing."""
+        """The meaning of `new`; None for an invalid object."""
         try:
             return meaning(new)
         except ValueError as error:

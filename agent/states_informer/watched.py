@@ -1,4 +1,4 @@
-"""The node's pods as the API server tells them."""
+"""The node's pods from the API server."""
 
 import threading
 
@@ -13,9 +13,9 @@ from shared.telemetry import Loops
 
 
 class WatchedPods:
-    """Follows them by list and watch; a version that means nothing leaves the one before it in force.
+    """Follows pods by list and watch; an invalid version leaves the previous one in force.
 
-    While neither succeeds the last state stands, and in the end is not `synced`.
+    While both fail the last state stays, and is eventually not `synced`.
     """
 
     def __init__(self, client: Client, node_name: str, refusals: Refusals) -> None:
