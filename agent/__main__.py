@@ -5,7 +5,9 @@ import sys
 
 
 def start() -> int:
-    """The garbage collector rests until all is imported, as that is there to stay: a tenth of the start's CPU time."""
+    """Disables the garbage collector during the imports, whose objects stay anyway: this saves a tenth of the start's
+    CPU time.
+    """
     gc.disable()
     from agent.main import main
 

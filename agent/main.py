@@ -1,4 +1,4 @@
-"""Puts the agent's rooms together and runs them; the daemon around it."""
+"""Builds the agent from its parts and runs it; the daemon around it."""
 
 import gc
 import logging
@@ -48,15 +48,15 @@ logger = logging.getLogger(__name__)
 LOOPBACK_LISTEN = "127.0.0.1:9316"
 IN_POD_LISTEN = "0.0.0.0:9316"
 SETTLED_SECONDS = 60.0  # by then pods and models are known
-YOUNG_OBJECTS = 50_000  # before the garbage collector looks at them: those of some ten ticks of 250 pods
-ACCESS_PREFIX = "/headroom/agent"  # of what a role has to allow for a path of this process
-# Nobody sends it bodies, and its own answers are small: it must not take from its node what it is to measure.
+YOUNG_OBJECTS = 50_000  # new objects before the garbage collector runs: those of some ten ticks of 250 pods
+ACCESS_PREFIX = "/headroom/agent"  # of the path that a role must allow for a path of this process
+# Clients send it no bodies, and its own answers are small: it must not take resources from the node it measures.
 LIMITS = Limits(connections=128, answering=16, held_bytes=16 << 20)
 METRIC_CACHE_DIRECTORY = "metrics"  # below the state directory
 
 
 class Agent:
-    """One node's agent; several can live in one process. Raises InvalidInput when it cannot be built as set."""
+    """One node's agent; several can live in one process. Raises InvalidInput when the settings do not work."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Agent:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port actually bound."""
+        """The host and port actually bound."""
         return self._web.address
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class Agent:
         self._web.start()
 
     def close(self) -> None:
-        """Ends every loop, saves the models, and lets go of files and port; takes less than 10 s."""
+        """Ends every loop, saves the models, and releases files and port; takes less than 10 s."""
         self._loops.close()
         self._predict_server.save()
         self._cache.close()
@@ -177,7 +177,7 @@ class Agent:
         return publisher
 
     def _scrape(self) -> Scrape:
-        synced = self._states.synced  # asked first: a list of pods read before it may lack some
+        synced = self._states.synced  # read first: an earlier list of pods may be incomplete
         usages, pods, state = self._rooms.usages(), self._states.pods(), self._states.node()
 
         def last(kind: Kind) -> dict[SeriesKey, float]:
@@ -221,7 +221,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(settings: AgentSettings, connection: Connection) -> int:
-    """This machine's agent, until SIGTERM or SIGINT. Raises InvalidInput when it cannot be built as set."""
+    """This machine's agent, until SIGTERM or SIGINT. Raises InvalidInput when the settings do not work."""
     spare_the_garbage_collector()
     stop = termination.event()
     registry = CollectorRegistry()
@@ -248,9 +248,9 @@ def run(settings: AgentSettings, connection: Connection) -> int:
 
 
 def spare_the_garbage_collector() -> None:
-    """What is there by now is there to stay, and a tick's thousands of tuples go as they came, by being counted.
+    """Freezes the existing objects, which are permanent; reference counts free the thousands of tuples of a tick.
 
-    To look at either again and again took a fifth of a tick.
+    Scanning both again and again took a fifth of a tick.
     """
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
@@ -258,7 +258,7 @@ def spare_the_garbage_collector() -> None:
 
 
 def _settings(argv: Sequence[str]) -> AgentSettings:
-    """The settings as given, with what only this machine can say filled in. Raises InvalidInput."""
+    """The settings, completed by values that only this machine knows. Raises InvalidInput."""
     given = settings_loader.load(
         AgentSettings,
         program="headroom agent",

@@ -1,4 +1,4 @@
-"""TLS of the agent's port: with a certificate of its own making, as a kubelet's, or with one from files."""
+"""TLS of the agent's port: with a self-made certificate, like a kubelet's, or with one from files."""
 
 import logging
 import subprocess
@@ -26,7 +26,7 @@ class _Made(msgspec.Struct, frozen=True):
 
 
 class AgentCertificate:
-    """`turn` keeps `tls` good. Raises InvalidInput where there is none to begin with."""
+    """`turn` keeps `tls` valid. Raises InvalidInput when there is no certificate at the start."""
 
     def __init__(self, settings: AgentSettings, clock: Clock) -> None:
         self.tls = Tls()
@@ -44,7 +44,7 @@ class AgentCertificate:
             self.turn()
 
     def turn(self) -> None:
-        """What is due is done. A failure is said once, and the certificate before stays."""
+        """Renews or reloads the certificate when due. Logs a failure once, and keeps the previous certificate."""
         try:
             if self._directory is None:
                 self._renew()
@@ -60,7 +60,7 @@ class AgentCertificate:
         now = self._clock.monotonic()
         if self._made_at is not None and now - self._made_at < RENEW_SECONDS:
             return
-        # In a process of its own: OpenSSL's bindings would take 14 MB for as long as the agent lives.
+        # In a separate process: OpenSSL's bindings would take 14 MB for as long as the agent lives.
         command = [sys.executable, "-m", "shared.certificates", self._node_name or "headroom-agent"]
         done = subprocess.run(command, capture_output=True, check=True, timeout=MAKING_SECONDS)
         made = msgspec.json.decode(done.stdout, type=_Made)
