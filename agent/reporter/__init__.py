@@ -1,1 +1,1 @@
-"""Tells the cluster, through the NodeMetric's status, what this node uses and can lend."""
+"""Reports through the NodeMetric's status what this node uses and can lend."""

@@ -1,4 +1,4 @@
-"""What a reader must know to judge a report, as conditions beside the prediction. Pure."""
+"""The conditions beside the prediction, which a reader needs to judge a report. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ POLICY_ACCEPTED = "PolicyAccepted"
 CGROUPS_READ = "CgroupsRead"
 PODS_COMPLETE = "PodsComplete"
 
-MAX_MESSAGE = 1024  # of characters; a spec's own text can be in it
+MAX_MESSAGE = 1024  # of characters; it may quote a spec's text
 
 
 class _ReportedPrediction(Wire, frozen=True):
@@ -27,7 +27,7 @@ class _ReportedStatus(Wire, frozen=True):
 
 @prepared
 class ReportedNodeMetric(Wire, frozen=True):
-    """Of a NodeMetric, the conditions of its last report."""
+    """The conditions of a NodeMetric's last report."""
 
     status: _ReportedStatus | None = None
 
@@ -39,10 +39,10 @@ class ReportedNodeMetric(Wire, frozen=True):
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the prediction does not know of itself; empty texts are no news.
+    """Facts outside the prediction; an empty text means no problem.
 
-    `report_problem` is what is wrong with the spec's report policy, `source` how usage is read and whether that is
-    by cgroups, `pods_problem` why pods are not in the report one by one.
+    `report_problem` is the error in the spec's report policy, `source` the way usage is read and whether cgroups are
+    the source, `pods_problem` the reason why the report does not list pods.
     """
 
     report_problem: str = ""
@@ -54,7 +54,7 @@ class Circumstances:
 def conditions(
     prediction: NodePrediction, circumstances: Circumstances, before: Iterable[Condition], now: float
 ) -> tuple[Condition, ...]:
-    """A condition keeps the time it last changed."""
+    """A condition keeps the time of its last change."""
     ready = prediction.reclaimable is not None
     problems = "; ".join(filter(None, (prediction.policy_problem, circumstances.report_problem)))
     fresh = (
@@ -103,7 +103,7 @@ def conditions(
 
 
 def _trained(prediction: NodePrediction) -> str:
-    """With the reason where nothing of a resource can be reclaimed: people ask for it then."""
+    """With the reason when nothing of a resource can be reclaimed, because users then ask for it."""
     steps = f"{prediction.prod.samples if prediction.prod else 0} training steps"
     answer = prediction.reclaimable
     return steps if answer is None or min(answer.result) > 0 else f"{steps}; {answer.explanation.reason}"

@@ -1,8 +1,8 @@
-"""No more requests than a cluster of thousands of nodes can bear, whatever makes a report due. Pure."""
+"""Limits requests to what a cluster of thousands of nodes can bear, whatever makes a report due. Pure."""
 
 
 class Limiter:
-    """A few at once, then one each so often; every time is of a clock that never goes back."""
+    """A burst first, then one request per interval; times come from a clock that never goes back."""
 
     def __init__(self, burst: int) -> None:
         self._burst = burst
@@ -10,12 +10,12 @@ class Limiter:
         self._counted_at: float | None = None
 
     def ready(self, now: float, seconds_each: float) -> bool:
-        """Whether another one may go out, at the rate of one each `seconds_each`."""
+        """Whether another request may go out, at the rate of one per `seconds_each`."""
         if self._counted_at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._counted_at) / seconds_each)
         self._counted_at = now
         return self._tokens >= 1
 
     def take(self) -> None:
-        """One goes out, arrive or not."""
+        """Counts one request, even if it fails."""
         self._tokens -= 1

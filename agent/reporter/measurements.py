@@ -1,4 +1,4 @@
-"""What a report says of usage, out of the metric cache."""
+"""The usage in a report, from the metric cache."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from agent.reporter.policy import ReportPolicy
 
 AGGREGATIONS = (Aggregation.AVG, Aggregation.P50, Aggregation.P90, Aggregation.P95, Aggregation.P99)
 COLD_START_RATIO = 0.5
-READABLE_SECONDS = 30  # a node not sampled for as long cannot be read, whatever its reports are averaged over
+READABLE_SECONDS = 30  # a node without samples for this long is unreadable, whatever the window of its reports
 
 _NODE_CPU = SeriesKey(Kind.NODE, "", Metric.CPU)
 
 
 @dataclass(frozen=True)
 class Aggregated:
-    """Usage over one window by aggregate; nothing known is an absent aggregate, and all are in a cold start."""
+    """Usage over one window by aggregate; an unknown aggregate is absent, and in a cold start all are."""
 
     seconds: int
     usages: Mapping[Aggregation, Usage]
@@ -46,12 +46,14 @@ class MeasuredAverages:
 
 
 def is_node_readable(cache: MetricCache, until: int) -> bool:
-    """Whether there is anything to say of the present."""
+    """Whether the cache has current samples of the node."""
     return cache.aggregate_one(_NODE_CPU, Aggregation.COUNT, READABLE_SECONDS, until) is not None
 
 
 def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> MeasuredAverages:
-    """Everything up to the cache's second `until`. What is not read with the policy's memory counts without cache."""
+    """Everything up to the cache's second `until`. A series without the policy's kind of memory counts without
+    cache.
+    """
     seconds = policy.aggregate_seconds
     averages = cache.usages(Aggregation.AVG, seconds, until=until)
     applications = cache.aggregate(Aggregation.AVG, seconds, kind=Kind.HOST_APPLICATION, until=until)
@@ -71,14 +73,14 @@ def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> MeasuredAve
 
 
 def in_cold_start(covered_seconds: float, window_seconds: float, ratio: float = COLD_START_RATIO) -> bool:
-    """Whether samples that lie this far apart, the first from the last, say too little of a window."""
+    """Whether the time between the first and the last sample covers too little of a window."""
     return covered_seconds < window_seconds * ratio
 
 
 def numa_usages(readings: Mapping[SeriesKey, float], system: Usage | None) -> tuple[NumaAverages, ...]:
-    """By NUMA node, those of which CPU and memory are known; the system's CPU is shared out as the nodes' own is.
+    """The NUMA nodes with known CPU and memory; the system's CPU is divided in proportion to the nodes' own.
 
-    Pure. No counter tells on which NUMA node a pod's CPU time fell.
+    Pure. No counter tells on which NUMA node a pod used its CPU time.
     """
     found: dict[str, dict[Metric, float]] = {}
     for key, value in readings.items():
@@ -101,7 +103,7 @@ def numa_usages(readings: Mapping[SeriesKey, float], system: Usage | None) -> tu
 
 
 def application_usages(readings: Mapping[SeriesKey, float], memory: Metric) -> dict[str, Usage]:
-    """Host applications by name, those of which CPU and memory are known. Pure."""
+    """Host applications with known CPU and memory, by name. Pure."""
     usages = {}
     for key, cpu_cores in readings.items():
         flavours = [readings.get(key._replace(metric=metric)) for metric in (memory, Metric.MEMORY)]
@@ -132,7 +134,7 @@ def _aggregates(
 
 
 def _covered_seconds(cache: MetricCache, kind: Kind, seconds: int, until: int) -> int:
-    """How far the first and the last CPU sample of a window lie apart."""
+    """The time between the first and the last CPU sample of a window."""
     key = SeriesKey(kind, "", Metric.CPU)
     times, values = cache.range(key, until - seconds + 1, until, cache.tier(kind, seconds, until))
     known = times[~np.isnan(values)]

@@ -1,8 +1,8 @@
-"""A status as a JSON patch that leaves nothing of an older report behind."""
+"""A status as a JSON patch that leaves no part of an older report."""
 
 from shared.api.nodemetric import NodeMetricReport
 
 
 def body(status: NodeMetricReport) -> list[dict[str, object]]:
-    """Puts the status in the place of the one before, whoever wrote that."""
+    """Replaces the previous status, of any writer."""
     return [{"op": "add", "path": "/status", "value": status}]

@@ -1,4 +1,4 @@
-"""How often to report and over which windows to aggregate, as the NodeMetric's spec says; else as we were started."""
+"""How often to report and over which windows to aggregate, from the NodeMetric's spec, else from the settings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from shared.errors import InvalidInput
 DEFAULT_AGGREGATE_SECONDS = 300
 SHORTEST_AGGREGATE_SECONDS = 60  # Koordinator's floor
 DEFAULT_DURATIONS_SECONDS = (300, 600, 1800)
-LONGEST_DURATION_SECONDS = 7 * 86400  # what the metric cache reaches back at most
+LONGEST_DURATION_SECONDS = 7 * 86400  # the longest reach of the metric cache
 MOST_DURATIONS = 10
 SOURCE = "NodeMetric spec.metricCollectPolicy"
 
@@ -31,7 +31,7 @@ _MEMORY = {
 class ReportPolicy:
     """`aggregate_seconds` is the window of averages, `durations_seconds` those of the aggregates beside them.
 
-    `memory` is which memory counts as used by node, pods and host applications; the system's never has page cache.
+    `memory` selects which memory node, pods and host applications count; the system's never includes page cache.
     """
 
     intervals: Intervals
@@ -53,7 +53,7 @@ def from_settings(settings: AgentSettings) -> ReportPolicy:
 
 
 def overridden(base: ReportPolicy, raw: object) -> ReportPolicy:
-    """`base` with what `raw`, a spec.metricCollectPolicy as it came, says otherwise. Raises InvalidInput."""
+    """`base` overridden by `raw`, an undecoded spec.metricCollectPolicy. Raises InvalidInput."""
     try:
         wire = msgspec.convert({} if raw is None else raw, MetricCollectPolicy)
     except msgspec.ValidationError as error:

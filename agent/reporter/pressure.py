@@ -1,8 +1,8 @@
-"""Whether a threshold is reached beyond which pods of Mid and Batch may have to go, and what was seen then.
+"""Whether a threshold is reached beyond which pods of Mid and Batch may be evicted, with the values seen then.
 
-Koordinator's rules: memory by what is used of capacity; CPU by how much of what they request the pods can get, if they
-use nearly all of that. Their real limit is what all others leave of the node. Stalled tasks are told and decide
-nothing: those of a container at its own limit count for the node as well.
+Koordinator's rules. Memory: the used share of capacity. CPU: the share of their requests that the pods can get, if they
+use nearly all of that; their real limit is what all other pods leave of the node. Stalls are reported but do not
+decide: the node's stalls include those of a container at its own limit.
 """
 
 import math
@@ -20,7 +20,7 @@ from shared.api.nodemetric import PressedPod, Pressure, ResourceThresholds
 from shared.quantity import MILLI_PER_CORE, Resources, format_milli
 
 WINDOW_SECONDS: Final = 10
-LEAST_SAMPLES: Final = WINDOW_SECONDS // 3  # in the window, Koordinator's; fewer say too little
+LEAST_SAMPLES: Final = WINDOW_SECONDS // 3  # in the window, Koordinator's; fewer are too few to judge
 
 _CPU = SeriesKey(Kind.NODE, "", Metric.CPU)
 _MEMORY = SeriesKey(Kind.NODE, "", Metric.MEMORY)
@@ -29,9 +29,9 @@ _MEMORY = SeriesKey(Kind.NODE, "", Metric.MEMORY)
 def seen(
     cache: MetricCache, pods: Iterable[NodePod], capacity: Resources, thresholds: ResourceThresholds, until: int
 ) -> Pressure | None:
-    """What there is to say up to the cache's second `until`; None while no threshold is reached, or nothing is known.
+    """The pressure up to the cache's second `until`; None while no threshold is reached, or values are unknown.
 
-    It costs little as long as memory is below its threshold and no bound of CPU is set.
+    The check is cheap while memory is below its threshold and there is no CPU bound.
     """
     if not thresholds.evicts or min(capacity) <= 0:
         return None
@@ -77,12 +77,12 @@ def seen(
 
 
 def is_memory_short(used_bytes: float, capacity: Resources, thresholds: ResourceThresholds) -> bool:
-    """Whether so much of capacity is used that some has to be released."""
+    """Whether memory usage reaches the threshold for evictions."""
     return used_bytes * 100 >= thresholds.memory_evict_threshold_percent * capacity.memory_bytes
 
 
 def is_cpu_short(request: int, usage: int, limit: int, thresholds: ResourceThresholds) -> bool:
-    """Whether pods that request so much can get so little of it, and use nearly all of that; all in milli-cores."""
+    """Whether the limit is low for the pods' requests, and they use nearly all of it; all in milli-cores."""
     lower = thresholds.cpu_satisfaction_lower_percent
     if lower is None or request <= 0:
         return False

@@ -43,7 +43,7 @@ _UNKNOWN = ResourceMap()
 
 @dataclass(frozen=True)
 class ReportInputs:
-    """What one report is made of. `pods` and `host_applications` without a measurement are left out."""
+    """The inputs of one report. It leaves out `pods` and `host_applications` without a measurement."""
 
     measured: MeasuredAverages
     pods: Iterable[NodePod]
@@ -74,7 +74,7 @@ def status(observed: ReportInputs, reason: ReportReason, now: float) -> NodeMetr
 
 
 def numa(usages: Iterable[measurements.NumaAverages]) -> tuple[NumaUsage, ...] | None:
-    """None for a machine that tells of no NUMA nodes."""
+    """None for a machine without NUMA information."""
     wire = tuple(NumaUsage(one.number, _usage(one.node), _usage(one.system) or _UNKNOWN) for one in usages)
     return wire or None
 
@@ -85,7 +85,7 @@ def amount(usage: Usage) -> Resources:
 
 
 def _aggregated(aggregated: Aggregated) -> AggregatedUsage:
-    """Every aggregate by its name, as readers look for each; in a cold start all are empty."""
+    """Every aggregate by its name, because readers look up each; in a cold start all are empty."""
 
     def usage(how: Aggregation) -> ResourceMap:
         return _usage(aggregated.usages.get(how)) or _UNKNOWN
@@ -173,7 +173,7 @@ def _promise(promise: HorizonPromise, target_percent: float | None) -> WirePromi
 
 
 def _prior(prediction: NodePrediction) -> PriorInUse | None:
-    """None of a model that has no target: it has no margin to learn."""
+    """None for a model without a target, which has no margin to learn."""
     if prediction.target_violation_percent is None:
         return None
     return PriorInUse("built-in") if prediction.prior is None else PriorInUse("fleet", prediction.prior.nodes)
@@ -203,7 +203,7 @@ def _withdrawal(withdrawn: WithdrawalRecord) -> Withdrawal:
 
 
 def _judged(kept: PromiseRecord, percents: Pair) -> tuple[str, str] | tuple[None, None]:
-    """Of cpu and memory; None without outcomes, of which no percentage can be."""
+    """For cpu and memory; None without outcomes, which give no percentage."""
     cpu, memory = map(_decimal, percents)
     return (cpu, memory) if kept.outcomes else (None, None)
 

@@ -1,4 +1,4 @@
-"""Sends reports: one patch each, the newest state always, again until one arrives."""
+"""Sends reports, each as one patch with the newest state, and retries until one arrives."""
 
 import logging
 import random
@@ -34,11 +34,11 @@ from shared.kube.retry import Backoff, Jitter
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # how soon a change of spec, or the end of a wait, is noticed
+LOOK_SECONDS = 1.0  # within which a change of spec, or the end of a wait, takes effect
 TIMEOUT_SECONDS = 10.0
 BURST = 2
-PODS_SECONDS = 45.0  # after an outage, by when every watch has tried again, within the interval that managers grant
-SECONDS_EACH = 10.0  # between two attempts in the long run, unless they are wanted more often
+PODS_SECONDS = 45.0  # after an outage: by then every watch has tried again, and managers still accept the last report
+SECONDS_EACH = 10.0  # between two attempts in the long run, unless the intervals are shorter
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Sent:
 
 
 class Reporter:
-    """`second` tells the metric cache's present second, `source` how usage is read."""
+    """`second` returns the metric cache's present second, `source` how usage is read."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Reporter:
         self.last: Sent | None = None
         self._node_name = settings.node_name
         self._size_bytes = settings.report_size_bytes
-        # One attempt each: a retry must carry the state of its own time, not of the first attempt's.
+        # One attempt each: a retry must carry the state of its own time, not that of the first attempt.
         self._client = client.single_attempt(TIMEOUT_SECONDS)
         self._states = states
         self._cache = cache
@@ -82,13 +82,13 @@ class Reporter:
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
         self._thresholds, self._thresholds_problem = thresholds.OFF, ""
-        self._conditions: tuple[Condition, ...] | None = None  # of the last report, once they are asked for
-        self._began = False  # set when the pods are known for the first time
+        self._conditions: tuple[Condition, ...] | None = None  # of the last report, once loaded
+        self._began = False  # whether the pods have been known
         self._backoff = Backoff(clock, Jitter(base_seconds=1.0))
         self._limiter = Limiter(BURST)
         self._waiting = False
-        self._is_away = False  # the API server, when last a report was to be sent
-        self._pods_by = 0.0  # monotonic; until then a report without pods is held back
+        self._is_away = False  # whether the API server was unreachable at the last report
+        self._pods_by = 0.0  # monotonic; until then a report without pods is delayed
         self._reports = Counter("headroom_agent_reports", "Reports by reason", ["reason"], registry=registry)
         self._failures = Counter("headroom_agent_report_failures", "Reports that did not arrive", registry=registry)
         self._refused = Counter("headroom_agent_refused_report_policies", "Report policies refused", registry=registry)
@@ -98,7 +98,7 @@ class Reporter:
         self._size = Gauge("headroom_agent_report_bytes", "Size of the last report tried", registry=registry)
 
     def apply(self, spec: dict[str, object] | None) -> None:
-        """Puts a NodeMetric's intervals and thresholds in force; bad ones are refused and the last good ones stay."""
+        """Applies a NodeMetric's intervals and thresholds; invalid ones are refused and the last good ones stay."""
         try:
             self._policy = policy.overridden(self._base, (spec or {}).get("metricCollectPolicy"))
             self._policy_problem = ""
@@ -116,17 +116,21 @@ class Reporter:
 
     @property
     def thresholds(self) -> ResourceThresholds:
-        """From which use on pods of Mid and Batch are held down or evicted."""
+        """The use from which pods of Mid and Batch are throttled or evicted."""
         return self._thresholds
 
     def run(self, stop: threading.Event) -> None:
-        """Reports until `stop`; the first one at a random time within an interval, so that a fleet does not march."""
+        """Reports until `stop`; the first report is at a random time within an interval, so that a fleet is not in
+        step.
+        """
         schedule = Schedule(self._clock.monotonic(), random.uniform(0, self._policy.intervals.report))
         while not self._clock.wait(stop, LOOK_SECONDS):
             self.look(schedule)
 
     def look(self, schedule: Schedule) -> None:
-        """Sends a report if one is due: from when the pods are known, and without a claim while they no longer are."""
+        """Sends a report if one is due, but not before the pods are known. While they are unknown later, it claims
+        nothing.
+        """
         now, current = self._clock.monotonic(), self._policy
         synced = self._states.synced
         self._began = self._began or synced
@@ -140,7 +144,7 @@ class Reporter:
             return
         second = self._second()
         if not measurements.is_node_readable(self._cache, second):
-            return  # a node that cannot be read must go stale in the manager's eyes
+            return  # the manager must see an unreadable node go stale
         pods = self._states.pods()
         prediction = self._predict_server.predict(pods if synced else None, self._states.node())
         claim = ReportedValues.of(prediction)
@@ -162,9 +166,10 @@ class Reporter:
             schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
 
     def _held_back_seconds(self, now: float) -> float:
-        """For how long a report that claims nothing, as the pods are not known, is held back; 0 for not at all.
+        """How long to delay a report without a claim while the pods are unknown; 0 for no delay.
 
-        After an outage they are known again in a moment, and it would take all back until well after that.
+        After an outage the pods are known again in a moment, but such a report would withdraw the whole claim for much
+        longer.
         """
         if self._is_away:
             try:
@@ -190,7 +195,7 @@ class Reporter:
         second: int,
         pressed: Pressure | None,
     ) -> tuple[NodeMetricReport, bytes]:
-        """The report and its patch, without the pods where it would be too large with them."""
+        """The report and its patch, without the pods if they make it too large."""
         now = self._clock.now()
         if self._conditions is None:
             self._conditions = self._conditions_before()
@@ -214,7 +219,7 @@ class Reporter:
         return status, body
 
     def _conditions_before(self) -> tuple[Condition, ...] | None:
-        """Those of the report before this process's first; None while they cannot be had."""
+        """The conditions of the last report before this process; None while they are unavailable."""
         try:
             listed = self._listed()
         except HeadroomError as error:
@@ -228,7 +233,7 @@ class Reporter:
         return self._client.list(NODEMETRICS, into=ReportedNodeMetric, field_selector=own).items
 
     def _send(self, body: bytes) -> HeadroomError | None:
-        """Why the report did not arrive; None when it did."""
+        """The reason why the report did not arrive; None when it did."""
         try:
             self._client.patch(NODEMETRICS, self._node_name, body, kind=Patch.JSON, subresource="status")
         except NotFound as error:

@@ -1,4 +1,4 @@
-"""When a report is due, and why. Pure but for its own memory; every time is of a clock that never goes back."""
+"""When a report is due, and why. Pure except for its own memory; times come from a clock that never goes back."""
 
 import enum
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class ReportedValues:
-    """What a report says that others act upon at once; nothing claimed is zero."""
+    """The values of a report that readers act upon at once; no claim counts as zero."""
 
     peak: Resources
     reclaimable: Resources
@@ -43,14 +43,14 @@ PRESSED_SECONDS = 10.0  # between two reports of one pressure
 
 
 class Schedule:
-    """Periodic reports keep their own beat; between them the claim is looked at, and failures are made up for.
+    """Periodic reports keep a fixed schedule; between them it checks the claim and retries failed reports.
 
-    Pressure is reported as soon as it is seen, and again for as long as it lasts.
+    Pressure is reported as soon as it appears, and again while it lasts.
     """
 
     def __init__(self, now: float, first_after: float) -> None:
         self._next_periodic = now + first_after
-        self._next_check = now + first_after  # before the first report there is nothing to compare with
+        self._next_check = now + first_after  # before the first report there is no value to compare with
         self._retry_at: float | None = None
         self._owed: ReportReason | None = None
         self._reported = NOTHING_CLAIMED
@@ -58,7 +58,7 @@ class Schedule:
         self._pressed_again = now  # before then no pressure is reported
 
     def idle(self, now: float, intervals: Intervals, *, pressed: bool = False) -> bool:
-        """Whether nothing can be due, whatever the claim."""
+        """Whether no report can be due, whatever the claim."""
         if self._retry_at is not None:
             return now < self._retry_at
         if pressed and now >= self._pressed_again:
@@ -75,7 +75,7 @@ class Schedule:
         *,
         pressed: bool = False,
     ) -> ReportReason | None:
-        """The reason to report now; the caller then says how that went. A failed report is due before all others."""
+        """The reason to report now; the caller then reports success or failure. A failed report has priority."""
         if self.idle(now, intervals, pressed=pressed):
             return None
         is_beat = now >= self._next_periodic
@@ -102,7 +102,7 @@ class Schedule:
 
 
 def differs(before: ReportedValues, now: ReportedValues, threshold_percent: float) -> bool:
-    """Whether any amount changed by more than the threshold, relative to what was reported, up or down.
+    """Whether any amount changed by more than the threshold, relative to the reported one, up or down.
 
     From zero every change counts.
     """
