@@ -1,1 +1,1 @@
-"""What the agent shows to Prometheus, read when it is scraped."""
+"""The agent's Prometheus metrics, computed at each scrape."""

@@ -1,4 +1,4 @@
-"""What the agent itself takes of the node."""
+"""The agent's own cost to the node."""
 
 import os
 import resource
@@ -16,13 +16,13 @@ _KIB = 1024
 
 
 class CostCollector(Collector):
-    """Of the whole process, from procfs; what cannot be read there is left out."""
+    """The usage of the whole process, from procfs, without the values that are unreadable there."""
 
     def __init__(self, process: Path = Path("/proc/self")) -> None:
         self._process = process
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registration reads nothing."""
+        """Empty, so that registration reads no file."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

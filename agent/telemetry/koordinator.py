@@ -1,7 +1,7 @@
-"""The same facts under the names that Koordinator's agent gives them, for dashboards and alerts made for it.
+"""The same facts under the metric names of Koordinator's agent, for dashboards and alerts made for it.
 
-What it shows of suppression and eviction, which are not done here, and of CPI (perf events) and resctrl, which need a
-privileged agent, has no counterpart: `koordlet_be_suppress_*`, `_pod_eviction`, `_container_cpi`, `_resctrl_*`.
+Its metrics of suppression and eviction, which this agent does not do, and of CPI (perf events) and resctrl, which need
+a privileged agent, have no counterpart: `koordlet_be_suppress_*`, `_pod_eviction`, `_container_cpi`, `_resctrl_*`.
 """
 
 import threading
@@ -21,16 +21,16 @@ from shared.quantity import Resources
 
 PREFIX = "koordlet_"
 
-# Both of its levels exist in its own model alone; what they come to is its minPredictor's.
+# Only Koordinator's own model has these two levels; the result is its minPredictor's.
 _LEVELS = {BY_POD: "podReclaimablePredictor", BY_CLASS: "priorityReclaimablePredictor"}
 _BOTH = "minPredictor"
 
 _SUCCEEDED, _FAILED = "succeeded", "failed"
-_START_SECONDS = 30.0  # a younger agent may not have had the time to read everything
+_START_SECONDS = 30.0  # a younger agent may not have read everything yet
 
 
 class Koordinator:
-    """What is known at a scrape, and how many scrapes found CPUs and NUMA nodes read. Of one registry each."""
+    """The state at a scrape, and counts of scrapes that found CPUs and NUMA nodes readable. One for each registry."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ class Koordinator:
         yield self._status("collect_node_numa_info_status", scrape, read=bool(scrape.numa))
 
     def _status(self, name: str, scrape: Scrape, *, read: bool) -> Metric:
-        # Called a counter, it would be shown as *_total, a name that Koordinator's does not have.
+        # A counter would get the suffix *_total, which Koordinator's name does not have.
         family = UntypedMetricFamily(f"{PREFIX}{name}", "Scrapes by whether it was read", labels=["node", "status"])
         with self._lock:
             if read or scrape.prediction.time - scrape.started_at >= _START_SECONDS:
@@ -105,7 +105,7 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
 
 
 def _of_level(answer: Reclaimable, level: str) -> Resources | None:
-    """What one level lends: what it finds reclaimable, as far as the node has room above its peak."""
+    """The amount one level lends: its reclaimable, bounded by the node's room above its peak."""
     explanation = answer.explanation
     found = [
         [term.value for term in one.terms if term.name in (f"reclaimable {level}", f"room above {level}")]

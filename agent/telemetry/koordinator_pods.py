@@ -1,4 +1,4 @@
-"""Containers' requests, and the pressure that they and their pods feel, under the names of Koordinator's agent."""
+"""Containers' requests, and the pressure on them and their pods, under the names of Koordinator's agent."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,20 +15,20 @@ _OF_POD = ("node", "pod_uid", "pod_name", "pod_namespace")
 _OF_CONTAINER = (*_OF_POD, "container_id", "container_name")
 _OF_PRESSURE = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
 
-_PRESSURES = {  # some and full, by its name of the resource
+_PRESSURES = {  # some and full, by Koordinator's name of the resource
     "cpu": (Metric.PSI_CPU_SOME, Metric.PSI_CPU_FULL),
     "mem": (Metric.PSI_MEMORY_SOME, Metric.PSI_MEMORY_FULL),
     "io": (Metric.PSI_IO_SOME, Metric.PSI_IO_FULL),
 }
-_PERCENT = 100  # as the kernel writes pressure
+_PERCENT = 100  # the kernel's unit of pressure
 
-# It tells what is asked of lent resources alone. The units are its own: any request is a number, any limit bytes.
+# Koordinator shows only requests for lent resources. The units are its own: any request is a number, any limit bytes.
 _LENT = (names.BATCH_CPU, names.BATCH_MEMORY, names.MID_CPU, names.MID_MEMORY)
 _REQUESTS_UNIT, _LIMITS_UNIT = "integer", "byte"
 
 
 def families(scrape: Scrape) -> Iterator[Family]:
-    """Of the containers that have been made, but for those that run before or beside the others."""
+    """For all created containers, except those that run before or beside the others."""
     of_container = (*_OF_CONTAINER, *RESOURCE_LABELS)
     requests = GaugeMetricFamily("koordlet_container_resource_requests", "Lent resources requested", None, of_container)
     limits = GaugeMetricFamily("koordlet_container_resource_limits", "Limits of lent resources", None, of_container)
@@ -56,7 +56,7 @@ class _Pressure:
         self.family = GaugeMetricFamily(name, help_text, labels=(*labels, *_OF_PRESSURE))
 
     def add(self, readings: Mapping[SeriesKey, float], kind: Kind, entity: str, labels: tuple[str, ...]) -> None:
-        """Nothing for what is not known; kernels before 5.13 know no full of cpu."""
+        """Adds no sample for unknown values; kernels before 5.13 have no full of cpu."""
         for resource, (some_metric, full_metric) in _PRESSURES.items():
             some, full = (readings.get(SeriesKey(kind, entity, metric)) for metric in (some_metric, full_metric))
             has_full = "false" if full is None else "true"
@@ -71,5 +71,5 @@ def _add(family: GaugeMetricFamily, labels: tuple[str, ...], unit: str, asked: Q
             try:
                 value = quantity.whole(asked[resource])
             except QuantityError:
-                continue  # refused with its pod, where it is a request
+                continue  # the informer already refuses a pod with an invalid request
             family.add_metric((*labels, resource, unit), value)

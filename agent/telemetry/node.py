@@ -1,4 +1,4 @@
-"""The node under names of our own: headroom_agent_*."""
+"""The node under our own metric names: headroom_agent_*."""
 
 from collections.abc import Iterator, Sequence
 
@@ -74,7 +74,7 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
 
 
 def _promises(prediction: NodePrediction) -> Iterator[Metric]:
-    """How promises were kept: sums since the start, and what they came to in the last 28 days."""
+    """How promises were kept: sums since the start, and their results in the last 28 days."""
     labels = ["resource", "horizon_seconds"]
 
     def counter(name: str, help_text: str, more: Sequence[str] = ()) -> CounterMetricFamily:
@@ -124,7 +124,7 @@ def _withdrawn(prediction: NodePrediction) -> Metric:
 
 
 def _shadows(prediction: NodePrediction) -> Iterator[Metric]:
-    """What the models beside the one in force would have done, by their promises for the first horizon."""
+    """The results of the models beside the active one, by their promises for the first horizon."""
     labels = ["model", "resource", "horizon_seconds"]
 
     def gauge(name: str, help_text: str) -> GaugeMetricFamily:
@@ -144,7 +144,7 @@ def _shadows(prediction: NodePrediction) -> Iterator[Metric]:
 
 
 def _newest(pods: Sequence[NodePod]) -> Iterator[NodePod]:
-    """One of each name: a pod may be replaced before its predecessor is out of sight."""
+    """One pod of each name: a pod's replacement may appear before its predecessor disappears."""
     by_name = {pod.pod.metadata.key: pod for pod in sorted(pods, key=lambda pod: pod.created_at)}
     yield from by_name.values()
 

@@ -20,9 +20,9 @@ RESOURCES = (("cpu", "core"), ("memory", "byte"))
 
 @dataclass(frozen=True)
 class Scrape:
-    """What is not known is absent. `usages` are by model key, those of host applications by name.
+    """Unknown values are absent. `usages` are by model key, those of host applications by name.
 
-    `readings` are the last values of every series of a kind, looked up when asked for.
+    `readings` are the last values of every series of a kind, looked up on demand.
     """
 
     node_name: str
@@ -40,14 +40,14 @@ class Scrape:
 
 
 class ScrapeCollector(Collector):
-    """Shows a scrape as `families` make of it."""
+    """Exposes a scrape through `families`."""
 
     def __init__(self, scrape: Callable[[], Scrape], families: Callable[[Scrape], Iterator[Metric]]) -> None:
         self._scrape = scrape
         self._families = families
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registration does not ask for values before there are any."""
+        """Empty, so that registration does not read values before there are any."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
@@ -61,7 +61,7 @@ class ResourceGauge:
         self.family = GaugeMetricFamily(name, help_text, labels=(*labels, *RESOURCE_LABELS))
 
     def add(self, usage: Usage | None, *labels: str) -> "ResourceGauge":
-        """Nothing for what is not known."""
+        """Adds no sample for unknown usage."""
         if usage is not None:
             self.family.add_metric((*labels, *RESOURCES[0]), usage.cpu_cores)
             self.family.add_metric((*labels, *RESOURCES[1]), usage.memory_bytes)
