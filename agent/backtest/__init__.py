@@ -1,1 +1,1 @@
-"""Judges models of the peak on recorded usage: nodes are packed, replayed tick by tick, and held against the oracle."""
+"""Judges models of the peak on recorded usage: packs nodes, replays them tick by tick, and compares with the oracle."""

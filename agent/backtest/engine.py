@@ -1,6 +1,6 @@
-"""The agents of all nodes of a replay as one: their own bank, predictors and policy, on the clock of the recording.
+"""The agents of all nodes of a replay as one: their own bank, predictors and policy, on the recording's clock.
 
-Recorded pods all hold a request that may be lent, and are all there is on a node: no system, one priority class.
+All recorded pods hold a request that may be lent, and a node has only those: no system, one priority class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ _NO_SYSTEM = "system"  # never trained, so that it has a history of zeros
 
 
 class BacktestPromise(NamedTuple):
-    """Whose peak it is; a model without a target of its own has None."""
+    """The owner of a peak; a model without a target of its own has None."""
 
     model: str
     target_percent: float | None
@@ -38,7 +38,7 @@ class BacktestPromise(NamedTuple):
 
 
 class TrainingStep(NamedTuple):
-    """A training step: a sample for each key, shape (keys, 2), and what came of promises, whichever model made them."""
+    """A training step: a sample for each key, shape (keys, 2), and the outcomes of promises, for all models alike."""
 
     keys: Sequence[str]
     usages: Floats
@@ -49,7 +49,7 @@ class TrainingStep(NamedTuple):
 class FleetModel:
     """One predictor (or `max(a,b)` of several) as the agents of all nodes run it.
 
-    Raises InvalidInput for a name that is not known, and HeadroomError for what an agent would note of a predictor.
+    Raises InvalidInput for an unknown name, and HeadroomError for predictor failures that an agent would record.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class FleetModel:
         self._promised: dict[tuple[float, float], Floats] = {}  # by horizon and time in seconds; shape (nodes, 2)
 
     def train(self, samples: TrainingStep) -> None:
-        """One training step, with what came of this model's promises."""
+        """One training step, with the outcomes of this model's promises."""
         self._model.update(samples.keys, samples.usages, samples.time)
         self._model.observe(
             [
@@ -80,7 +80,7 @@ class FleetModel:
         self._raise_problem()
 
     def peaks(self, situation: Situation) -> Mapping[BacktestPromise, Floats]:
-        """What is promised now, each of shape (nodes,)."""
+        """The present promises, each of shape (nodes,)."""
         candidates = self._model.peak(situation)
         self._raise_problem()
         largest = np.maximum.reduce(list((candidates or {}).values()))
@@ -103,7 +103,7 @@ def fleet_models(
     policy: PredictionPolicy,
     target_percents: Sequence[float],
 ) -> list[FleetModel]:
-    """Each model once, or once for each target if it has one. Raises InvalidInput for a name that is not known."""
+    """Each model once, or once per target if it has targets. Raises InvalidInput for an unknown name."""
 
     def targets(name: str) -> Sequence[float | None]:
         return target_percents if PEAK_MIX in plugins.members(name, source="--model") else [None]
@@ -112,7 +112,7 @@ def fleet_models(
 
 
 class FleetBank:
-    """What the agents of all nodes have learned, in one table: a row for each pod and for each node."""
+    """The knowledge of all nodes' agents, in one table: a row for each pod and for each node."""
 
     def __init__(
         self, schedule: PodSchedule, resource: int, horizons_hours: Sequence[int], policy: PredictionPolicy
@@ -127,8 +127,8 @@ class FleetBank:
         self._ledger = Ledger(self._node_keys, self._horizons_seconds)
         self._pods: Rows = np.zeros(0, np.intp)
         self._pod_keys: list[str] = []
-        self._owned: Rows = np.zeros(0, np.intp)  # places of pods that a workload makes anew
-        self._workload_of: Rows = np.zeros(0, np.intp)  # of each of these, the place of its workload
+        self._owned: Rows = np.zeros(0, np.intp)  # places of pods that a workload replaces
+        self._workload_of: Rows = np.zeros(0, np.intp)  # for each of these, the place of its workload
         self._workload_keys: list[str] = []
 
     def train(self, tick: ReplayTick) -> TrainingStep:
@@ -150,7 +150,7 @@ class FleetBank:
         )
 
     def _own(self, tick: ReplayTick) -> None:
-        """Takes note of the workloads of a tick's pods; each is known by what it has on one node."""
+        """Records the workloads of a tick's pods; a workload's history covers one node."""
         self._owned = np.flatnonzero(tick.workload >= 0)
         pairs = np.stack([tick.node[self._owned], tick.workload[self._owned]], axis=1)
         known, self._workload_of = np.unique(pairs, axis=0, return_inverse=True)
@@ -158,11 +158,11 @@ class FleetBank:
         self._workload_keys = [f"node-{node} workload-{workload}" for node, workload in known.tolist()]
 
     def promise(self, situation: Situation) -> None:
-        """Notes that models are asked now, to tell them what came; what each has promised it knows itself."""
+        """Records that models are asked now, to give them the outcome later; each model keeps its own promise."""
         self._ledger.begin(situation.time)
 
     def situation(self, tick: ReplayTick) -> Situation:
-        """What the agents show to their predictors now."""
+        """The agents' present input to their predictors."""
         whole = Histories(self._table, self._node_keys)
         requests = np.zeros((len(tick.pods), 2))
         requests[:, self._resource] = tick.limits
@@ -188,7 +188,7 @@ class FleetBank:
         )
 
     def _heirs(self, time: float, young: NDArray[np.bool_]) -> Rows:
-        """Which of the owned pods have the history of their workload beside their own, as an agent has it."""
+        """Which of the owned pods also use their workload's history, as in an agent."""
         of = Histories(self._table, self._workload_keys)
         known = time - of.first_observed > self._policy.cold_start_seconds
         known &= of.samples >= self._policy.warm_up_samples

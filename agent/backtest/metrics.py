@@ -1,8 +1,8 @@
-"""How well peaks were predicted, and what lending by them would have come to. Pure.
+"""How accurate the predicted peaks were, and the results of lending by them. Pure.
 
-Every array has shape (evaluations, nodes), one evaluation an hour unless told otherwise. What is lent is what pods have
-requested above the promised peak; the oracle is the peak that came within the horizon. Rows whose horizon the recording
-does not cover (NaN) are judged for neither violations nor savings.
+Every array has shape (evaluations, nodes), by default with one evaluation an hour. The lent amount is the pods'
+requests above the promised peak; the oracle is the actual peak within the horizon. Rows whose horizon the recording
+does not cover (NaN) count for neither violations nor savings.
 """
 
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 from agent.predict_server.decay import Floats
 
 VIOLATION_TOLERANCE = 1e-9  # relative: sums of the same samples in another order are no violation
-LARGE_WITHDRAWAL_PERCENT = 5.0  # of what a node's pods requested
+LARGE_WITHDRAWAL_PERCENT = 5.0  # of the requests of a node's pods
 
 
 @dataclass(frozen=True)
 class Scores:
     """Percentages unless the name says otherwise.
 
-    violation: promises that were broken; p90_node, worst_node: over the nodes' own rates. severity: mean excess over
-    the promise in percent of the peak that came, over all promises. savings: lent of requested; oracle_savings: what a
-    seer would have lent. over_estimate: promised beyond what came. withdrawn_percent_per_day: how much of what is lent
-    is taken back a day. kept_24h: the part of what is lent that stays for a day. large_withdrawals_per_node_day:
-    evaluations at which a node takes back more than 5 % of what was requested.
+    violation: broken promises; p90_node, worst_node: over the nodes' own rates. severity: mean excess over the promise
+    in percent of the actual peak, over all promises. savings: the lent share of requests; oracle_savings: the same with
+    the oracle's peak. over_estimate: the promise's excess over the actual peak. withdrawn_percent_per_day: the share of
+    the lent amount taken back per day. kept_24h: the share of the lent amount that stays for a day.
+    large_withdrawals_per_node_day: evaluations at which a node takes back more than 5 % of requests.
     """
 
     violation_percent: float
@@ -42,7 +42,7 @@ class Scores:
 
 
 def scores(peaks: Floats, oracle: Floats, requested: Floats, *, evaluations_per_day: int = 24) -> Scores:
-    """Judges one model; pass only the evaluations that are to count. Raises ValueError without any to judge."""
+    """Judges one model; pass only the evaluations that count. Raises ValueError without any."""
     judged = ~np.isnan(oracle).any(axis=1)
     if not judged.any():
         raise ValueError("no evaluation has its whole horizon in the recording")
@@ -70,7 +70,7 @@ def scores(peaks: Floats, oracle: Floats, requested: Floats, *, evaluations_per_
 
 
 def violations(peaks: Floats, oracle: Floats) -> NDArray[np.bool_]:
-    """Where more was used than promised."""
+    """Where usage exceeded the promise."""
     return np.asarray(oracle > peaks * (1 + VIOLATION_TOLERANCE))
 
 

@@ -1,4 +1,4 @@
-"""What was to come: the peak oracle of the literature (Bashir et al., EuroSys 2021). Pure."""
+"""The actual future: the peak oracle of the literature (Bashir et al., EuroSys 2021). Pure."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from agent.predict_server.histogram import Rows
 def future_peaks(recorded: RecordedUsage, schedule: PodSchedule, at: Rows, horizons_ticks: Sequence[int]) -> Floats:
     """For each horizon, tick of `at` and node: max over the horizon of the summed usage of the pods that run now.
 
-    Shape (horizons, len(at), nodes). The present sample is not part of the future, pods that arrive later do not
-    count, those that leave count no more. NaN where the recording ends within the horizon. Usage must be capped and
-    the schedule split at gaps.
+    Shape (horizons, len(at), nodes). The present sample is not part of the future; pods that arrive later do not count,
+    and pods that leave stop counting. NaN where the recording ends within the horizon. Usage must be capped and the
+    schedule split at gaps.
     """
     longest = max(horizons_ticks)
     peaks = np.full((len(horizons_ticks), len(at), schedule.nodes), np.nan)

@@ -1,7 +1,7 @@
 """Packs recorded series onto nodes of one size, with or without churn. Pure, and the same for the same seed.
 
 Nodes are full by requests, so that lending nothing saves exactly 0 %. Random packing puts unrelated workloads side by
-side: real nodes full of replicas rise and fall together more than these do.
+side: usage on real nodes, which are full of replicas, is more correlated.
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ SHORTEST_LIFE_HOURS = 1.0
 def first_fit(sizes: Floats, node_size: float, rng: np.random.Generator) -> Rows:
     """The node of each series, -1 for those without one; shape (series,).
 
-    Series are taken in random order, each by the first node with room. Nodes less than half full are dropped, and what
-    is larger than a node has none.
+    Series are placed in random order, each on the first node with room. Nodes less than half full are dropped, and a
+    series larger than a node gets none.
     """
     free: list[float] = []
     node = np.full(len(sizes), -1, np.intp)
@@ -36,7 +36,7 @@ def first_fit(sizes: Floats, node_size: float, rng: np.random.Generator) -> Rows
 
 
 def one_node_each(series: int, ticks: int) -> PodSchedule:
-    """Every series is a node of its own, as where whole machines were recorded."""
+    """Every series is a node of its own, for recordings of whole machines."""
     each = np.arange(series)
     return PodSchedule(each, each, np.zeros(series, np.intp), np.full(series, ticks), series)
 
@@ -54,10 +54,10 @@ def static(node: Rows, ticks: int) -> PodSchedule:
 def churned(
     node: Rows, sizes: Floats, ticks: int, *, mean_hours: float, ticks_per_hour: float, rng: np.random.Generator
 ) -> PodSchedule:
-    """Each pod ends after an exponentially distributed time (an hour at least); another takes its place at once.
+    """Each pod ends after an exponentially distributed time (at least an hour); another replaces it at once.
 
-    The next one replays another series of the same size, drawn at random, from the same tick on. A size that only one
-    series has draws that one again.
+    The next pod replays another series of the same size, drawn at random, from the same tick on. If only one series has
+    a size, that one is drawn again.
     """
     same_size = {size: np.flatnonzero(sizes == size) for size in np.unique(sizes).tolist()}
     start = static(node, ticks)

@@ -1,4 +1,4 @@
-"""`peak-mix` for all nodes of a replay at once: the agent's own parts, put together as the agent puts them. Pure."""
+"""`peak-mix` for all nodes of a replay at once: the agent's own parts, combined as in the agent. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -55,7 +55,7 @@ class FleetPeakMix:
         self._promised = {target: Held(schedule.nodes, held_hours) for target in target_percents}
 
     def observe(self, tick: ReplayTick) -> None:
-        """Takes in the samples of a tick."""
+        """Records the samples of a tick."""
         self._pods.add(tick.pods, tick.usage[:, np.newaxis], tick.time)
         self._pods_since[tick.pods] = np.minimum(self._pods_since[tick.pods], tick.time)
         self._nodes_since = min(self._nodes_since, tick.time)
@@ -65,7 +65,7 @@ class FleetPeakMix:
         self.outcomes.observe(tick.node, tick.usage, self._pods_since[tick.pods], tick.time)
 
     def peaks(self, tick: ReplayTick) -> Mapping[float, Floats]:
-        """What is promised for each target, by node; makes the prediction of the hour on its first call in it."""
+        """The promises for each target, by node; the first call in an hour makes that hour's prediction."""
         expected = self._forecast(tick)
         hour = int(tick.time // HOUR_SECONDS)
         self.outcomes.judge(tick.time)

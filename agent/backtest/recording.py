@@ -1,4 +1,4 @@
-"""Recorded usage on a regular grid of ticks, and which pod ran where and when. Pure."""
+"""Recorded usage on a regular grid of ticks, with the place and time of each pod. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +14,11 @@ FILLED_GAP_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class RecordedUsage:
-    """What each of some series (pods, VMs, or machines) used of one resource.
+    """The usage of one resource by some series (pods, VMs, or machines).
 
-    `usage` has shape (series, ticks); NaN is a missing sample. `limits`, shape (series,), are what each has
-    requested. `start` is the first tick in Unix seconds. `workloads`, shape (series,), number what makes a series'
-    pods anew, -1 where nothing does; empty where that is not known.
+    `usage` has shape (series, ticks); NaN is a missing sample. `limits`, shape (series,), are the requests. `start` is
+    the first tick in Unix seconds. `workloads`, shape (series,), number the owners that replace the series' pods, -1
+    without one; empty where unknown.
     """
 
     usage: Floats
@@ -49,7 +49,7 @@ class RecordedUsage:
 
 @dataclass(frozen=True)
 class PodSchedule:
-    """Which pods ran on which node: rows are pods in the order of their nodes, all arrays have shape (pods,).
+    """The node of each pod: rows are pods in the order of their nodes, all arrays have shape (pods,).
 
     Pod p replays the samples of `series[p]` from tick `first[p]` up to, not including, `end[p]`.
     """
@@ -73,7 +73,7 @@ class PodSchedule:
         return np.bincount(self.node[pods], weights=amounts, minlength=self.nodes).astype(np.float64, copy=False)
 
     def split_at_gaps(self, recorded: RecordedUsage) -> "PodSchedule":
-        """Ends a pod at a missing sample; it comes back as another pod, without history."""
+        """Ends a pod at a missing sample; it returns as another pod, without history."""
         missing: NDArray[np.bool_] = np.isnan(recorded.usage)
         whole = ~np.any(missing, axis=1)[self.series]
         pieces = [self._rows(np.flatnonzero(whole))]
@@ -89,7 +89,7 @@ class PodSchedule:
 
 
 def joined(schedules: Sequence[PodSchedule], nodes: int) -> PodSchedule:
-    """One schedule of the pods of several, on the same nodes."""
+    """One schedule with the pods of several, on the same nodes."""
     node = np.concatenate([schedule.node for schedule in schedules])
     first = np.concatenate([schedule.first for schedule in schedules])
     order = np.lexsort((first, node))
@@ -109,6 +109,6 @@ def side_by_side(schedules: Sequence[PodSchedule]) -> PodSchedule:
 
 
 def _runs(flags: NDArray[np.bool_]) -> tuple[Rows, Rows]:
-    """Where each run of True starts, and where it has ended."""
+    """The start and the end of each run of True."""
     edges = np.diff(flags.astype(np.int8), prepend=0, append=0)
     return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)

@@ -12,7 +12,7 @@ from agent.predict_server.histogram import Rows
 
 @dataclass(frozen=True, slots=True)
 class ReplayTick:
-    """What agents see at one moment. `pods` are rows of the schedule in the order of their nodes.
+    """The agents' view at one moment. `pods` are rows of the schedule in the order of their nodes.
 
     `node`, `usage`, `limits`, `age_seconds` and `workload` (see `RecordedUsage`) have a place for each of these pods.
     """

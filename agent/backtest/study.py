@@ -1,4 +1,4 @@
-"""A backtest: fleets of recorded pods, the models that are tried on them, and what they come to. Pure."""
+"""A backtest: fleets of recorded pods, the models under test, and their results. Pure."""
 
 import itertools
 import time
@@ -23,18 +23,18 @@ from shared.errors import HeadroomError
 HOUR_SECONDS = 3600.0
 DAY_HOURS = 24
 WEEK_HOURS = 7 * DAY_HOURS
-_SHARED = ""  # what all models learn from
+_SHARED = ""  # the training that all models share
 
 
 @dataclass(frozen=True)
 class RecordedFleet:
-    """Recorded usage, capped and filled, and where its pods run, split at gaps."""
+    """Recorded usage, capped and filled, and the schedule of its pods, split at gaps."""
 
     recorded: RecordedUsage
     schedule: PodSchedule
 
     def parts(self, count: int) -> list["RecordedFleet"]:
-        """About `count` fleets of consecutive nodes, each with the series it needs and no more."""
+        """About `count` fleets of consecutive nodes, each with only the series it needs."""
         bounds = np.linspace(0, self.schedule.nodes, min(count, self.schedule.nodes) + 1).astype(np.intp)
         return [self._nodes(first, end) for first, end in itertools.pairwise(bounds.tolist())]
 
@@ -57,7 +57,9 @@ class RecordedFleet:
 
 @dataclass(frozen=True)
 class Trial:
-    """What is tried: models by name, at these targets and horizons, under a policy, on cpu (0) or memory (1)."""
+    """The subject of a backtest: models by name, at these targets and horizons, under a policy, on cpu (0) or memory
+    (1).
+    """
 
     resource: int
     models: tuple[str, ...]
@@ -67,17 +69,17 @@ class Trial:
 
 
 class Played(NamedTuple):
-    """What was promised every hour, and what came; arrays of shape (hours, nodes). `at` are ticks."""
+    """The promises of every hour, and the outcomes; arrays of shape (hours, nodes). `at` are ticks."""
 
     at: Rows
     requested: Floats
     came: Mapping[int, Floats]  # by horizon in hours
     promised: Mapping[BacktestPromise, Floats]
-    cpu_seconds: Mapping[str, float]  # by model, with all that it would need alone
+    cpu_seconds: Mapping[str, float]  # by model, including everything it would need alone
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One model at one target and horizon; target is null for a model that has none, and so is what cannot be told."""
+    """One model at one target and horizon; target is null for a model without one, as is any unknown value."""
 
     source: str
     model: str
@@ -98,7 +100,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def play(fleet: RecordedFleet, trial: Trial, ticked: Callable[[int], None] = lambda ticks: None) -> Played:
-    """Replays the fleet to all models; tells `ticked` how many ticks have passed, about every hour."""
+    """Replays the fleet to all models; calls `ticked` with the number of ticks passed, about every hour."""
     recorded, schedule = fleet.recorded, fleet.schedule
     hour_ticks = round(HOUR_SECONDS / recorded.interval_seconds)
     at = np.arange(hour_ticks - 1, recorded.ticks, hour_ticks)
@@ -133,7 +135,7 @@ def play(fleet: RecordedFleet, trial: Trial, ticked: Callable[[int], None] = lam
 
 
 def joined(parts: Sequence[Played]) -> Played:
-    """One answer of the parts of a fleet."""
+    """The results of a fleet's parts as one."""
     first = parts[0]
 
     def side_by_side(arrays: Iterator[Floats]) -> Floats:
