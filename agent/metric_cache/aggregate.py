@@ -1,4 +1,4 @@
-"""One number out of the samples of a window, for every series at once. Pure."""
+"""One number from the samples of a window, for every series at once. Pure."""
 
 import enum
 
@@ -44,7 +44,7 @@ def aggregate(samples: Samples, how: Aggregation) -> Values:
 
 
 def summary(samples: Samples) -> Samples:
-    """The rows that stand for `samples`, of shape (3, series): their means, maxima and counts."""
+    """The rows that summarise `samples`, of shape (3, series): means, maxima and counts."""
     counts = len(samples) - np.isnan(samples).sum(axis=0, dtype=np.int64)
     means = _quotients(np.nansum(samples, axis=0, dtype=np.float64), counts)
     maxima = np.fmax.reduce(samples, axis=0, initial=np.nan)
@@ -52,10 +52,10 @@ def summary(samples: Samples) -> Samples:
 
 
 def aggregate_rows(means: Samples, maxima: Samples, counts: Samples, how: Aggregation) -> Values:
-    """The same from rows that each stand for `counts` samples, all of shape (rows, series).
+    """As `aggregate`, from rows that each summarise `counts` samples, all of shape (rows, series).
 
-    Average, maximum and count are those of the samples themselves; a percentile is one of the rows' means, and the
-    last one is the last row's mean.
+    Average, maximum and count are exact for the samples themselves; a percentile is one of the rows' means, and the
+    last value is the last row's mean.
     """
     if means.size == 0 or how not in (Aggregation.AVG, Aggregation.MAX, Aggregation.COUNT):
         return aggregate(means, how)
@@ -71,7 +71,7 @@ def aggregate_rows(means: Samples, maxima: Samples, counts: Samples, how: Aggreg
 def percentile(samples: Samples, p: float) -> Values:
     """The sample at Koordinator's index of each ascending series; never interpolated."""
     ordered = np.ascontiguousarray(samples.T)
-    ordered.sort(axis=1)  # NaN goes last
+    ordered.sort(axis=1)  # NaN sorts last
     counts = len(samples) - np.isnan(samples).sum(axis=0, dtype=np.int64)
     indexes = percentile_index(counts, p)
     return np.asarray(np.take_along_axis(ordered, indexes[:, np.newaxis], axis=1)[:, 0], np.float64)
@@ -84,7 +84,7 @@ def percentile_index(count: int | NDArray[np.int64], p: float) -> NDArray[np.int
 
 
 def _quotients(sums: Values, counts: NDArray[np.integer] | Values) -> Values:
-    """NaN for nothing divided by nothing."""
+    """NaN for zero divided by zero."""
     averages = np.full(len(sums), np.nan)
     np.divide(sums, counts, out=averages, where=counts > 0)
     return averages

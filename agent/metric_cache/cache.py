@@ -1,4 +1,4 @@
-"""The samples of everything on the node: each second for an hour, and five minutes' mean and maximum for a week.
+"""The samples of the node: every second for an hour, and means and maxima over five minutes for a week.
 
 Three rings, one file each:
 
@@ -7,8 +7,8 @@ Three rings, one file each:
     week     5 minutes, 7 days: mean, maximum and count of every series of the hour ring
 
 A row of the week ring is computed from the hour ring when its five minutes are over, so a restart in between loses
-nothing. A window is answered from single seconds as far as these reach back; one that begins before them, where the
-week ring has something to say, is widened to whole five minutes and answered from that ring and the unfinished rest.
+nothing. A window within the reach of single seconds is answered from them. A window that begins earlier, where the week
+ring has samples, is widened to whole five minutes and answered from that ring and the unfinished rest.
 """
 
 import enum
@@ -41,12 +41,13 @@ WEEK_ROWS = WEEK_SECONDS // STEP_SECONDS
 LEAST_SECONDS = 2 * STEP_SECONDS  # a row of the week ring needs all of its seconds
 TIDY_SECONDS = 60
 
-_LONG_NAME, _SHORT_NAME = 512, 160  # bytes: a workload's may have 380, a container's 140
-_CHUNK_SAMPLES = 1 << 18  # read at once: 1 MiB
+_LONG_NAME, _SHORT_NAME = 512, 160  # bytes: a workload's name may have 380, a container's 140
+_CHUNK_SAMPLES = 1 << 18  # per read: 1 MiB
 _MEAN, _MAX, _COUNT = range(3)
 _HOUR, _QUARTER = range(2)
 
-# What a pod takes of each ring: its CPU and memory with its workload's, and the colder values with two containers' all.
+# A pod's columns in each ring: CPU and memory of it and its workload; the less frequent values, with all of two
+# containers; the week ring's four.
 _POD_COLUMNS = (4, 32, 4)
 
 _NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.NON_POD, Kind.PROD_PEAK, Kind.CLASS})
@@ -58,7 +59,7 @@ Sequences = TypeVar("Sequences", Sequence[SeriesKey], Columns)
 
 
 class StorageTier(enum.StrEnum):
-    """What a range is read from."""
+    """The source of a range."""
 
     SECONDS = "1s"
     MEANS = "5m-mean"
@@ -66,14 +67,14 @@ class StorageTier(enum.StrEnum):
 
 
 class Range(NamedTuple):
-    """Every slot of a range: the second each begins with, and its value, NaN where there is none."""
+    """Every slot of a range: its first second and its value, NaN without a sample."""
 
     times: NDArray[np.int64]
     values: Samples
 
 
 class _Resolved(NamedTuple):
-    """Where the values of a tick go in one ring; right as long as the ring has released nothing since."""
+    """The columns of a tick's values in one ring; valid until the ring releases a column."""
 
     ring: Ring
     releases: int
@@ -89,7 +90,7 @@ class _Window(NamedTuple):
 
 
 class MetricCache:
-    """Safe to use from any thread. Without a `disk`, or where it fails, everything is in memory: see `problems`."""
+    """Safe to use from any thread. Without a `disk`, or when it fails, everything is in memory: see `problems`."""
 
     def __init__(
         self,
@@ -130,7 +131,7 @@ class MetricCache:
     def append(
         self, second: int, usages: Mapping[str, Usage], readings: Mapping[SeriesKey, float] | None = None
     ) -> None:
-        """Stores one tick: usages by model key, and single values; what is not known yet gets its series."""
+        """Stores one tick: usages by model key, and single values; an unknown key gets its series."""
         names = tuple(usages)
         if names != self._usage_names:
             self._usage_names = names
@@ -145,10 +146,10 @@ class MetricCache:
         values: Floats,
         readings: Mapping[SeriesKey, float] | None = None,
     ) -> None:
-        """The same from an array, NaN for what is unknown.
+        """The same from an array, with NaN for unknown values.
 
-        The same tuple of `keys` from tick to tick is looked up only once.
-        `second` is one of `second()`'s; ValueError when it is before the last one.
+        It looks up the same tuple of `keys` only once for many ticks. `second` comes from `second()`; ValueError when
+        it is before the last one.
         """
         with self._lock:
             if second < self.last_second:
@@ -164,7 +165,7 @@ class MetricCache:
             cold = self._resolved(tuple(readings)) if readings else []
             cold_values = np.fromiter(readings.values(), np.float64, len(readings)) if readings else values
             rows = [ring.blank() for ring in (self._hour, self._quarter)]
-            with np.errstate(over="ignore"):  # becomes infinite, which is no sample
+            with np.errstate(over="ignore"):  # an overflow becomes infinite, which counts as no sample
                 for source, parts in ((values, hot), (cold_values, cold)):
                     for row, part in zip(rows, parts, strict=False):
                         row[0, part.columns] = source[part.places]
@@ -173,7 +174,7 @@ class MetricCache:
             self._quarter.append(second, rows[1])
 
     def retain_pods(self, uids: Collection[str]) -> None:
-        """Gives up the series of all other pods and of their containers; all else goes once it has no sample left."""
+        """Drops the series of all other pods and of their containers; other series expire without samples."""
         with self._lock:
             for ring in (self._hour, self._quarter, self._week):
                 ring.release([key for key in ring.columns if (uid := _uid(key)) is not None and uid not in uids])
@@ -182,7 +183,7 @@ class MetricCache:
         """The aggregate over the `window_seconds` seconds up to and including `until` (default: the last one written).
 
         By model key: NODE, SYSTEM, NON_POD, PROD_PEAK, of_class, of_workload and the uids of pods; those without a
-        sample of both resources in the window are absent. A workload's is the mean over its pods on this node.
+        sample of both resources in the window are absent. A workload's value is the mean over its pods on this node.
         """
         found = self._aggregate(how, window_seconds, until, _of_usage)
         pairs: dict[tuple[Kind, str], dict[Metric, float]] = {}
@@ -203,10 +204,10 @@ class MetricCache:
         metric: Metric | None = None,
         until: int | None = None,
     ) -> dict[SeriesKey, float]:
-        """The same of every series of a kind and metric (default: any); those without a sample are absent.
+        """The same for every series of a kind and metric (default: any); series without a sample are absent.
 
-        What the quarter ring holds has nothing older than its 15 minutes. Over a window that is answered from the
-        week ring a percentile is one of the five-minute means, all else is exact for the window widened to whole rows.
+        Series of the quarter ring reach back only 15 minutes. For a window answered from the week ring, a percentile is
+        one of the five-minute means; other aggregates are exact for the window widened to whole rows.
         """
 
         def wanted(key: SeriesKey) -> bool:
@@ -217,14 +218,14 @@ class MetricCache:
     def aggregate_one(
         self, key: SeriesKey, how: Aggregation, window_seconds: int, until: int | None = None
     ) -> float | None:
-        """The same of one series; None without a sample."""
+        """The same for one series; None without a sample."""
         window = self._window(window_seconds, until)
         return self._answer(how, window, [key], fine=_home(key) == _QUARTER or self._is_fine(window)).get(key)
 
     def tier(
         self, kind: Kind, window_seconds: int, until: int | None = None, *, metric: Metric = Metric.CPU
     ) -> StorageTier:
-        """What an aggregate over this window is answered from."""
+        """The source of an aggregate over this window."""
         coarse = StorageTier.MEANS in tiers(kind, metric) and not self._is_fine(self._window(window_seconds, until))
         return StorageTier.MEANS if coarse else StorageTier.SECONDS
 
@@ -243,17 +244,17 @@ class MetricCache:
             return Range(np.arange(first, first + len(values), dtype=np.int64) * step, values)
 
     def series_keys(self, kind: Kind | None = None, metric: Metric | None = None) -> list[SeriesKey]:
-        """The series there are."""
+        """The existing series."""
         with self._lock:
             held = {key for ring in self._rings for key in ring.columns}
         return sorted(key for key in held if kind in (None, key.kind) and metric in (None, key.metric))
 
     def second(self, wall_time: float | None = None) -> int:
-        """The second at a wall time, by the wall clock's present distance; default: the present second."""
+        """The second at a wall time, by the wall clock's present offset; default: the present second."""
         return self._timeline.now if wall_time is None else self._timeline.second(wall_time)
 
     def wall_time(self, second: int) -> int:
-        """The wall time of a second, by the wall clock's present distance."""
+        """The wall time of a second, by the wall clock's present offset."""
         return self._timeline.wall_time(second)
 
     @property
@@ -263,7 +264,7 @@ class MetricCache:
 
     @property
     def memory_bytes(self) -> int:
-        """What the rings take, on disk and in memory."""
+        """The size of the rings, on disk and in memory."""
         return sum(storage.used_bytes for storage in self._storages)
 
     @property
@@ -272,11 +273,11 @@ class MetricCache:
 
     @property
     def problems(self) -> list[str]:
-        """Why samples are in memory that should be on disk; empty when none are."""
+        """Why samples are in memory instead of on disk; empty without a problem."""
         return [storage.problem for storage in self._storages if storage.problem]
 
     def close(self) -> None:
-        """Leaves the files to the next one; what is written is there already."""
+        """Releases the files to the next process; they contain all written samples already."""
         with self._lock:
             for storage in self._storages:
                 storage.close()
@@ -310,12 +311,12 @@ class MetricCache:
             logger.warning("series without room: give --metric-cache-bytes more, or --metric-retention less")
         self._refused_series = refused
         if self._hour.refused or self._quarter.refused:
-            self._hot = ()  # so that whoever had no room asks again
+            self._hot = ()  # so that series without a column ask again
         self._hour.refused.clear()
         self._quarter.refused.clear()
 
     def _roll_up(self, before: int) -> None:
-        """Writes the rows of the week ring that are complete before row `before`."""
+        """Writes the complete rows of the week ring before row `before`."""
         self._week.refused.clear()
         first = max(self._week.last + 1, self._hour.first // STEP_SECONDS)
         for row in range(first, min(before, self._hour.last // STEP_SECONDS + 1)):
@@ -341,7 +342,7 @@ class MetricCache:
         return _Window(end - seconds + 1, end)
 
     def _is_fine(self, window: _Window) -> bool:
-        """Whether single seconds answer: they reach back far enough, or nothing else reaches further."""
+        """Whether single seconds answer: they reach back far enough, or no other samples reach further."""
         gone_by = self.last_second - self._hour.rows
         return window.first > gone_by or self._week.last < 0 or self._week.first * STEP_SECONDS > gone_by
 
@@ -359,13 +360,13 @@ class MetricCache:
     def _answer(
         self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey], *, fine: bool
     ) -> dict[SeriesKey, float]:
-        """`keys` are all of one home."""
+        """`keys` are all in the same ring of single seconds."""
         if not keys:
             return {}
         if fine:
             return self._from_seconds(how, window, keys)
         coarse = self._from_week(how, window, keys)
-        # The last sample is known better than as a mean.
+        # The exact last sample is better than a mean.
         return coarse | self._from_seconds(how, window, keys) if how is Aggregation.LAST else coarse
 
     def _from_seconds(self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey]) -> dict[SeriesKey, float]:
@@ -400,18 +401,18 @@ class MetricCache:
 
 
 def tiers(kind: Kind, metric: Metric) -> tuple[StorageTier, ...]:
-    """What the series of a kind and metric are kept in."""
+    """The tiers that hold the series of a kind and metric."""
     return (StorageTier.SECONDS,) if _home(SeriesKey(kind, "", metric)) == _QUARTER else tuple(StorageTier)
 
 
 def _home(key: SeriesKey) -> int:
-    """Which ring of single seconds a series is in, by its place among the rings."""
+    """The index of the ring of single seconds that holds a series."""
     hour = key.kind in _NODE_WIDE or (key.kind in _ENTITIES and key.metric in _USAGE)
     return _HOUR if hour else _QUARTER
 
 
 def _uid(key: SeriesKey) -> str | None:
-    """The pod a series goes with."""
+    """The pod that a series belongs to."""
     if key.kind is Kind.POD:
         return key.entity
     return key.entity.partition("/")[0] if key.kind is Kind.CONTAINER else None
@@ -422,7 +423,7 @@ def _of_usage(key: SeriesKey) -> bool:
 
 
 def _places(ring: Ring, keys: Sequence[SeriesKey]) -> tuple[Columns, Columns]:
-    """Which of `keys` the ring has, by position, and in which columns."""
+    """The positions of those `keys` that the ring has, and their columns."""
     columns = np.fromiter((ring.columns.get(key, -1) for key in keys), np.intp, len(keys))
     places = np.flatnonzero(columns >= 0)
     return places, columns[places]
@@ -435,13 +436,13 @@ def _held(ring: Ring, keys: Sequence[SeriesKey]) -> tuple[Sequence[SeriesKey], C
 
 
 def _known(keys: Sequence[SeriesKey], values: Values, how: Aggregation) -> dict[SeriesKey, float]:
-    """What there is at least one sample of."""
+    """The values of series with at least one sample."""
     known = values > 0 if how is Aggregation.COUNT else ~np.isnan(values)
     return dict(itertools.compress(zip(keys, values.tolist(), strict=True), known.tolist()))
 
 
 def _parts(whole: Sequences, rows: int) -> Iterator[Sequences]:
-    """Pieces of such a width that `rows` of them are read at once."""
+    """Pieces whose width limits `rows` of them to one read."""
     width = max(1, _CHUNK_SAMPLES // max(1, rows))
     for first in range(0, len(whole), width):
         yield whole[first : first + width]

@@ -1,9 +1,9 @@
 """Samples of many series at one sample a slot, in memory that is written in order and never moved.
 
-A row is a slot of time, a column is a series; timestamps are implied by the row. Columns come in blocks, each one
-array of its own, so that series come and go without a copy. A row says which slot it holds and a column since when it
-is its owner's: whatever does not belong to both reads as NaN. A row is stamped after it is written and a column
-named before it is used, so that a process killed anywhere leaves either all of it or a hole.
+A row is a slot of time, a column is a series; timestamps are implied by the row. Columns come in blocks, each a
+separate array, so that series are added and dropped without a copy. A row records its slot, and a column the slot since
+which its owner has it: other values read as NaN. A row gets its stamp after its values and a column its name before its
+use, so a process killed at any point leaves either a complete row or a hole.
 """
 
 import math
@@ -23,23 +23,24 @@ Columns: TypeAlias = NDArray[np.intp]
 Slots: TypeAlias = NDArray[np.int64]
 
 NEVER = -1
-_FREE = np.iinfo(np.int64).max  # when a column without an owner was last written, so that it is never the oldest
-WRITE_BACK_SECONDS = 60  # within which the kernel has written a page back, by its own defaults 35
-SILENT_SECONDS = 60  # a series this long without a sample, or for a whole row, yields its column if there is no other
+_FREE = np.iinfo(np.int64).max  # the last write of a column without an owner, so that it is never the oldest
+WRITE_BACK_SECONDS = 60  # the kernel writes a page back within this time; its own defaults give 35
+# A series without a sample for this long, or for a whole row, yields its column when no other is free
+SILENT_SECONDS = 60
 
 _RECORD = struct.Struct("<IqH")  # CRC-32 of the rest, first slot, bytes of the name; then the name
 _CHECKED_FROM = 4
 
 
 class Ring:
-    """Holds the last `rows` slots. Not thread-safe; its owner serialises."""
+    """Holds the last `rows` slots. Not thread-safe; the owner serialises access."""
 
     def __init__(self, storage: Storage) -> None:
         self.rows = storage.geometry.rows
         self.step_seconds = storage.geometry.step_seconds
         self.columns: dict[SeriesKey, int] = {}
-        self.releases = 0  # how often a column was given up; what was resolved before the last time may be wrong
-        self.refused: set[SeriesKey] = set()  # who asked for a column in vain since its owner last cleared it
+        self.releases = 0  # the number of column releases; columns resolved before the last one may be wrong
+        self.refused: set[SeriesKey] = set()  # series that got no column since the owner last cleared this
         self._silent_rows = math.ceil(SILENT_SECONDS / self.step_seconds)
         self._storage = storage
         self._free: list[int] = []
@@ -53,21 +54,21 @@ class Ring:
 
     @property
     def capacity(self) -> int:
-        """How many columns there are, in use or not."""
+        """The number of columns, used and unused."""
         return len(self._since)
 
     @property
     def first(self) -> int:
-        """The oldest slot held, `NEVER` when there is none."""
+        """The oldest slot, `NEVER` without any."""
         held = self._storage.stamps[:, 0]
         return int(held[held > max(NEVER, self.last - self.rows)].min(initial=self.last))
 
     def claim(self, key: SeriesKey) -> int | None:
-        """The column of `key`, which gets one if it has none; None when there is no room."""
+        """The column of `key`, which gets one if it has none; None when the ring is full."""
         column = self.columns.get(key)
         if column is not None:
             if self._full:
-                # Whoever asks is about to write, so that the column must not go to the next one who does.
+                # The caller is about to write, so the next caller must not take this column.
                 self._written[column] = max(self._written[column], self.last + 1 - self._silent_rows)
             return column
         if not self._free and not self._make_room():
@@ -79,7 +80,7 @@ class Ring:
         return column
 
     def release(self, keys: Iterable[SeriesKey]) -> None:
-        """Gives up series; what they held is nobody's."""
+        """Drops series and frees their columns."""
         for key in keys:
             column = self.columns.pop(key)
             self._written[column] = _FREE
@@ -88,19 +89,19 @@ class Ring:
             self.releases += 1
 
     def expire(self) -> None:
-        """Gives up the series that have no sample left."""
+        """Drops the series that have no sample left."""
         oldest = self.last - self.rows
         if self._written.min(initial=_FREE) <= oldest:
             self.release([key for key, column in self.columns.items() if self._written[column] <= oldest])
 
     def blank(self) -> Samples:
-        """A row without a value, of shape (planes, columns), to be filled and appended."""
+        """An empty row of shape (planes, columns), to be filled and appended."""
         return np.full((self._storage.geometry.planes, self.capacity), np.nan, np.float32)
 
     def append(self, slot: int, values: Samples) -> None:
         """Writes one slot of all columns, NaN where a series has no value.
 
-        Slots may be skipped, and a slot written twice keeps the later values; ValueError for one gone by.
+        Slots may be skipped, and a slot written twice keeps the later values; ValueError for an earlier slot.
         """
         if slot < self.last:
             raise ValueError(f"slot {slot} is before the last one, {self.last}")
@@ -115,20 +116,20 @@ class Ring:
         self.last = slot
 
     def reach(self, first: int, last: int) -> tuple[int, int]:
-        """`first` and `last` as far as the ring can hold them."""
+        """`first` and `last`, limited to what the ring can hold."""
         return max(first, self.last - self.rows + 1, 0), min(last, self.last)
 
     def held(self, first: int, last: int) -> Slots:
-        """The slots held from `first` to `last`, both included, in order."""
+        """The existing slots from `first` to `last`, both included, in order."""
         first, last = self.reach(first, last)
         wanted = np.arange(first, last + 1, dtype=np.int64)
         held: Slots = wanted[self._storage.stamps[wanted % self.rows, 0] == wanted]
         return held
 
     def read(self, slots: Slots, columns: Columns, plane: int = 0) -> Samples:
-        """The samples of held slots, as a copy of shape (slots, columns); NaN where a series has no value."""
+        """The samples of existing slots, as a copy of shape (slots, columns); NaN where a series has no value."""
         rows = slots % self.rows
-        if len(columns) == 1:  # most of a block for one column would be a waste
+        if len(columns) == 1:  # copying most of a block for one column would be a waste
             block, column = divmod(int(columns[0]), BLOCK_COLUMNS)
             samples: Samples = self._storage.blocks[block].data[rows, plane, column][:, np.newaxis]
         else:
@@ -171,7 +172,7 @@ class Ring:
         self._written = np.append(self._written, np.full(BLOCK_COLUMNS, _FREE, np.int64))
 
     def _name(self, column: int, key: SeriesKey) -> None:
-        """A name too long for its record is known to this process only."""
+        """Only this process knows a name that is too long for its record."""
         record = self._record(column)
         if record is None:
             return
@@ -194,14 +195,14 @@ class Ring:
         return None if records is None else records[place]
 
     def _restore_stamps(self) -> int:
-        """The last slot there is; stamps that do not hold are wiped."""
+        """The last slot; wipes invalid stamps."""
         stamps = self._storage.stamps
         slots = stamps[:, 0]
         good = (slots >= 0) & (slots ^ STAMP_KEY == stamps[:, 1]) & (slots % self.rows == np.arange(self.rows))
         last = int(slots[good].max(initial=NEVER))
         good &= slots > last - self.rows
         if self._storage.rebooted:
-            # The kernel writes pages back in no order: a stamp may have reached the disk, and its row not.
+            # The kernel writes pages back in any order: a stamp may be on disk without its row.
             good &= slots <= last - math.ceil(WRITE_BACK_SECONDS / self.step_seconds)
             last = int(slots[good].max(initial=NEVER))
         stamps[~good] = NEVER
@@ -218,7 +219,7 @@ class Ring:
                 self._free.append(column)
                 continue
             key, self._since[column] = found
-            self._written[column] = self.last  # when it really was would take reading everything
+            self._written[column] = self.last  # the exact slot would require reading everything
             self.columns[key] = column
 
 
@@ -231,5 +232,5 @@ def _decoded(record: bytes) -> tuple[SeriesKey, int] | None:
         kind, _, rest = record[_RECORD.size : end].decode("utf-8", "surrogatepass").partition("\0")
         entity, _, metric = rest.rpartition("\0")
         return SeriesKey(Kind(kind), entity, Metric(metric)), since
-    except ValueError:  # of a version that measures other things
+    except ValueError:  # written by a version with other metrics
         return None

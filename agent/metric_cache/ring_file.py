@@ -1,4 +1,4 @@
-"""A ring on disk: one mapped file that is the state itself, so that there is nothing to save and nothing to restore.
+"""A ring on disk: one mapped file that is the state itself, so that nothing needs saving or restoring.
 
     header     magic, version, geometry, the node it is of, CRC-32; written once, before the file gets its name
     boot       of the machine, when it was last opened
@@ -6,10 +6,10 @@
     stamps     which row holds what (see `agent.metric_cache.ring`)
     blocks     each the names of its columns, then its rows
 
-All of it is allocated before it is mapped, as a write to a page the disk has no room for would kill the process. The
-process may be killed between any two stores: a block counts once the counts say so, a row once its stamp says so, a
-column once its name's checksum does. A file that contradicts itself is renamed and never believed. What a machine that
-went down had not written back yet is another matter, so the file also says under which boot it was last open.
+The file is fully allocated before it is mapped, because a write to a page without disk space would kill the process.
+The process may be killed between any two stores: a block counts once the counts include it, a row once its stamp is
+valid, a column once its name's checksum is. An inconsistent file is renamed and never used. A machine that goes down
+may lose pages it has not written back, so the file also records the boot under which it was last open.
 """
 
 import contextlib
@@ -37,17 +37,17 @@ Samples = NDArray[np.float32]
 BLOCK_COLUMNS = 256
 VERSION = 1
 _MAGIC = b"HDRMRING"
-_HEADER = struct.Struct("<8sIIIIIII32s")  # then the CRC-32 of it
+_HEADER = struct.Struct("<8sIIIIIII32s")  # followed by its CRC-32
 _CHECKSUM = struct.Struct("<I")
 _BOOT_AT, _BOOT_BYTES = 1024, 36
 _COUNTS_AT, _COUNTS_SHAPE = 2048, (2, 2)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 HEADER_BYTES = 4096
-STAMP_KEY = 0x5EA1_0F_0DD_5EC0_4D  # a number is stored beside itself xor this, which no accident does
+STAMP_KEY = 0x5EA1_0F_0DD_5EC0_4D  # a number is stored beside itself xor this, a pair that no accident produces
 
 
 class Geometry(NamedTuple):
-    """A slot is `step_seconds` of time and has one row; a row has `planes` values of each column."""
+    """A slot is `step_seconds` long and has one row; a row has `planes` values for each column."""
 
     step_seconds: int
     rows: int
@@ -60,12 +60,12 @@ class Geometry(NamedTuple):
 
     @property
     def data_bytes(self) -> int:
-        """The samples of one block."""
+        """The size of one block's samples."""
         return self.rows * self.planes * BLOCK_COLUMNS * 4
 
     @property
     def base_bytes(self) -> int:
-        """What comes before the blocks."""
+        """The size of the part before the blocks."""
         return _aligned(HEADER_BYTES + self.stamps_bytes)
 
     @property
@@ -74,18 +74,18 @@ class Geometry(NamedTuple):
 
 
 class Block(NamedTuple):
-    """`records` (columns, name_bytes), None where they need not outlive the process; `data` (rows, planes, columns)."""
+    """`records` (columns, name_bytes), None if they need not outlive the process; `data` (rows, planes, columns)."""
 
     records: NDArray[np.uint8] | None
     data: Samples
 
 
 class UnusableRing(HeadroomError):
-    """The file cannot be believed; the text says why."""
+    """The file is unusable; the text says why."""
 
 
 class RingFile:
-    """Opened, locked and mapped."""
+    """An open, locked and mapped ring file."""
 
     def __init__(self, descriptor: int, geometry: Geometry, directory: Path, reserve_percent: float) -> None:
         self._descriptor = descriptor
@@ -101,13 +101,13 @@ class RingFile:
         count = self._count()
         if size < geometry.base_bytes + count * geometry.block_bytes:
             raise UnusableRing(f"torn: {size} bytes are too few for {count} blocks")
-        os.ftruncate(descriptor, geometry.base_bytes + count * geometry.block_bytes)  # a growth that was cut short
+        os.ftruncate(descriptor, geometry.base_bytes + count * geometry.block_bytes)  # undoes an interrupted growth
         os.posix_fallocate(descriptor, 0, geometry.base_bytes + count * geometry.block_bytes)  # a copy may have holes
         for number in range(count):
             self._map(number)
 
     def grow(self) -> Block:
-        """Adds a block. Raises OSError when the disk has no room for it, or would be left with too little."""
+        """Adds a block. Raises OSError when the disk has no room for it, or would keep less than the reserve."""
         number = len(self.blocks)
         require_room(self._directory, self._geometry.block_bytes, self._reserve_percent)
         offset = self._geometry.base_bytes + number * self._geometry.block_bytes
@@ -115,38 +115,38 @@ class RingFile:
             os.posix_fallocate(self._descriptor, offset, self._geometry.block_bytes)
         except OSError:
             with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, offset)  # what it got of the disk until then
+                os.ftruncate(self._descriptor, offset)  # releases the part the disk has allocated
             raise
         block = self._map(number)
         self._counts[(number + 1) % 2] = number + 1, (number + 1) ^ STAMP_KEY
         return block
 
     def keep(self, count: int) -> None:
-        """Gives back all blocks but the first `count`. None of the others may have been looked into yet."""
+        """Drops all blocks but the first `count`. No array may refer to the others yet."""
         if count >= len(self.blocks):
             return
         del self.blocks[count:], self._maps[1 + count :]
         for slot in self._counts:
             slot[:] = count, count ^ STAMP_KEY
-        self._maps[0].flush()  # or a machine that goes down now might find more blocks counted than there are
+        self._maps[0].flush()  # otherwise a machine that goes down now might find more blocks counted than exist
         os.ftruncate(self._descriptor, self._geometry.base_bytes + count * self._geometry.block_bytes)
 
     @property
     def rebooted(self) -> bool:
-        """Whether the machine has been down since the file was last opened."""
+        """Whether the machine has restarted since the file was last opened."""
         return self._boot.tobytes() != _boot_id()
 
     def opened(self) -> None:
-        """From now on it is of this boot."""
+        """Records the present boot."""
         self._boot[:] = np.frombuffer(_boot_id(), np.uint8)
 
     def relinquish(self) -> None:
-        """Tells the kernel that the process can do without its pages for now; their content stays in the file."""
+        """Tells the kernel to reclaim the pages in memory; their content stays in the file."""
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Lets another process have the file; the maps go with the last array that looks into them."""
+        """Releases the file to other processes; the maps close with the last array that refers to them."""
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
         self._maps.clear()
@@ -171,9 +171,9 @@ class RingFile:
 
 
 def open_ring(path: Path, geometry: Geometry, owner: str, reserve_percent: float) -> tuple[RingFile, str]:
-    """The ring of `owner` at `path`, made when there is none, and why the one before was set aside ("": it was not).
+    """The ring of `owner` at `path`, created if missing, and why the previous one was set aside ("" if it was not).
 
-    Raises OSError when the disk refuses, or another process has the ring.
+    Raises OSError when the disk refuses, or another process uses the ring.
     """
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     complaint = ""
@@ -184,7 +184,7 @@ def open_ring(path: Path, geometry: Geometry, owner: str, reserve_percent: float
     except (UnusableRing, IsADirectoryError) as error:
         complaint = str(error)
         aside = path.with_name(path.name + ".bad")
-        path.replace(aside)  # in the place of an earlier one, so that they do not fill the disk
+        path.replace(aside)  # replaces an earlier one, so that they do not fill the disk
         logger.error("ring set aside: %s", error, extra={"path": str(path), "now_at": str(aside)})
     return _fresh(path, geometry, owner, reserve_percent), complaint
 
@@ -216,7 +216,7 @@ def open_existing(path: Path, geometry: Geometry, owner: str, reserve_percent: f
 
 
 def _fresh(path: Path, geometry: Geometry, owner: str, reserve_percent: float) -> RingFile:
-    """Made beside its place, so that no other process and no later start sees half a header."""
+    """Built under another name, so that no other process and no later start sees half a header."""
     require_room(path.parent, geometry.base_bytes, reserve_percent)
     beside = path.with_name(path.name + ".new")
     descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -268,5 +268,5 @@ def _check(found: bytes, expected: bytes) -> None:
 
 
 def _aligned(size: int) -> int:
-    """The next multiple of what a map may begin at."""
+    """The next multiple of the alignment of a map."""
     return -(-size // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY

@@ -1,4 +1,4 @@
-"""What the node's series are of, and how they are named."""
+"""The node's series and their names."""
 
 import enum
 from typing import NamedTuple
@@ -7,14 +7,15 @@ from shared.names import PriorityClass
 
 
 class Kind(enum.StrEnum):
-    """What a series is about."""
+    """The subject of a series."""
 
     NODE = "node"
-    SYSTEM = "system"  # what the node uses beyond its pods and host applications
-    NON_POD = "non-pod"  # the system and the host applications: what a prediction takes for the system
+    SYSTEM = "system"  # the node's usage beyond its pods and host applications
+    NON_POD = "non-pod"  # the system and the host applications: the system of a prediction
     CLASS = "class"  # entity: the priority class
     PROD_PEAK = (
-        "prod-peak"  # what a lender of capacity has to keep: prod and class-less pods and what is no pod, by tick
+        # Usage that a lender of capacity must leave room for: prod and class-less pods and non-pod usage, by tick
+        "prod-peak"
     )
     POD = "pod"  # entity: uid
     CONTAINER = "container"  # entity: uid/name
@@ -24,14 +25,14 @@ class Kind(enum.StrEnum):
 
 
 class Metric(enum.StrEnum):
-    """What is measured, in the unit its comment says. Ratios are 0 to 1."""
+    """The measured quantity, in the unit of its comment. Ratios are 0 to 1."""
 
     CPU = "cpu"  # cores
     MEMORY = "memory"  # bytes without page cache
     MEMORY_WITH_PAGE_CACHE = "memory_with_page_cache"  # bytes
     MEMORY_WITH_HOT_PAGE_CACHE = "memory_with_hot_page_cache"  # bytes
     CPU_THROTTLED = "cpu_throttled"  # ratio of periods
-    PSI_CPU_SOME = "psi_cpu_some"  # ratio of the last 10 s, as all psi
+    PSI_CPU_SOME = "psi_cpu_some"  # ratio of the last 10 s, like all psi
     PSI_CPU_FULL = "psi_cpu_full"
     PSI_MEMORY_SOME = "psi_memory_some"
     PSI_MEMORY_FULL = "psi_memory_full"
@@ -55,7 +56,7 @@ class SeriesKey(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What something uses of the node at one instant, or on the average of an interval."""
+    """Usage of the node's resources at one instant, or on average over an interval."""
 
     cpu_cores: float
     memory_bytes: float
@@ -64,7 +65,7 @@ class Usage(NamedTuple):
         return Usage(self.cpu_cores + other.cpu_cores, self.memory_bytes + other.memory_bytes)
 
     def minus(self, other: "Usage") -> "Usage":
-        """The difference, not below 0: readings of different counters never agree to the last digit."""
+        """The difference, not below 0: readings of different counters never match exactly."""
         return Usage(
             max(0.0, self.cpu_cores - other.cpu_cores),
             max(0.0, self.memory_bytes - other.memory_bytes),
@@ -73,10 +74,10 @@ class Usage(NamedTuple):
 
 NOTHING = Usage(0.0, 0.0)
 
-# Keys of the models of the predict server, and of usages by entity: pods and workloads by their own names.
+# Keys of the models of the predict server, and of usages by entity: pods and workloads have their own names.
 NODE = "__node__"
 SYSTEM = "__node-sys__"
-NON_POD = "__node-non-pod__"  # of usages alone: it is what the model of SYSTEM is trained with
+NON_POD = "__node-non-pod__"  # only a key of usages: the model of SYSTEM is trained with it
 PROD_PEAK = "__node-prod-peak__"
 _WORKLOAD_PREFIX = "workload:"
 
@@ -112,7 +113,7 @@ def named(model_key: str) -> tuple[Kind, str]:
 
 
 def model_key(kind: Kind, entity: str) -> str | None:
-    """The model key of a kind and entity; None for the kinds that have no model."""
+    """The model key of a kind and entity; None for kinds without a model."""
     if kind is Kind.POD:
         return entity
     if kind is Kind.WORKLOAD:

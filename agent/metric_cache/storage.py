@@ -1,4 +1,4 @@
-"""Room for a ring: on disk as long as the disk gives some, in memory from then on, and never more than its share."""
+"""Space for a ring: on disk while the disk has room, in memory after that, and never more than its share."""
 
 import logging
 import mmap
@@ -19,7 +19,7 @@ DEFAULT_RESERVE_PERCENT = 10.0
 
 
 class Disk(NamedTuple):
-    """Where the rings of a node are, and how much of the file system is left to others."""
+    """The location of a node's rings, and how much of the file system to leave to others."""
 
     directory: Path
     owner: str  # the node's name
@@ -29,8 +29,8 @@ class Disk(NamedTuple):
 def shares(
     limit_bytes: int, geometries: Sequence[Geometry], pod_columns: Sequence[int], retention_seconds: int
 ) -> list[int]:
-    """What each ring may take of `limit_bytes`, given how many of its columns a pod takes: all have room for as many
-    pods, and none takes that of another. Raises InvalidInput where one would have none.
+    """Each ring's share of `limit_bytes`, by the columns that a pod needs in it: all rings have room for the same
+    number of pods, and none takes another's share. Raises InvalidInput if a ring would have no room.
     """
     weights = [geometry.block_bytes * columns for geometry, columns in zip(geometries, pod_columns, strict=True)]
     limits = [limit_bytes * weight // sum(weights) for weight in weights]
@@ -49,15 +49,15 @@ def _most_blocks(geometry: Geometry, limit_bytes: int) -> int:
 
 
 class Storage:
-    """A ring's stamps and blocks. `problem` says why it is not, or not all, on disk; empty when it is as it should.
+    """A ring's stamps and blocks. `problem` says why it is not, or only partly, on disk; empty without a problem.
 
-    A ring written under a larger limit loses the blocks beyond this one.
+    A ring written under a larger limit loses the blocks beyond the present one.
     """
 
     def __init__(self, geometry: Geometry, limit_bytes: int, disk: Disk | None = None, name: str = "") -> None:
         self.geometry = geometry
         self.problem = ""
-        self.set_aside = ""  # why a file was, empty when none was
+        self.set_aside = ""  # the reason for setting a file aside, empty without one
         self._most_blocks = _most_blocks(geometry, limit_bytes)
         self._file: RingFile | None = None
         self._path = None if disk is None else disk.directory / f"{name}.ring"
@@ -76,7 +76,7 @@ class Storage:
         return self.geometry.base_bytes + len(self.blocks) * self.geometry.block_bytes
 
     def extend(self) -> bool:
-        """Adds a block; False when the limit is reached."""
+        """Adds a block; False at the limit."""
         if len(self.blocks) >= self._most_blocks:
             return False
         self.blocks.append(self._grown())
@@ -84,16 +84,16 @@ class Storage:
 
     @property
     def rebooted(self) -> bool:
-        """Whether the last rows may not be what was written: see `opened`."""
+        """Whether the last rows may be corrupt: see `opened`."""
         return self._file is not None and self._file.rebooted
 
     def opened(self) -> None:
-        """To be called once such rows are gone."""
+        """Call it once such rows are removed."""
         if self._file is not None:
             self._file.opened()
 
     def relinquish(self) -> None:
-        """Gives back the memory of what is on disk; it is read again when it is asked for."""
+        """Releases the memory of what is on disk; a later read loads it again."""
         if self._file is not None:
             self._file.relinquish()
 
@@ -103,7 +103,7 @@ class Storage:
             self._file = None
 
     def _grown(self) -> Block:
-        # A block in memory cannot be followed by one on disk: a column's number is its place in the file.
+        # A block in memory cannot precede one on disk: a column's number is its place in the file.
         if self._file is not None and not self.problem:
             try:
                 return self._file.grow()

@@ -4,14 +4,14 @@ import math
 
 from shared.clock import Clock
 
-_NOISE_SECONDS = 0.001  # by which two clocks, read one after the other, seem to differ
+_NOISE_SECONDS = 0.001  # the apparent difference of two clocks that are read one after the other
 
 
 class Timeline:
     """From its start on it follows the monotonic clock; a corrected wall clock changes only the translation.
 
-    A second reaches from half a second before its instant to half a second after. `align` puts the instants where
-    samples are taken, so that one taken a little sooner or later than the others is still of a second of its own.
+    A second reaches from half a second before its instant to half a second after. `align` moves the instants to the
+    sampling times, so that a slightly early or late sample still falls into its own second.
     """
 
     def __init__(self, clock: Clock, last_stored: int) -> None:
@@ -25,13 +25,13 @@ class Timeline:
         return math.floor(self._exact + 0.5)
 
     def align(self) -> None:
-        """Makes the present the instant of its second; for good, so that only the first call counts."""
+        """Makes the present the instant of its second; only the first call counts."""
         if not self._aligned:
             self._epoch += self._exact - self.now
             self._aligned = True
 
     def second(self, wall_time: float) -> int:
-        """The second at `wall_time`, as far as the wall clock is now from the counter."""
+        """The second at `wall_time`, by the wall clock's present offset from the counter."""
         return math.floor(wall_time) - self._behind
 
     def wall_time(self, second: int) -> int:
@@ -44,5 +44,5 @@ class Timeline:
 
     @property
     def _behind(self) -> int:
-        """How far the counter is behind the wall clock; the same all through a second."""
+        """How far the counter is behind the wall clock; constant within a second."""
         return math.floor(self._clock.now() - self._exact + _NOISE_SECONDS)
