@@ -1,1 +1,1 @@
-"""Reads what the node and its pods use, once a second, into the metric cache."""
+"""Reads the usage of the node and its pods into the metric cache, once a second."""

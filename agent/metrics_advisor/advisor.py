@@ -1,4 +1,4 @@
-"""One tick: read everything, put it together, append it to the metric cache."""
+"""One tick: read all sources, combine the values, append them to the metric cache."""
 
 import logging
 import threading
@@ -33,7 +33,7 @@ _SWEEP_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 class MetricsAdvisor:
-    """Safe to be looked at from any thread while one collects."""
+    """Other threads may read it while one collects."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class MetricsAdvisor:
 
     @property
     def second(self) -> int:
-        """The cache's name for the present second."""
+        """The cache's number for the present second."""
         return self._cache.second()
 
     @property
@@ -72,16 +72,16 @@ class MetricsAdvisor:
         return self._source.description
 
     def collect(self) -> None:
-        """Runs one tick. A source that cannot be read costs this tick and is tried again at the next."""
+        """Runs one tick. An unreadable source costs this tick, and the next tick tries again."""
         cpu_before = time.thread_time()
         with self._sweeps.time():
             self._sweep()
         self._sweep_cpu.inc(time.thread_time() - cpu_before)
 
     def _sweep(self) -> None:
-        synced = self._states.synced  # asked first: a list of pods read before it may lack some
+        synced = self._states.synced  # read first: an earlier list of pods may be incomplete
         pods = self._states.pods()
-        if pods != self._pods:  # identical ones are not looked into
+        if pods != self._pods:  # skips the comparison of identical objects
             self._pods, self._running = pods, [pod.pod for pod in pods if pod.running]
         try:
             sample = self._source.sample(self._running)
@@ -102,7 +102,7 @@ class MetricsAdvisor:
     def _store(self, sample: Sample, pods: list[NodePod] | None) -> None:
         second = self._cache.second()
         if pods is None:
-            # Without the pods, what they use would pass for the system's.
+            # Without the pods, their usage would count as the system's.
             self._cache.append_values(second, _NODE_KEYS, np.array(sample.node))
             return
         if not self._roster.fits(sample, pods):
@@ -115,7 +115,7 @@ class MetricsAdvisor:
 
 
 class Roster:
-    """Who is measured, and where everybody's usage goes; worked out once for as long as they stay the same."""
+    """The measured entities and the destinations of their usages, computed once for as long as they stay the same."""
 
     def __init__(
         self, pods: Sequence[NodePod], sampled: Iterable[str], containers: Iterable[str], applications: Iterable[str]
@@ -148,7 +148,7 @@ class Roster:
         self.keys = tuple(SeriesKey(kind, entity, metric) for kind, entity in entities for metric in _METRICS)
 
     def fits(self, sample: Sample, pods: list[NodePod]) -> bool:
-        """Whether it is still about the same; a pod that has changed is another one."""
+        """Whether the entities are still the same; a changed pod counts as another one."""
         return (
             pods == self._pods
             and Usages.of(sample.pods).names == self._sampled
@@ -157,12 +157,12 @@ class Roster:
         )
 
     def values(self, sample: Sample) -> Floats:
-        """Everybody's usage in one tick, of shape (entities, 2); `keys` names them. Pure.
+        """The usage of all entities in one tick, of shape (entities, 2); `keys` names them. Pure.
 
-        The system is what the node uses beyond its pods and host applications, in the same tick; pods nobody knows
-        are in it. What lending has to leave room for has the host applications too, declared or not. All sums are of
-        one instant, so the peak of a sum is not the sum of peaks. A workload's usage is the mean over its pods here:
-        it is what one more of them can be expected to use.
+        The system is the node's usage beyond its pods and host applications in the same tick, and includes unknown
+        pods. The usage that lending must leave room for also includes the host applications, declared or not. All sums
+        are of one instant, so the peak of a sum is not the sum of peaks. A workload's usage is the mean over its pods
+        here, which is the expected usage of one more pod.
         """
         node = np.array(sample.node)
         pods = Usages.of(sample.pods).array[self._measured]
@@ -177,7 +177,7 @@ class Roster:
 
 
 def _sums(usages: Floats, groups: Places, count: int) -> Floats:
-    """The sum of each of `count` groups, given which one each row is in."""
+    """The sum of each of `count` groups, given the group of each row."""
     return np.stack([np.bincount(groups, column, count) for column in usages.T], axis=1)
 
 
@@ -186,6 +186,6 @@ def _where(marks: Iterable[object]) -> Places:
 
 
 def _places(names: Sequence[str], wanted: Iterable[str]) -> Places:
-    """The position in `names` of each that is wanted."""
+    """The position in `names` of each wanted name."""
     found = {name: place for place, name in enumerate(names)}
     return np.array([found[name] for name in wanted], np.intp)

@@ -1,11 +1,11 @@
 """One cgroup's files: a pod's, a container's, a host application's.
 
-What is read when was decided by what it costs (750 real cgroups): CPU time or a memory charge 2 us, memory.stat 10 us,
-a pressure file 9 us with its opening. CPU is read at every tick everywhere. Memory is memory.stat, for no other file
-tells anonymous pages from page cache. Of pods and host applications, which are what predictions are made of, it is read
-at once when what is charged to the cgroup has moved, and every `MEMORY_SECONDS` in any case; of containers then only.
-The last value stands in between. Pressure is read of a container only where its pod has any: a task that stalls counts
-in every cgroup above it.
+The costs decide what is read when (750 real cgroups): CPU time or a memory charge 2 us, memory.stat 10 us, a pressure
+file 9 us including the open. CPU is read at every tick for all cgroups. Memory comes from memory.stat, because no other
+file distinguishes anonymous pages from page cache. For pods and host applications, the basis of predictions, it is read
+at once when the cgroup's charge has moved, and every `MEMORY_SECONDS` in any case; for containers only the latter. The
+last value holds in between. Pressure is read for a container only if its pod has any: a stalled task counts in every
+cgroup above it.
 """
 
 import errno
@@ -19,9 +19,9 @@ from agent.metrics_advisor.files import Descriptors, HotFile, read_small
 from agent.metrics_advisor.pace import Pace
 from agent.metrics_advisor.rates import Monotonic
 
-MEMORY_SECONDS = 15.0  # containers' memory, and everybody's page cache
+MEMORY_SECONDS = 15.0  # memory of containers, and page cache of all
 COLD_SECONDS = 30.0  # throttling, pressure
-LOOK_AGAIN_SECONDS = 5.0  # for a cgroup that is not there
+LOOK_AGAIN_SECONDS = 5.0  # for a missing cgroup
 
 PSI_METRICS = {  # some and full, by resource
     "cpu": (Metric.PSI_CPU_SOME, Metric.PSI_CPU_FULL),
@@ -29,12 +29,12 @@ PSI_METRICS = {  # some and full, by resource
     "io": (Metric.PSI_IO_SOME, Metric.PSI_IO_FULL),
 }
 
-_CPU_STAT_BYTES = 448  # it has about 300; buffers of more than half a KB take Python twice as long to make
+_CPU_STAT_BYTES = 448  # it has about 300; Python takes twice as long to allocate buffers of more than half a KB
 _NUMBER_BYTES = 32
 _PRESSURE_BYTES = 256
-_NOT_KEPT = {errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP}  # not by this kernel, or not in this tree
+_NOT_KEPT = {errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP}  # this kernel, or this tree, does not keep the file
 
-# What cannot be dropped, and what can: pages of files lately used, and those the kernel would drop first.
+# Memory that cannot be dropped, and page cache: recently used pages of files, and those the kernel would drop first.
 _WORKING, _HOT, _COLD = ("inactive_anon", "active_anon", "unevictable"), ("active_file",), ("inactive_file",)
 
 Readings: TypeAlias = dict[SeriesKey, float]
@@ -42,7 +42,7 @@ Pressures: TypeAlias = Mapping[str, tuple[float, float | None]]  # some and full
 
 
 class MemoryLines(NamedTuple):
-    """The lines of memory.stat that make up each policy's memory; v1's "total_" ones include the cgroups below."""
+    """The lines of memory.stat that make up each policy's memory; v1's "total_" lines include the cgroups below."""
 
     working: tuple[bytes, ...]
     hot_pages: tuple[bytes, ...]
@@ -58,10 +58,10 @@ _V1_LINES, _V2_LINES = MemoryLines.of(v2=False), MemoryLines.of(v2=True)
 
 
 class Cgroup:
-    """One cgroup's files. Its reads raise OSError once it is gone, ValueError for nonsense.
+    """One cgroup's files. Reads raise OSError once the cgroup is removed, ValueError for malformed content.
 
-    When to read what is left to others: at every tick `cpu` and `charge` (None of a container), memory when its charge
-    has moved or at the turns of `policies`.
+    The caller decides when to read: at every tick `cpu` and `charge` (None for a container), memory when its charge has
+    moved or when `policies` are due.
     """
 
     __slots__ = (
@@ -101,7 +101,7 @@ class Cgroup:
         self._pressure = True
 
     def read_memory(self, readings: Readings, *, policies: bool) -> int:
-        """Bytes without page cache; those with it go to `readings` if `policies` are due."""
+        """Bytes without page cache; the ones with it go to `readings` if `policies` are due."""
         stat = self._memory.read()
         lines = _V2_LINES if self._v2 else _V1_LINES
         memory_bytes = formats.sum_of(stat, lines.working)
@@ -119,7 +119,9 @@ class Cgroup:
             self.charge.close()
 
     def read_cold(self, readings: Readings, above: Pressures | None = None) -> Pressures:
-        """Adds throttling and pressure to `readings`, and returns the pressure; `above` is that of the cgroup above."""
+        """Adds throttling and pressure to `readings`, and returns the pressure; `above` is that of the parent
+        cgroup.
+        """
         self._read_throttling(readings)
         pressures = self._read_pressure(above)
         for resource, ratios in pressures.items():
@@ -133,7 +135,7 @@ class Cgroup:
             stat = self.cpu.read() if self._v2 else read_small(path, _CPU_STAT_BYTES)
             self._throttled = formats.throttling(stat)
         except (OSError, ValueError):
-            return  # no limit can be set here
+            return  # this cgroup cannot have a limit
         ratio = None if before is None else rates.share(before, self._throttled)
         if ratio is not None:
             readings[SeriesKey(self._kind, self._entity, Metric.CPU_THROTTLED)] = ratio
@@ -152,21 +154,21 @@ class Cgroup:
         except ValueError:
             self._pressure = False
         except OSError as error:
-            self._pressure = error.errno not in _NOT_KEPT  # what else it is may pass
+            self._pressure = error.errno not in _NOT_KEPT  # other errors may be transient
         return found
 
 
 def add_pressure(
     readings: Readings, kind: Kind, entity: str, resource: str, ratios: tuple[float, float | None]
 ) -> None:
-    """Adds what a pressure file said: some and full."""
+    """Adds the content of a pressure file: some and full."""
     for metric, ratio in zip(PSI_METRICS[resource], ratios, strict=True):
         if ratio is not None:
             readings[SeriesKey(kind, entity, metric)] = ratio
 
 
 class TrackedCgroup:
-    """A cgroup that is looked for until it is there, and again once it has gone."""
+    """A cgroup that is looked for until it exists, and again after its removal."""
 
     __slots__ = ("_find", "_look_at", "_retry_seconds", "cgroup")
 
@@ -177,14 +179,14 @@ class TrackedCgroup:
         self.cgroup: Cgroup | None = None
 
     def look(self, now: float) -> bool:
-        """Whether it is there, after a look for it if it was not and a look is due."""
+        """Whether the cgroup exists, after a look for it if one is needed and due."""
         if self.cgroup is None and now >= self._look_at:
             self._look_at = now + self._retry_seconds
             self.cgroup = self._find()
         return self.cgroup is not None
 
     def read_cold(self, readings: Readings, above: Pressures | None = None) -> Pressures:
-        """See `Cgroup.read_cold`; nothing while there is nothing to read."""
+        """See `Cgroup.read_cold`; nothing while the cgroup does not exist."""
         return {} if self.cgroup is None else self.cgroup.read_cold(readings, above)
 
     def close(self) -> None:

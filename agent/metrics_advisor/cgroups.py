@@ -1,4 +1,4 @@
-"""Where the kubelet puts a pod's cgroup, for every layout in use.
+"""The location of a pod's cgroup, for every layout in use.
 
 Hierarchies are v1 (a mount per controller), v2 (one mount) or hybrid (v1 controllers beside a v2 tree without any).
 Below them, names follow the systemd driver ("kubepods-burstable-pod1_2.slice") or the cgroupfs driver
@@ -18,10 +18,10 @@ from shared.names import KubeQoS
 
 KUBEPODS = "kubepods"
 
-# Where a kubelet's tree stands when nobody nested it: at the top, or where kubelets in containers (kind, minikube)
-# put it. A tree anywhere else is believed to be this node's only if it holds one of the node's pods.
+# The locations of a kubelet's tree unless an administrator nests it: at the top, or where kubelets in containers (kind,
+# minikube) put it. A tree anywhere else counts as this node's only if it holds one of the node's pods.
 KNOWN_PARENTS = ("", "kubelet", "kubelet.slice")
-SEARCH_DEPTH = 4  # system.slice/docker-ID.scope/kubelet.slice, and one to spare
+SEARCH_DEPTH = 4  # system.slice/docker-ID.scope/kubelet.slice, and one level in reserve
 SEARCH_DIRECTORIES = 1024
 
 _V1_CONTROLLERS = {"cpu": ("cpuacct", "cpu,cpuacct", "cpu"), "memory": ("memory",)}
@@ -30,7 +30,8 @@ _QOS_NAMES = {KubeQoS.BURSTABLE: "burstable", KubeQoS.BEST_EFFORT: "besteffort"}
 _SCOPES = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"}
 _CRIO = "cri-o"
 _SLICE = re.compile(rf"([\w.]+-)*{KUBEPODS}\.slice")
-_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")  # of a uid or an id that comes from outside; no way up or out
+# Of a uid or an id from outside; it cannot lead up or out of the tree
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]*")
 
 
 class Version(enum.StrEnum):
@@ -45,7 +46,7 @@ class Driver(enum.StrEnum):
 
 
 class Directories(NamedTuple):
-    """Where one cgroup's files are. `throttling` is None where cpu.stat stands with the rest of cpu (v2)."""
+    """The directories of one cgroup's files. `throttling` is None where cpu.stat is among the other cpu files (v2)."""
 
     cpu: str
     memory: str
@@ -67,11 +68,11 @@ class Hierarchy:
 
     @property
     def v2(self) -> bool:
-        """Whether files and their units are those of v2; a hybrid tree's controllers are v1."""
+        """Whether files and units are those of v2; a hybrid tree's controllers are v1."""
         return self.version is Version.V2
 
     def directories(self, path: str) -> Directories:
-        """Of the cgroup at `path` below the roots."""
+        """The directories of the cgroup at `path` below the roots."""
         cpu, memory = self.roots["cpu"], self.roots["memory"]
         return Directories(
             cpu=f"{cpu}/{path}",
@@ -81,13 +82,13 @@ class Hierarchy:
         )
 
     def has(self, path: str) -> bool:
-        """Whether there is a cgroup at `path`."""
+        """Whether a cgroup exists at `path`."""
         return os.path.isdir(f"{self.roots['cpu']}/{path}")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """One kubelet's way of naming cgroups. `kubepods` is the tree's top as the driver names it, without ".slice"."""
+    """One kubelet's naming of cgroups. `kubepods` is the tree's top as the driver names it, without ".slice"."""
 
     hierarchy: Hierarchy
     driver: Driver
@@ -99,7 +100,7 @@ class Layout:
         return f"cgroup {self.hierarchy.version} {self.driver}"
 
     def class_path(self, qos: KubeQoS) -> str:
-        """The cgroup of a quality-of-service class, below the roots; guaranteed pods have none of their own."""
+        """The cgroup of a quality-of-service class, below the roots; guaranteed pods have no class cgroup."""
         level = _QOS_NAMES.get(qos)
         if self.driver is Driver.CGROUPFS:
             names = [self.kubepods, *([level] if level else [])]
@@ -131,7 +132,7 @@ class Layout:
         return None
 
     def find_container(self, pod_path: str, container_id: str) -> str | None:
-        """The path of a container's cgroup: where its runtime is known to put it, else whatever carries its id."""
+        """The path of a container's cgroup: the runtime's known location, else any cgroup that carries its id."""
         bare = container_id.rpartition("://")[2]
         if not _NAME.fullmatch(bare):
             return None
@@ -153,7 +154,7 @@ class Layout:
 
 
 def hierarchy(root: Path) -> Hierarchy | None:
-    """What is mounted at `root`; None when cpu and memory cannot both be read there."""
+    """The hierarchy mounted at `root`; None unless both cpu and memory are readable there."""
     try:
         controllers = (root / "cgroup.controllers").read_text().split()
     except OSError:
@@ -174,7 +175,7 @@ def _v1_hierarchy(root: Path) -> Hierarchy | None:
         Version.HYBRID if hybrid else Version.V1,
         found,
         throttling=_first_mounted(root, _V1_THROTTLING),
-        # systemd repeats its slices there; a v1 kernel with pressure per cgroup keeps it beside the CPU time
+        # systemd repeats its slices there; a v1 kernel with pressure per cgroup has it beside the CPU time
         pressure=unified if hybrid else found["cpu"],
     )
 
@@ -184,17 +185,17 @@ def _first_mounted(root: Path, names: Sequence[str]) -> Path | None:
 
 
 class PodName(NamedTuple):
-    """What names a pod's cgroup."""
+    """The parts of a pod's cgroup name."""
 
     qos: KubeQoS
     uids: tuple[str, ...]
 
 
 def detect(root: Path, parent: str = "", pods: Iterable[PodName] = ()) -> Layout | None:
-    """The layout of the kubelet on this machine, None while there is no kubepods tree to tell it from.
+    """The layout of the kubelet on this machine, None while there is no kubepods tree to detect it from.
 
-    `parent` is the path below which kubepods stands; with an empty one it is looked for, at the places where it
-    usually is and then wherever one of `pods` has its cgroup.
+    `parent` is the path of the kubepods tree's parent. If it is empty, the search covers the usual places and then any
+    tree in which one of `pods` has its cgroup.
     """
     mounted = hierarchy(root)
     if mounted is None:
@@ -227,7 +228,7 @@ def _holds(layout: Layout, pods: Iterable[PodName]) -> bool:
 
 
 def _nested(mounted: Hierarchy) -> Iterator[Layout]:
-    """Every kubepods tree within reach, the uppermost first."""
+    """Every kubepods tree within `SEARCH_DEPTH`, the uppermost first."""
     top = mounted.roots["cpu"]
     level, seen = [""], 0
     for _ in range(SEARCH_DEPTH):

@@ -1,4 +1,4 @@
-"""The file system the agent keeps its state on, and what the machine's disks read and write."""
+"""The file system of the agent's state, and the reads and writes of the machine's disks."""
 
 import os
 from pathlib import Path
@@ -9,11 +9,11 @@ from agent.metrics_advisor.cgroup import Readings
 from agent.metrics_advisor.files import read_once
 from agent.metrics_advisor.rates import Monotonic
 
-MOST_BYTES_PER_SECOND = 1e12  # of one disk; beyond it a counter has leapt
+MOST_BYTES_PER_SECOND = 1e12  # of one disk; a higher rate is a jump of the counter
 
 
 class Disks:
-    """Sums over disks that are devices of their own, so that nothing counts twice: no partitions, loops or mappings."""
+    """Sums over physical disks, so that nothing counts twice: no partitions, loops or mappings."""
 
     def __init__(self, proc_root: Path, sys_root: Path, state_dir: Path | None, monotonic: Monotonic) -> None:
         self._monotonic = monotonic

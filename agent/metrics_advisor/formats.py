@@ -1,11 +1,11 @@
-"""What the kernel's files say. Pure; ValueError for a file of another shape or without what is asked of it."""
+"""Parsers of the kernel's files. Pure; ValueError for a file of another shape or without the requested value."""
 
 import os
 from collections.abc import Iterable, Sequence
 
 _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _MIN_STAT_FIELDS = 8  # "cpu", user, nice, system, idle, iowait, irq, softirq
-_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own are
+_SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own sector size
 _MIN_DISK_FIELDS = 10  # major, minor, name, 3 x read and its sectors, 3 x written and its sectors
 _KIB = 1024
 
@@ -29,7 +29,7 @@ def counter(stat: bytes, name: bytes) -> int:
 
 
 def sum_of(stat: bytes, keys: Sequence[bytes]) -> int:
-    """The sum of the lines that begin with `keys`, each written as b"\\nname "; every one must be there."""
+    """The sum of the lines that begin with `keys`, each written as b"\nname "; every line must exist."""
     stat = b"\n" + stat
     total = 0
     for key in keys:
@@ -58,7 +58,7 @@ def numa_bytes(numa_stat: bytes, names: Iterable[bytes], unit_bytes: int) -> dic
 
 
 def pressure(psi: bytes) -> tuple[float, float | None]:
-    """(some, full) avg10 of a pressure file as ratios 0 to 1; full is None where this kernel does not write it."""
+    """(some, full) avg10 of a pressure file as ratios 0 to 1; full is None if this kernel does not write it."""
     some = _average(psi, b"some avg10=")
     if some is None:
         raise ValueError(f"not a pressure file: {psi[:80]!r}")
@@ -70,13 +70,13 @@ def _average(psi: bytes, line: bytes) -> float | None:
     if start < len(line):
         return None
     percent = float(psi[start : psi.index(b" ", start)])
-    if not percent >= 0:  # nor a NaN
+    if not percent >= 0:  # also catches NaN
         raise ValueError(f"pressure below nothing: {psi!r}")
     return min(1.0, percent / 100)
 
 
 def busy_seconds(stat: bytes) -> float:
-    """CPU time spent at work since boot by all CPUs: the first line of /proc/stat.
+    """Busy CPU time of all CPUs since boot: the first line of /proc/stat.
 
     User, nice, system, irq and softirq. Waiting for disks, time stolen by the hypervisor and guests (already in user)
     are not the node's usage.
@@ -88,7 +88,7 @@ def busy_seconds(stat: bytes) -> float:
 
 
 def busy_seconds_by_cpu(stat: bytes) -> dict[int, float]:
-    """The same of each CPU that is online."""
+    """The same for each online CPU."""
     found = {}
     for line in stat.splitlines()[1:]:
         if not line.startswith(b"cpu"):
@@ -117,8 +117,8 @@ def meminfo(text: bytes) -> dict[bytes, int]:
 
 
 def used_bytes(text: bytes) -> int:
-    """What could not be had without swapping: MemTotal - MemAvailable of /proc/meminfo."""
-    found = meminfo(text[: text.find(b"MemAvailable") + 64])  # among the first lines; the rest is left unread
+    """Memory that cannot be freed without swapping: MemTotal - MemAvailable of /proc/meminfo."""
+    found = meminfo(text[: text.find(b"MemAvailable") + 64])  # among the first lines; the rest needs no parsing
     return max(0, _of(found, b"MemTotal") - _of(found, b"MemAvailable"))
 
 
@@ -129,13 +129,15 @@ def used_bytes_with_page_cache(text: bytes) -> int:
 
 
 def used_bytes_with_hot_page_cache(text: bytes) -> int:
-    """The same without the pages the kernel would drop first, the inactive ones of files."""
+    """The same without the inactive pages of files, which the kernel would drop first."""
     found = meminfo(text)
     return max(0, _of(found, b"MemTotal") - _of(found, b"MemFree") - _of(found, b"Inactive(file)"))
 
 
 def numa_used_bytes(text: bytes) -> int:
-    """Used bytes of one NUMA node's meminfo, which has no MemAvailable: everything but free and reclaimable pages."""
+    """Used bytes of one NUMA node's meminfo, which has no MemAvailable: everything except free and reclaimable
+    pages.
+    """
     found = meminfo(text)
     names = (b"MemFree", b"Active(file)", b"Inactive(file)", b"SReclaimable")
     return max(0, _of(found, b"MemTotal") - sum(_of(found, name) for name in names))

@@ -1,4 +1,4 @@
-"""The node's own usage out of procfs, and what else is known of the machine as a whole."""
+"""The node's own usage from procfs, and other values of the machine as a whole."""
 
 import os
 import time
@@ -13,7 +13,7 @@ from agent.metrics_advisor.rates import CounterReading, Monotonic
 
 NODE_SECONDS = 5.0  # load, pressure, page cache, disks, NUMA nodes
 
-_STAT_BYTES = 1 << 17  # holds the lines of more than a thousand CPUs
+_STAT_BYTES = 1 << 17  # enough for the lines of more than a thousand CPUs
 
 
 class Host:
@@ -26,10 +26,10 @@ class Host:
         self._meminfo = HotFile(f"{proc_root}/meminfo", descriptors)
         self._before: CounterReading | None = None
         self._cold = Pace(NODE_SECONDS, monotonic())
-        self.cpu_count = os.cpu_count() or 1  # at work as of the last tick; a virtual machine's may change at any time
+        self.cpu_count = os.cpu_count() or 1  # online at the last tick; a virtual machine's may change at any time
 
     def sample(self, now: float, readings: Readings) -> Usage | None:
-        """None on the first tick, and when the counters make no sense; `readings` gets what else is due at `now`.
+        """None on the first tick, and for implausible counters; `readings` gets the other values due at `now`.
 
         Raises OSError, ValueError.
         """
@@ -51,7 +51,7 @@ class Host:
         self._meminfo.close()
 
     def _read_cold(self, meminfo: bytes, readings: Readings) -> None:
-        """Each of these may be missing for good: an old kernel, a container's own procfs."""
+        """Any of these may be permanently missing: an old kernel, a container's own procfs."""
         for metric, policy in (
             (Metric.MEMORY_WITH_PAGE_CACHE, formats.used_bytes_with_page_cache),
             (Metric.MEMORY_WITH_HOT_PAGE_CACHE, formats.used_bytes_with_hot_page_cache),

@@ -1,4 +1,4 @@
-"""Programs of the node itself that run in cgroups of their own, and what they use."""
+"""Programs of the node itself that run in cgroups of their own, and their usage."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -22,9 +22,9 @@ _CLASSES = {
 
 
 def relative_path(application: HostApplication, layout: Layout | None) -> str | None:
-    """The application's cgroup below the roots; None while the tree of pods it stands in is not known.
+    """The application's cgroup below the roots; None while the pods' tree that contains it is unknown.
 
-    None also where that tree stands in it, as pods would be counted twice.
+    Also None if it contains that tree, because pods would count twice.
     """
     path = application.path
     if path.base is CgroupBase.ROOT:
@@ -54,7 +54,7 @@ class HostApplicationCgroups:
     def sample(
         self, applications: Sequence[HostApplication], now: float, cpu_count: int, readings: Readings
     ) -> Mapping[str, Usage]:
-        """Usage by name; an application whose cgroup is not there is absent, and looked for again."""
+        """Usage by name; an application without a cgroup is absent, and looked for again."""
         if tuple(applications) != tuple(self._tracked):
             self._follow(applications)
         usages = self._names.of(self._sweep.sample(now, cpu_count, readings))

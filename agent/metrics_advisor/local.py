@@ -1,4 +1,4 @@
-"""This machine as a usage source: procfs for the node, cgroups for pods, process trees where there are none."""
+"""This machine as a usage source: procfs for the node, cgroups for pods, or else process trees."""
 
 import logging
 import threading
@@ -31,11 +31,11 @@ PROCESS_TREES = "process trees"
 
 
 class LocalSource:
-    """A kubelet may make its first cgroup after us, or change how it names them, so the search is repeated.
+    """A kubelet may create its first cgroup after our start, or change its naming, so the search is repeated.
 
-    It is, every `DETECT_SECONDS`, as long as no pod is found in a cgroup that can be read; meanwhile pods are measured
-    by their processes. Host applications are those `fixed` here together with those set later; a fixed one wins over a
-    later one of its name or cgroup.
+    It runs every `DETECT_SECONDS` while no pod has a readable cgroup; meanwhile pods are measured by their processes.
+    Host applications are the `fixed` ones together with those set later; a fixed one wins over a later one of its name
+    or cgroup.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LocalSource:
         self.description = PROCESS_TREES
 
     def sample(self, pods: Sequence[Pod]) -> Sample | None:
-        """Raises OSError, ValueError when not even procfs can be read."""
+        """Raises OSError, ValueError when even procfs is unreadable."""
         now = self._monotonic()
         readings: Readings = {}
         reader = self._reader(pods, now)
@@ -94,7 +94,7 @@ class LocalSource:
             return self._wanted_applications
 
     def set_host_applications(self, applications: Iterable[HostApplication]) -> None:
-        """Takes the place of all that were set before; from any thread. The caller has checked them."""
+        """Replaces all that were set before; from any thread. The caller has checked them."""
         others = [
             one
             for one in applications
@@ -130,7 +130,7 @@ class LocalSource:
             return self._pods
         self._detect_at = now + DETECT_SECONDS
         layout = cgroups.detect(self._cgroup_root, self._cgroup_parent, map(name_of, pods))
-        # A layout is believed until it has failed this long.
+        # A layout stays in use until it has failed for this long.
         good = layout is not None and (layout != self._layout or (bool(pods) and self._reads(layout, pods, now)))
         if self._pods is not None and layout == self._layout and good == isinstance(self._pods, PodCgroups):
             return self._pods
@@ -147,7 +147,7 @@ class LocalSource:
         return PodCgroups(layout, self._descriptors, self._monotonic, only_numa_node=self._numa.only)
 
     def _reads(self, layout: Layout, pods: Sequence[Pod], now: float) -> bool:
-        """Whether the cgroup of any pod is there and tells what it should."""
+        """Whether the cgroup of any pod exists and is readable."""
         trial = self._cgroups(layout)
         trial.sample(pods, now, self._host.cpu_count, {})
         found = trial.found

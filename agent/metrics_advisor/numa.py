@@ -1,4 +1,4 @@
-"""What is used of each NUMA node."""
+"""The usage of each NUMA node."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from agent.metrics_advisor.rates import CounterReading, Monotonic
 
 
 def system_entity(node: int) -> str:
-    """The entity of what the system holds of a NUMA node, beside that of all it holds, which is its number."""
+    """The entity of the system's memory on a NUMA node; the node's number is the entity of all its memory."""
     return f"{node}/system"
 
 
@@ -26,7 +26,7 @@ class NumaNodes:
 
     @property
     def only(self) -> int | None:
-        """The machine's NUMA node, where there is but one."""
+        """The machine's only NUMA node, None if it has several."""
         try:
             numbers = list(self._directories())
         except ValueError:
@@ -34,7 +34,7 @@ class NumaNodes:
         return numbers[0] if len(numbers) == 1 else None
 
     def sample(self, pods_bytes: Mapping[int, int], readings: Readings) -> None:
-        """`pods_bytes` is what pods hold of each node. Machines without NUMA, or that hide it, have no readings."""
+        """`pods_bytes` is the memory of pods on each node. Machines that lack or hide NUMA have no readings."""
         try:
             busy = formats.busy_seconds_by_cpu(read_once(self._stat))
             at = self._monotonic()
@@ -60,7 +60,7 @@ class NumaNodes:
         return {int(path.name.removeprefix("node")): path for path in self._nodes.glob("node[0-9]*")}
 
     def _cores(self, now: dict[int, CounterReading]) -> dict[int, float]:
-        """Cores used by CPU since the last turn; a CPU that came meanwhile, or whose counter fell, is left out."""
+        """Cores used by CPU since the last turn, without CPUs that came online meanwhile or whose counter fell."""
         before, self._before = self._before, now
         used = {cpu: rates.cores(before[cpu], reading, 1) for cpu, reading in now.items() if cpu in before}
         return {cpu: cores for cpu, cores in used.items() if cores is not None}

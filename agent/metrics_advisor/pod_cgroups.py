@@ -1,4 +1,4 @@
-"""Pods' and containers' usage out of their cgroups."""
+"""Usage of pods and containers from their cgroups."""
 
 import os
 import time
@@ -23,22 +23,23 @@ from shared.api.core import ContainerStatus, Pod
 # The API's copy of a static pod, its mirror, has a uid of its own; the kubelet names the cgroup by the hash.
 ANNOTATION_STATIC_POD_UID = "kubernetes.io/config.hash"
 
-# Of a memory.numa_stat, what is neither free nor page cache; v1 counts pages, and alone the cgroups below apart.
+# The lines of a memory.numa_stat that are neither free nor page cache; v1 counts pages, and only v1 lists the cgroups
+# below separately.
 _V2_NUMA = (b"inactive_anon", b"active_anon", b"unevictable")
 _V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")
 _V1_NUMA_UNIT_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MeasuredPods(NamedTuple):
-    """What pods and containers use: by uid, and by "uid/name"."""
+    """Usage of pods and containers: by uid, and by "uid/name"."""
 
     pods: Mapping[str, Usage]
     containers: Mapping[str, Usage]
 
 
 def name_of(pod: Pod) -> PodName:
-    """What its cgroup may be named by; its own uid first, and another only for a mirror that the node itself made, as
-    anyone can write an annotation.
+    """The possible names of its cgroup: its own uid first. Only a mirror that the node itself created has another one,
+    because any user can write an annotation.
     """
     meta = pod.metadata
     of_node = any(owner.controller and owner.kind == "Node" for owner in meta.owner_references or ())
@@ -53,20 +54,20 @@ def container_key(uid: str, name: str) -> str:
 
 
 def containers_of(pod: Pod) -> Sequence[ContainerStatus]:
-    """The pod's containers that have been made, also those that run before or beside the others or came later."""
+    """The pod's created containers, also those that run before or beside the others or came later."""
     status = pod.status
     kinds = (status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses)
     return [one for kind in kinds for one in kind or () if one.container_id]
 
 
 class _Watched:
-    """One pod and its containers, as of one version of the pod."""
+    """One pod and its containers, for one version of the pod."""
 
     __slots__ = ("cold", "containers", "numa_bytes", "path", "pod", "tracked")
 
     def __init__(self, pod: Pod, tracked: TrackedCgroup, now: float) -> None:
         self.pod = pod
-        self.path: str | None = None  # of the cgroup, once it was found
+        self.path: str | None = None  # of the cgroup, once known
         self.tracked = tracked
         self.containers: dict[str, tuple[str, TrackedCgroup]] = {}  # by entity: the container's id, its cgroup
         self.cold = Pace(COLD_SECONDS, now)
@@ -79,9 +80,9 @@ class _Watched:
 
 
 class PodCgroups:
-    """Every pod's cgroup under one layout. A pod is looked for at each tick, a container now and then.
+    """Every pod's cgroup under one layout. A missing pod is looked for at each tick, a missing container now and then.
 
-    Where there is but one NUMA node, its number saves asking each cgroup how its memory is spread.
+    On a machine with a single NUMA node, its number saves reading how each cgroup's memory is spread.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class PodCgroups:
         self._descriptors = descriptors
         self._monotonic = monotonic
         self._only_numa_node = only_numa_node
-        self._pods_bytes = np.empty(0)  # of each pod as of the last tick; NaN where it is not known
+        self._pods_bytes = np.empty(0)  # of each pod at the last tick; NaN if unknown
         self._watched: dict[str, _Watched] = {}
         self._sweep = Sweep(v2=self._hierarchy.v2, monotonic=monotonic)
         self._follow((), monotonic())
 
     def sample(self, wanted: Sequence[Pod], now: float, cpu_count: int, readings: Readings) -> MeasuredPods:
-        """Usage of what has a readable cgroup; `readings` gets what else is due at `now`."""
-        if wanted != self._wanted:  # identical ones are not looked into
+        """Usage of pods and containers with a readable cgroup; `readings` gets the other values due at `now`."""
+        if wanted != self._wanted:  # skips the comparison of identical objects
             self._follow(wanted, now)
         usages = self._sweep.sample(now, cpu_count, readings)
         for place in self._cold.due(now):
@@ -122,7 +123,7 @@ class PodCgroups:
         return any(watched.tracked.cgroup is not None for watched in self._watched.values())
 
     def numa_bytes(self) -> dict[int, int]:
-        """What all pods hold of each NUMA node, as of each pod's last turn."""
+        """Memory of all pods on each NUMA node, as of each pod's last turn."""
         if self._only_numa_node is not None:
             return {self._only_numa_node: int(np.nansum(self._pods_bytes))}
         total: dict[int, int] = {}
@@ -144,7 +145,7 @@ class PodCgroups:
         self._sweep.follow([*(one.tracked for one in self._by_turn), *(tracked for _, (_, tracked) in containers)])
 
     def _watch(self, pod: Pod, now: float) -> _Watched:
-        """The pod as it is now: containers come, go, and start again under the same name."""
+        """The pod's present state: containers start, stop, and restart under the same name."""
         uid = pod.metadata.uid
         watched = self._watched.get(uid)
         if watched is None:

@@ -1,10 +1,9 @@
-"""Pods' usage out of process trees, where no cgroup can be read.
+"""Pods' usage from process trees, where no cgroup is readable.
 
-A process belongs to the pod and the container that its /proc/PID/cgroup names, which anyone may read, or else (all of
-this may itself run in a pod of another cluster) to the pod whose uid its environment carries under `POD_UID_VARIABLE`;
-children inherit both. What escapes the count
-(processes shorter than a tick, memory counters of other users) is not lost: it stays in the node's system usage, where
-it weighs on the peak.
+A process belongs to the pod and the container in its /proc/PID/cgroup, which every user may read. Otherwise (the node
+may itself run in a pod of another cluster) it belongs to the pod whose uid is in its environment under
+`POD_UID_VARIABLE`; children inherit both. Uncounted usage (processes shorter than a tick, memory counters of other
+users) is not lost: it stays in the node's system usage, which is part of the peak.
 """
 
 import os
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 POD_UID_VARIABLE = "HEADROOM_POD_UID"
 
-# A process watched for less may be between fork and exec, where it still shows its parent's environment and cgroup.
+# A younger process may be between fork and exec, where it still shows its parent's environment and cgroup.
 SETTLED_SECONDS = 2.0
 
 # "kubepods-burstable-pod1a2b_3c4d.slice" or "burstable/pod1a2b-3c4d", and the last name below it.
@@ -36,14 +35,14 @@ _CONTAINER_ID = re.compile(rb"[0-9a-f]{64}")
 
 
 class Owner(NamedTuple):
-    """Whose process it is; `container_id` is empty where only the pod is known."""
+    """The owner of a process; `container_id` is empty if only the pod is known."""
 
     uid: str
     container_id: str = ""
 
 
 def owner_of(cgroup: bytes) -> Owner | None:
-    """The pod and container that a /proc/PID/cgroup names, None for a process of the node's own."""
+    """The pod and container in a /proc/PID/cgroup, None for a process of the node's own."""
     found = _POD_CGROUP.search(cgroup)
     if found is None:
         return None
@@ -52,7 +51,7 @@ def owner_of(cgroup: bytes) -> Owner | None:
 
 
 def _plain(uid: str) -> str:
-    """A uid without its separators, which the systemd driver changes and a static pod's lacks."""
+    """A uid without its separators, which the systemd driver changes and a static pod's uid lacks."""
     return uid.replace("-", "").replace("_", "")
 
 
@@ -65,13 +64,13 @@ class _Member:
         self.before: CounterReading | None = None
 
     def sample(self, cpu_count: int) -> Usage | None:
-        """Raises psutil.Error once the process is gone or may not be looked at."""
+        """Raises psutil.Error once the process has ended or is not accessible."""
         with self.process.oneshot():
             times, memory = self.process.cpu_times(), self.process.memory_info()
         now = CounterReading(times.user + times.system, time.monotonic())
         before, self.before = self.before, now
         cpu_cores = None if before is None else rates.cores(before, now, cpu_count)
-        # Shared pages are mostly files, which the kernel can drop.
+        # Shared pages mostly belong to files, which the kernel can drop.
         return None if cpu_cores is None else Usage(cpu_cores, max(0, memory.rss - memory.shared))
 
 
@@ -79,7 +78,7 @@ class PodProcesses:
     """Every pod's processes on this machine."""
 
     def __init__(self, proc_root: Path = Path("/proc")) -> None:
-        # Imported here: an agent that reads cgroups has no use for it.
+        # Imported here: an agent that reads cgroups does not need it.
         import psutil
 
         self._psutil = psutil
@@ -89,13 +88,13 @@ class PodProcesses:
         self._others: dict[int, float] = {}  # by pid: when it was first seen
 
     def sample(self, wanted: Sequence[Pod], cpu_count: int) -> MeasuredPods:
-        """Usage of the pods and containers that have a process seen for a whole tick."""
+        """Usage of the pods and containers that have a process observed for a whole tick."""
         uids = {_plain(pod.metadata.uid): pod.metadata.uid for pod in wanted}
         containers: dict[tuple[str, str], str] = {}
         for pod in wanted:
             uid = pod.metadata.uid
             for name in name_of(pod).uids:
-                uids.setdefault(_plain(name), uid)  # an annotation takes no pod's own processes from it
+                uids.setdefault(_plain(name), uid)  # an annotation cannot take a pod's own processes from it
             for one in containers_of(pod):
                 containers[uid, one.container_id.rpartition("://")[2]] = container_key(uid, one.name)
         self._discover(uids.keys())
@@ -124,7 +123,8 @@ class PodProcesses:
     def _discover(self, uids: Collection[str]) -> None:
         present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         for pid, member in list(self._members.items()):
-            if pid not in present or not member.process.is_running():  # not by another process of the same number
+            # False also for another process that reuses the number.
+            if pid not in present or not member.process.is_running():
                 del self._members[pid]
         for pid in self._others.keys() - present:
             del self._others[pid]
@@ -138,7 +138,7 @@ class PodProcesses:
             process = self._psutil.Process(pid)
             owner = self._owner(process, uids)
         except self._psutil.Error:
-            return  # it has gone meanwhile
+            return  # the process has ended meanwhile
         if owner is not None:
             self._members[pid] = _Member(process, owner)
             self._others.pop(pid, None)
@@ -158,5 +158,5 @@ class PodProcesses:
 
 
 def _bounded(usage: Usage, cpu_count: int) -> Usage:
-    """Several processes' counters, read one after the other, may add up to a little more than there is."""
+    """Counters of several processes, read one after the other, may add up to slightly more than the machine has."""
     return Usage(min(usage.cpu_cores, float(cpu_count)), usage.memory_bytes)

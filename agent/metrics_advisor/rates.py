@@ -1,4 +1,4 @@
-"""Counters to rates. A counter that went back, or forward beyond reason, tells nothing and starts anew."""
+"""Counters to rates. A counter that goes back, or jumps beyond reason, gives no rate and starts over."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 Floats: TypeAlias = NDArray[np.float64]
 Monotonic: TypeAlias = Callable[[], float]  # seconds since an arbitrary start, never going back
 
-# Ticks of the scheduler may put a little more CPU time into an interval than the interval had.
+# Scheduler ticks may assign an interval slightly more CPU time than its length.
 PLAUSIBLE_EXCESS = 1.25
-MIN_PERIOD_SECONDS = 0.01  # below it the granularity of the counters is all one would see
+MIN_PERIOD_SECONDS = 0.01  # below it the counters' granularity dominates
 
 
 class CounterReading(NamedTuple):
@@ -22,7 +22,7 @@ class CounterReading(NamedTuple):
 
 
 def cores(before: CounterReading, now: CounterReading, cpu_count: int) -> float | None:
-    """Cores used between two readings, 0 to `cpu_count`; None when they cannot say."""
+    """Cores used between two readings, 0 to `cpu_count`; None for implausible readings."""
     period_seconds = now.at_seconds - before.at_seconds
     if period_seconds < MIN_PERIOD_SECONDS:
         return None
@@ -31,7 +31,7 @@ def cores(before: CounterReading, now: CounterReading, cpu_count: int) -> float 
 
 
 def cores_of_many(cpu_seconds: Floats, period_seconds: Floats, cpu_count: int) -> Floats:
-    """The same of many, from the differences of their readings; NaN for those that cannot say."""
+    """The same for many, from the differences of their readings; NaN for implausible ones."""
     sane = period_seconds >= MIN_PERIOD_SECONDS
     rates = np.divide(cpu_seconds, period_seconds, out=np.full_like(cpu_seconds, np.nan), where=sane)
     plausible = (rates >= 0) & (rates <= cpu_count * PLAUSIBLE_EXCESS)
@@ -39,9 +39,9 @@ def cores_of_many(cpu_seconds: Floats, period_seconds: Floats, cpu_count: int) -
 
 
 def share(before: tuple[int, int], now: tuple[int, int]) -> float | None:
-    """By how much a part grew in terms of its whole, 0 to 1, from two readings of (part, whole).
+    """The growth of a part relative to its whole, 0 to 1, from two readings of (part, whole).
 
-    0 where nothing happened; None when a counter went back, or the part outgrew the whole.
+    0 without growth; None when a counter went back, or the part outgrew the whole.
     """
     part, whole = now[0] - before[0], now[1] - before[1]
     if not 0 <= part <= whole:
@@ -50,7 +50,7 @@ def share(before: tuple[int, int], now: tuple[int, int]) -> float | None:
 
 
 def per_second(before: int, now: int, period_seconds: float, most: float) -> float | None:
-    """The growth of a counter per second, 0 to `most`; None when the readings cannot say."""
+    """The growth of a counter per second, 0 to `most`; None for implausible readings."""
     if period_seconds < MIN_PERIOD_SECONDS:
         return None
     rate = (now - before) / period_seconds

@@ -1,4 +1,4 @@
-"""The seam between what is measured and where it is read: real machine or simulated node."""
+"""The interface between measuring and reading: real machine or simulated node."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -14,10 +14,10 @@ _NO_READINGS: Mapping[SeriesKey, float] = MappingProxyType({})
 
 
 class Sample(NamedTuple):
-    """One tick. What could not be read is absent, never zero.
+    """One tick. An unreadable value is absent, never zero.
 
-    `pods` are by uid, `containers` by "uid/name", `host_applications` by name. `readings` are the colder values whose
-    turn it was at this tick: page cache policies, throttling, pressure, NUMA nodes, load, disk.
+    `pods` are by uid, `containers` by "uid/name", `host_applications` by name. `readings` are the less frequent values
+    due at this tick: page cache policies, throttling, pressure, NUMA nodes, load, disk.
     """
 
     node: Usage
@@ -28,7 +28,7 @@ class Sample(NamedTuple):
 
 
 class UsageSource(Protocol):
-    """Holds the counters of the tick before and turns them into rates, which are never negative or absurd."""
+    """Keeps the counters of the previous tick and turns them into rates, which are never negative or implausible."""
 
     @property
     def description(self) -> str:
@@ -36,5 +36,5 @@ class UsageSource(Protocol):
         ...
 
     def sample(self, pods: Sequence[Pod]) -> Sample | None:
-        """Usage since the tick before; None when there is nothing to compare with yet."""
+        """Usage since the previous tick; None without one."""
         ...

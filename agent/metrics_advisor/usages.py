@@ -1,4 +1,4 @@
-"""Usages of many by name, held as one array from the reading of the counters to the metric cache."""
+"""Usages of many entities by name, in one array from the reading of the counters to the metric cache."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ class Usages(Mapping[str, Usage]):
 
     @classmethod
     def of(cls, usages: Mapping[str, Usage]) -> "Usages":
-        """The same in this form, whatever it is in."""
+        """The same usages as `Usages`, from any mapping."""
         if isinstance(usages, Usages):
             return usages
         flat = itertools.chain.from_iterable(usages.values())
@@ -39,18 +39,18 @@ class Usages(Mapping[str, Usage]):
 
 
 class Names:
-    """Names rows of usages, and leaves out those that are not known."""
+    """Gives names to rows of usages, and leaves out unknown ones."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._all = tuple(names)
         self._known = np.zeros(len(self._all), bool)
-        self._names: tuple[str, ...] = ()  # of those; made anew only when others are known
+        self._names: tuple[str, ...] = ()  # of the known rows; rebuilt only when these change
 
     def __len__(self) -> int:
         return len(self._all)
 
     def of(self, array: Floats) -> Usages:
-        """`array` is of shape (names, 2), with NaN for the cores of one that is not known."""
+        """`array` is of shape (names, 2), with NaN for the cores of an unknown usage."""
         known = ~np.isnan(array[:, 0])
         if not np.array_equal(known, self._known):
             self._known = known
