@@ -57,7 +57,7 @@ class OncePerMinute(logging.Filter):
         super().__init__()
         self._monotonic = monotonic
         self._lock = threading.Lock()
-        # when it was last logged, and how many were held back since
+        # When it was last logged, and how many were held back since
         self._kinds: dict[tuple[str, int, str, object], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
