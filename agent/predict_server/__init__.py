@@ -1,1 +1,1 @@
-"""From samples to a peak, and from a peak to what can be reclaimed."""
+"""From samples to a peak, and from a peak to the reclaimable amount."""

@@ -13,7 +13,7 @@ from agent.predict_server.moments import Moments
 class Bank:
     """Row r of each part is the same model. An infinite half-life never decays.
 
-    Not thread-safe. Times are Unix seconds. After a clock went back (see `set_clock`) newer samples would weigh less.
+    Not thread-safe. Times are Unix seconds. If a clock goes back without `set_clock`, newer samples weigh less.
     """
 
     def __init__(self, buckets: Buckets, half_life_seconds: float, rows: int = 0) -> None:
@@ -39,24 +39,26 @@ class Bank:
         self.references[row] = decay.ZERO_TIME
 
     def add(self, rows: Rows, values: Floats, time: float, weights: float | Floats = 1.0) -> None:
-        """Adds to each (distinct) row one value seen at `time`."""
+        """Adds to each (distinct) row one value observed at `time`."""
         decayed = weights * self.weights_at(rows, time)
         self.histograms.add(rows, values, decayed)
         self.moments.add(rows, values, decayed)
 
     def subtract(self, rows: Rows, values: Floats, time: float, weights: float | Floats = 1.0) -> None:
-        """Takes back from each (distinct) row one value seen at `time`. The moments keep it: they cannot forget."""
+        """Removes from each (distinct) row one value observed at `time`. The moments keep it, because they cannot
+        remove samples.
+        """
         self.histograms.subtract(rows, values, weights * self.weights_at(rows, time))
 
     def weights_at(self, rows: Rows, time: float) -> Floats:
-        """What weight 1 at `time` adds to each row; moves references that lie too far back."""
+        """What weight 1 at `time` adds to each row; moves references that lie too far in the past."""
         late = rows[decay.must_shift(self.references[rows], time, self.half_life_seconds)]
         if len(late):
             self._shift(late, decay.rounded_reference(time, self.half_life_seconds))
         return decay.sample_weights(self.references[rows], time, self.half_life_seconds)
 
     def merge(self, rows: Rows, other: "Bank", other_rows: Rows) -> None:
-        """Adds to each row all samples of its counterpart, which gives up the earlier reference of the two.
+        """Adds to each row all samples of its counterpart; both then have the later reference of the two.
 
         Raises ValueError for another layout of buckets or another half-life.
         """
@@ -77,19 +79,21 @@ class Bank:
         self.moments.scale(rows, factors)
 
     def change_half_life(self, half_life_seconds: float, time: float) -> None:
-        """Decays by another half-life from `time` on; what happened before keeps the weight it has then."""
+        """Decays by another half-life from `time` on; existing samples keep their weight at that time."""
         if half_life_seconds != self.half_life_seconds:
             self._restate(time, time, half_life_seconds)
 
     def set_clock(self, before: float, time: float) -> None:
-        """Goes on at `time` with the weights of the time `before`, as the clock did."""
+        """Continues at `time` with the weights of the time `before`, like the clock."""
         self._restate(before, time, self.half_life_seconds)
 
     def _restate(self, before: float, time: float, half_life_seconds: float) -> None:
-        """What weighs so much at `before` is to weigh as much at `time`, and to decay by that half-life from then."""
+        """Gives weights of the time `before` the same size at `time`, and decays them by that half-life from
+        then on.
+        """
         reference = decay.rounded_reference(time, half_life_seconds)
         present = np.exp2((self.references - before) / self.half_life_seconds)
         self._scale(np.arange(self.rows), present * math.exp2((time - reference) / half_life_seconds))
-        # An empty model keeps the zero time, as if it had known no other half-life.
+        # An empty model keeps the zero time, as if it never had another half-life.
         self.references = np.where(self.moments.weights > 0, reference, decay.ZERO_TIME)
         self.half_life_seconds = half_life_seconds

@@ -1,7 +1,7 @@
-"""`peak-mix` as a predictor: the formula of `peak_mix`, and a margin for the policy's target that the node teaches.
+"""`peak-mix` as a predictor: the formula of `peak_mix`, and a margin for the policy's target, learned from the node.
 
-Maxima and ages come from the bank. Kept here, by node, horizon and resource, are the mean of the last two weeks, what
-was predicted and what came of it, and the peaks of the last hours, which are promised on.
+Maxima and ages come from the bank. This module keeps, by node, horizon and resource, the mean of the last two weeks,
+predictions and their outcomes, and the peaks of the last hours, which stay promised.
 """
 
 import logging
@@ -24,18 +24,19 @@ from shared.api.predictionprior import ObservedTail, Prior
 logger = logging.getLogger(__name__)
 
 NAME = "peak-mix"
-MOST_FLEETS = 4  # an agent asks about two, the pods that lend and all; whoever asks for ever new ones is not to leak
+# An agent asks about two, the lending pods and all pods; a caller with ever new ones must not leak memory
+MOST_FLEETS = 4
 _Kept = TypeVar("_Kept")
 
 _RESOURCES = ("cpu", "memory")
-_NODES = "of "  # in a checkpoint, and the key of a node's series
+_NODES = "of "  # in a checkpoint, followed by the node; and the key of its series
 _EVER = -(2**31)
 _DAY_HOURS = 24
 _WEEK, _TWO_WEEKS = POD_DAYS - 1, NODE_DAYS - 1  # days before today
 
 
 class PeakMix(Predictor):
-    """In at most the target's percent of hours is more used than was promised for the next horizon."""
+    """In at most the target's percent of hours, usage exceeds the promise for the next horizon."""
 
     name = NAME
 
@@ -54,7 +55,7 @@ class PeakMix(Predictor):
         return {NAME: fleet.peaks(situation, self._target_percent, self._prior) * self._factor}
 
     def _fleet(self, nodes: tuple[str, ...]) -> "_Fleet":
-        """Those nodes, which become the last ones asked about; the least recently asked about are forgotten."""
+        """The fleet of those nodes, now the last used; drops the least recently used fleets."""
         fleet = self._fleets.pop(nodes) if nodes in self._fleets else _Fleet(nodes)
         self._fleets[nodes] = fleet
         for oldest in list(self._fleets)[:-MOST_FLEETS]:
@@ -88,17 +89,18 @@ class PeakMix(Predictor):
 
 
 class _Fleet:
-    """Nodes that are asked about together; those of the agent are one. Arrays have the shape (nodes, ...)."""
+    """Nodes of one request; an agent has one node. Arrays have the shape (nodes, ...)."""
 
     def __init__(self, nodes: tuple[str, ...]) -> None:
         self.nodes = nodes
         self._means = [DailyMeans(NODE_DAYS, len(nodes)) for _ in _RESOURCES]
         self._usage: Floats = np.zeros((len(nodes), 2))
-        self._rows: list[int] = []  # of the nodes among the keys of a training step, most often as in the last one
-        self._memory_from = np.full((len(nodes), 2), _EVER)  # days since 1970; earlier ones are forgotten
+        # Of the nodes among the keys of a training step, usually the same as in the last one
+        self._rows: list[int] = []
+        self._memory_from = np.full((len(nodes), 2), _EVER)  # days since 1970; earlier maxima are ignored
         self._outcomes: dict[int, list[Outcomes]] = {}  # by horizon in hours
         self._held: dict[int, list[Held]] = {}
-        self._tails: dict[int, list[tuple[calibration.FittedTail, Floats]]] = {}  # until something is learned
+        self._tails: dict[int, list[tuple[calibration.FittedTail, Floats]]] = {}  # until the next outcome
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
         if [keys[row] for row in self._rows if row < len(keys)] != list(self.nodes):
@@ -137,7 +139,7 @@ class _Fleet:
         return promised
 
     def observed(self, node: int) -> dict[float, tuple[ObservedTail, ObservedTail]]:
-        """By horizon in seconds, what outcomes say of one node, where there are any; cpu and memory."""
+        """By horizon in seconds, the tail of one node's outcomes, where it has any; cpu and memory."""
 
         def of(learned: tuple[calibration.FittedTail, Floats]) -> ObservedTail:
             tail, days = learned
@@ -149,13 +151,13 @@ class _Fleet:
         return {seconds: (of(cpu), of(memory)) for seconds, (cpu, memory) in found.items() if cpu[1][node] > 0}
 
     def _learned(self, horizon: int) -> list[tuple[calibration.FittedTail, Floats]]:
-        """The tails of cpu and memory for a horizon in hours, worked out anew when something was learned."""
+        """The tails of cpu and memory for a horizon in hours, computed again after each new outcome."""
         if horizon not in self._tails:
             self._tails[horizon] = [one.tails() for one in self._outcomes[horizon]]
         return self._tails[horizon]
 
     def _predict(self, horizon: int, forecasts: Sequence[Forecast], situation: Situation) -> None:
-        """Notes what is predicted in this hour, if it has not been; once a day looks whether a node has changed."""
+        """Records this hour's prediction, if it is not recorded yet; checks once a day whether a node has changed."""
         time = situation.time
         outcomes = self._outcomes.setdefault(horizon, [Outcomes(horizon, len(self.nodes)) for _ in _RESOURCES])
         if outcomes[0].predicted_in(time):
@@ -177,7 +179,7 @@ class _Fleet:
             logger.warning("usage has changed for good; what it was is forgotten", extra=known)
 
     def _forecasts(self, situation: Situation) -> tuple[list[Forecast], Floats]:
-        """For each resource, and what the pods may use at most, shape (nodes, 2). The system is a pod of its own."""
+        """For each resource; and the most that the pods may use, shape (nodes, 2). The system is a pod of its own."""
         own = situation.inheriting(lambda histories: histories.maxima(_WEEK))
         ages = situation.ages_seconds.copy()
         if len(situation.inherited):
@@ -206,7 +208,7 @@ class _Fleet:
         return [forecast(resource) for resource in range(len(_RESOURCES))], ceilings
 
     def _node_maxima(self, whole: Histories, days: int, time: float) -> Floats:
-        """The largest samples of so many days before and today, as far as they are to be remembered."""
+        """The largest samples of today and the given number of days before, within the time to remember."""
         largest = whole.maxima(days)
         remembered = int(time // DAY_SECONDS) - self._memory_from
         for fewer in np.unique(remembered[(remembered >= 0) & (remembered < days)]).tolist():
@@ -238,7 +240,7 @@ class _Fleet:
 
     @classmethod
     def restored(cls, parts: Mapping[str, Arrays]) -> "_Fleet":
-        """Takes up what `parts` gave. Raises KeyError and ValueError."""
+        """Restores the result of `parts`. Raises KeyError and ValueError."""
         fleet = cls(tuple(part.removeprefix(_NODES) for part in parts if part.startswith(_NODES)))
         shape = (len(fleet.nodes), len(_RESOURCES))
         fleet._usage = np.array(parts["now"]["usage"], np.float64)

@@ -1,15 +1,14 @@
-"""The models on disk: a log of small files, each whole or not believed.
+"""The models on disk: a log of small files, each of which is valid as a whole or unused.
 
-Every file holds what happened since the one before it (training steps and what else changed the models) and a few
-models in full, those that were longest not written so. Thus the writing is spread over time, and yet a crash costs
-nothing that was trained and written: who reads the files in their order does what was done, and sets the models
-that are there in full. After a long time without a file one begins anew, with all models in full. A file is dropped
-when all models stand twice in full, or were born, in later ones: one of these that is lost takes with it what happened
-then, and no more.
+Every file holds the events since the previous one (training steps and other changes of the models) and a few models in
+full, those not written in full for the longest time. This spreads the writing over time, and a crash loses nothing that
+was written: a reader takes the files in order, repeats the events, and sets the models that are there in full. After a
+long time without a file, the next one starts over with all models in full. A file is deleted when later files hold
+every model in full twice, or its creation: the loss of one of these costs only the events in it.
 
 A file is a magic word, a version, the length and the SHA-256 of what follows, and a msgpack document. It is written
-beside its place, synced and renamed there. One that is torn, foreign or of an unknown version is renamed, never trusted
-and never deleted. Version 2, which knows no daily maxima, is still read.
+under a temporary name, synced and renamed. A file that is torn, foreign or of an unknown version is renamed, never used
+and never deleted. Version 2, without daily maxima, is still readable.
 """
 
 import contextlib
@@ -40,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 VERSION = 3
 _READ = (2, VERSION)
-CYCLE = 20  # so many steps until every model has been written in full
+CYCLE = 20  # steps until every model has been written in full
 _MAGIC = b"HEADROOM"
 _HEADER = struct.Struct("<8sIQ32s")
 _NAME = re.compile(r"prediction-(\d{12})\.checkpoint")
 
 
 class UnusableCheckpoint(HeadroomError):
-    """The file cannot be believed; the text says why."""
+    """The file is unusable; the text says why."""
 
 
 class Trained(msgspec.Struct, frozen=True, tag=True):
@@ -59,7 +58,7 @@ class Trained(msgspec.Struct, frozen=True, tag=True):
 
 
 class HalfLives(msgspec.Struct, frozen=True, tag=True):
-    """From `time` on, weights decay by these."""
+    """Weights decay by these from `time` on."""
 
     time: float
     cpu_seconds: float
@@ -82,9 +81,9 @@ Event: TypeAlias = Trained | HalfLives | Forgotten | ClockSet
 class Content(msgspec.Struct, frozen=True):
     """One file. The half-lives are those before its events; `trained_until` is a second of the metric cache.
 
-    `states` are the plug-ins' own, `outcomes` the ledger's, `forgotten` what was dropped on request, each complete.
-    `anew` says that nothing of the files before counts. `hour_seconds` is how long an hour of models takes; all times
-    are theirs (see `model_time`), but those of what was forgotten.
+    `states` belong to the plug-ins, `outcomes` to the ledger, `forgotten` lists what was dropped on request; each is
+    complete. `anew` means that earlier files no longer count. `hour_seconds` is the length of a model hour; all times
+    are model times (see `model_time`), except those of `forgotten`.
     """
 
     node: str
@@ -102,7 +101,7 @@ class Content(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Restored:
-    """What the files add up to."""
+    """The combined state of the files."""
 
     table: ModelTable
     trained_until: int
@@ -112,10 +111,10 @@ class Restored:
 
 
 class CheckpointLog:
-    """The files of one node's models in one directory; those that were made in hours of another length do not count.
+    """The files of one node's models in one directory; files with another length of hours do not count.
 
-    `restore` comes first, then `begin`. `write` may run beside all others, itself once at a time; the others exclude
-    each other.
+    `restore` comes first, then `begin`. `write` may run in parallel with the other methods, but only once at a time;
+    the others exclude each other.
     """
 
     def __init__(self, directory: Path, node: str, hour_seconds: int = HOUR_SECONDS) -> None:
@@ -123,16 +122,16 @@ class CheckpointLog:
         self._node = node
         self._hour_seconds = hour_seconds
         self._files: list[int] = []  # their numbers, ascending
-        # By model: the file it last was in in full, or was born in, and the one before that.
+        # By model: the last file that holds it in full or its creation, and the one before that.
         self._last: dict[str, int] = {}
         self._previous: dict[str, int] = {}
         self._events: list[Event] = []
-        self._anew = False  # whether those events are not all that happened since the last file
+        self._anew = False  # whether the events since the last file are incomplete
         self._half_lives = (math.inf, math.inf)  # before those events
         self._next = 1
 
     def begin(self, table: ModelTable) -> None:
-        """Says which table all further events happen to."""
+        """Sets the table of all further events."""
         self._half_lives = (table.cpu.half_life_seconds, table.memory.half_life_seconds)
 
     def trained(self, keys: Sequence[str], usages: Floats, time: float) -> None:
@@ -156,11 +155,11 @@ class CheckpointLog:
         outcomes: bytes = b"",
         forgotten: Mapping[str, float] = MappingProxyType({}),
     ) -> Content | None:
-        """The next file's content, copied from the present state; None when nothing has happened."""
+        """The next file's content, copied from the present state; None without events."""
         if not self._events:
             return None
         if len(self._events) > 2 * CYCLE:
-            # Nothing could be written for long: every model in full says the same in less room.
+            # Writing has failed for long: every model in full says the same in less space.
             self._events.clear()
             self._anew = True
             self.begin(table)
@@ -168,7 +167,7 @@ class CheckpointLog:
             del self._last[key]
             self._previous.pop(key, None)
         for key in table.rows:
-            self._last.setdefault(key, self._next)  # born in this file's events
+            self._last.setdefault(key, self._next)  # created in this file's events
         steps = sum(isinstance(event, Trained) for event in self._events)
         numbers = np.fromiter(self._last.values(), np.int64, len(self._last))
         limit = len(numbers) if self._anew else -(-len(numbers) * steps // CYCLE)
@@ -188,7 +187,7 @@ class CheckpointLog:
         )
 
     def write(self, content: Content) -> None:
-        """Raises OSError; the files before are then still there, and what this one held goes into the next."""
+        """Raises OSError; the earlier files then remain, and this one's content goes into the next."""
         number = self._next
         save(self._path(number), content)
         self._next += 1
@@ -207,7 +206,7 @@ class CheckpointLog:
             del self._files[0]
 
     def restore(self, now: float) -> Restored | None:
-        """What the files add up to; None when there are none that can be believed. Those that cannot are set aside."""
+        """The combined state of the files; None without a valid one. Sets invalid ones aside."""
         with contextlib.suppress(OSError):
             for unfinished in self._directory.glob("prediction*.tmp"):
                 unfinished.unlink()
@@ -236,12 +235,12 @@ class CheckpointLog:
 
 
 def due(written: NDArray[np.int64], limit: int) -> Rows:
-    """Places of the `limit` models that were longest not written in full."""
+    """Places of the `limit` models that were not written in full for the longest time."""
     return np.argsort(written, kind="stable")[:limit]
 
 
 def save(path: Path, content: Content) -> None:
-    """Raises OSError; a file that was there before is then still there."""
+    """Raises OSError; an existing file then remains."""
     payload = msgspec.msgpack.encode(content)
     header = _HEADER.pack(_MAGIC, VERSION, len(payload), hashlib.sha256(payload).digest())
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
@@ -260,12 +259,12 @@ def save(path: Path, content: Content) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """What a node's pods use is for the agent alone to read."""
+    """Only the agent may read the usage of a node's pods."""
     return os.open(path, flags, 0o600)
 
 
 def decode(file: bytes, *, node: str | None = None, hour_seconds: int | None = None) -> Content:
-    """Raises UnusableCheckpoint; for one of another node or hour than these too, unless any will do (None)."""
+    """Raises UnusableCheckpoint, also for another node or hour, unless the parameter is None."""
     if len(file) < _HEADER.size:
         raise UnusableCheckpoint("shorter than its header")
     magic, version, length, digest = _HEADER.unpack_from(file)
@@ -293,9 +292,9 @@ def _set_aside(path: Path, error: UnusableCheckpoint, now: float) -> None:
 
 
 def _replayed(content: Content, table: ModelTable | None) -> Restored:
-    """Does to the table of the files before, or to a new one, what this one says.
+    """Applies the content to the table of the earlier files, or to a new one.
 
-    Raises UnusableCheckpoint, with nothing done.
+    Raises UnusableCheckpoint, and then changes nothing.
     """
     half_lives = (content.cpu_half_life_seconds, content.memory_half_life_seconds)
     changes = [event for event in content.events if isinstance(event, HalfLives)]
@@ -311,7 +310,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         raise UnusableCheckpoint(str(error)) from error
     if table is None or content.anew:
         table = ModelTable(cpu_half_life_seconds=half_lives[0], memory_half_life_seconds=half_lives[1])
-    elif math.isfinite(table.time):  # differs only where a file is missing
+    elif math.isfinite(table.time):  # they differ only if a file is missing
         table.change_half_lives(cpu_seconds=half_lives[0], memory_seconds=half_lives[1], time=table.time)
     for event in content.events:
         if isinstance(event, Trained):

@@ -1,7 +1,7 @@
 """One model's histogram in the form VPA and Koordinator exchange: relative integer weights, and the total.
 
-It is made for reading by people and other programs. It drops what weighs less than 0.005 % of the heaviest bucket, so
-our own checkpoints hold the exact arrays instead.
+People and other programs read it. It drops weights below 0.005 % of the heaviest bucket, so our own checkpoints hold
+the exact arrays instead.
 """
 
 import math
@@ -24,7 +24,7 @@ class CompactHistogram(msgspec.Struct, frozen=True, rename="camel", omit_default
 
 def save(bank: Bank, row: int) -> CompactHistogram:
     weights = bank.histograms.counting(np.array([row]))[0]
-    # By a power of two, which changes no digit, as the reciprocal of a very small weight is infinite.
+    # By a power of two, which is exact; the reciprocal of a very small weight would be infinite.
     heaviest, exponent = math.frexp(weights.max())
     scaled = np.floor(np.ldexp(weights, -exponent) * (MAX_WEIGHT / heaviest) + 0.5) if heaviest > 0 else weights
     return CompactHistogram(
@@ -35,9 +35,9 @@ def save(bank: Bank, row: int) -> CompactHistogram:
 
 
 def load(bank: Bank, row: int, compact: CompactHistogram) -> None:
-    """Adds the weights to what the row holds. Raises ValueError for a bucket that is not there or a negative total.
+    """Adds the weights to the row. Raises ValueError for a bucket that does not exist or a negative total.
 
-    Moments cannot be had from buckets; they stay as they are.
+    The moments stay unchanged, because buckets do not determine them.
     """
     if compact.total_weight < 0:
         raise ValueError(f"negative total weight {compact.total_weight}")

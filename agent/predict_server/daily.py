@@ -1,7 +1,7 @@
-"""What entities used on average on each of the last days. Pure; `maxima` has what they used at most.
+"""The mean usage of entities on each of the last days. Pure; `maxima` has the largest samples.
 
-Days are UTC days, the newest first in every array. A clock that goes back continues the day it was on; one that jumps
-forward passes the days between as days without samples.
+Days are UTC days, the newest first in every array. When the clock goes back, the day continues; when it jumps forward,
+the days between have no samples.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class DailyMeans:
         self.day: int | None = None
 
     def observe(self, samples: Floats, time: float) -> None:
-        """Takes in one sample for every row."""
+        """Records one sample for every row."""
         days, self.day = _passed(self.day, time)
         _shift(self.sums, days)
         _shift(self.counts, days)
@@ -45,7 +45,7 @@ class DailyMeans:
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> "DailyMeans":
-        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
+        """Restores the result of `arrays`. Raises KeyError and ValueError."""
         sums, counts = np.array(arrays["sums"], np.float64), np.array(arrays["counts"], np.float64)
         if sums.ndim != 2 or counts.shape != sums.shape or not ((sums >= 0).all() and (counts >= 0).all()):
             raise ValueError("daily means must be sums and counts of rows of days")
@@ -56,13 +56,13 @@ class DailyMeans:
 
 
 def _passed(day: int | None, time: float) -> tuple[int, int]:
-    """How many days have passed since `day`, and which one it is now."""
+    """How many days have passed since `day`, and the present day."""
     today = int(time // DAY_SECONDS)
     return (0, today) if day is None else (max(0, today - day), max(day, today))
 
 
 def _shift(values: NDArray[np.floating], days: int) -> None:
-    """Makes room for new days in front; the oldest ones are forgotten."""
+    """Inserts new days in front and drops the oldest ones."""
     if days:
         kept = values[:, : max(0, values.shape[1] - days)].copy()
         values[:, : min(days, values.shape[1])] = 0.0

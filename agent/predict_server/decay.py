@@ -1,8 +1,8 @@
 """The one decay rule of histograms and moments: a sample loses half of its weight per half-life.
 
-Nothing is decayed as time passes. A new sample weighs 2^((t - reference) / half-life) instead, and when those powers
-grow large the reference moves forward and all weights are scaled down once (the scheme of VPA's and Koordinator's
-decaying histograms, whose constants these are).
+Stored weights do not change as time passes. Instead, a new sample weighs 2^((t - reference) / half-life), and when
+those powers grow large the reference moves forward and all weights are scaled down once (the scheme and constants of
+VPA's and Koordinator's decaying histograms).
 """
 
 import math
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Where references start and from where their multiples count: Go's zero time, 0001-01-01T00:00:00Z.
+# The initial reference, and the origin of its multiples: Go's zero time, 0001-01-01T00:00:00Z.
 ZERO_TIME = -62135596800.0
 MAX_DECAY_EXPONENT = 100
 
@@ -28,7 +28,7 @@ def must_shift(references: Floats, time: float, half_life_seconds: float) -> NDA
 
 
 def shift_factors(references: Floats, new_reference: float | Floats, half_life_seconds: float) -> Floats:
-    """What weights are multiplied by as references become `new_reference`; far ones underflow to 0, as they should."""
+    """The factors of the weights when references become `new_reference`; distant ones underflow to 0, as intended."""
     return np.exp2(np.round((references - new_reference) / half_life_seconds))
 
 

@@ -1,4 +1,4 @@
-"""Which models nobody will miss. Pure."""
+"""Which models are no longer needed. Pure."""
 
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -6,19 +6,19 @@ from typing import NamedTuple
 from agent.metric_cache import series
 from agent.predict_server.table import ModelTable
 
-# Models beyond this are dropped early, the longest unused first, but never one of a present pod.
+# Models beyond this number are dropped early, the longest unused first, but never one of a present pod.
 MOST_IDLE_MODELS = 4096
 
 
 class Lifetimes(NamedTuple):
-    """For how long, in seconds, the models of pods that are gone and of workloads that are not here are kept."""
+    """How long, in seconds, to keep the models of deleted pods and of workloads without a pod here."""
 
     pod_seconds: float
     workload_seconds: float
 
 
 def expired(table: ModelTable, present: Collection[str], lifetimes: Lifetimes, now: float) -> Iterator[str]:
-    """The keys of models that were idle for too long, or are too many; those of `present` pods never are."""
+    """The keys of models that are idle for too long, or exceed the limit; never those of `present` pods."""
     idle = []
     for key, row in table.rows.items():
         if key in present or key in series.NODE_ENTITIES:

@@ -1,4 +1,4 @@
-"""What was asked to be forgotten, and what has been: each request is honoured once, restarts included."""
+"""Requests to forget, and completed ones: each request is executed once, restarts included."""
 
 import logging
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ logger = logging.getLogger(__name__)
 
 
 class Forgetting:
-    """`forgotten` is until when (Unix seconds) by workload, "" being all; `problem` what of the requests is not
-    honoured, and why.
+    """`forgotten` maps a workload, or "" for all, to the instant (Unix seconds) up to which it was forgotten; `problem`
+    is the refused part of the requests, and the reason.
     """
 
     def __init__(self, forgotten: Mapping[str, float] | None = None) -> None:
@@ -21,15 +21,15 @@ class Forgetting:
 
     @property
     def last(self) -> tuple[str, float] | None:
-        """What was forgotten last, and until when."""
+        """The last forgotten key, and up to when."""
         return max(self.forgotten.items(), key=lambda item: item[1], default=None)
 
     def heed(self, annotations: Mapping[str, str]) -> None:
-        """Takes in what the Node's annotations ask for."""
+        """Reads the requests in the Node's annotations."""
         self._wanted = forgetting.read(annotations)
 
     def due(self, now: float) -> Mapping[str, float]:
-        """What is to be forgotten now; what is refused is logged once."""
+        """What to forget now; logs a refusal once."""
         until, problems = forgetting.due(self._wanted, self.forgotten, now)
         problem = "; ".join(problems)
         if problem and problem != self.problem:
@@ -38,7 +38,7 @@ class Forgetting:
         return until
 
     def done(self, of: str, until: float, models: int) -> None:
-        """Notes that so many models were dropped."""
+        """Records that `models` models were dropped."""
         self.forgotten = forgetting.newest({**self.forgotten, of: until})
         known = {"of": of or "node", "until": durations.timestamp(until), "models": models}
         logger.warning("what was recorded is forgotten, as an annotation asks", extra=known)

@@ -1,8 +1,9 @@
-"""Histograms of many models as one array (model x bucket), updated and asked in one vector operation.
+"""Histograms of many models as one array (model x bucket), updated and read in one vector operation.
 
 The rules are those of VPA's recommender (`pkg/recommender/util/histogram.go`), which Koordinator ports: which bucket
-takes a value, when a bucket counts as empty, which of them are merged and saved, which bound of a bucket a percentile
-answers. They hold to the bit, but for where buckets start: Go's power and Python's differ by up to 6e-15 of a value.
+takes a value, when a bucket counts as empty, which buckets are merged and saved, which bound of a bucket a percentile
+returns. Results are equal to the bit, except for the starts of buckets: Go's power and Python's differ by up to 6e-15
+of a value.
 """
 
 import math
@@ -35,7 +36,7 @@ class Buckets:
         return len(self.starts)
 
     def find(self, values: Floats) -> Rows:
-        """Each value's bucket; the first for what is below the range, the last for what is above."""
+        """Each value's bucket; the first for values below the range, the last for values above."""
         return np.searchsorted(self.bounds, values, side="right")
 
 
@@ -66,7 +67,7 @@ def exponential(*, max_value: float, first_bucket_size: float, ratio: float, eps
 def _bounds(starts: Floats, find: Callable[[float], int]) -> Floats:
     """The exact double at which `find` steps up to each bucket but the first, by bisection around its start.
 
-    Looking a value up among these gives `find`'s answer for every double, without its logarithm.
+    A lookup among these gives `find`'s result for every double, without its logarithm.
     """
     bounds = []
     for bucket, start in enumerate(starts.tolist()[1:], 1):
@@ -88,14 +89,14 @@ MEMORY = exponential(max_value=2**41, first_bucket_size=5 * 2**20, ratio=1.05, e
 class Histograms:
     """Bucket weights of `rows` models. Weights of one call go to distinct rows.
 
-    Like their model they are not thread-safe, and know neither time nor decay: see `bank`.
+    Not thread-safe, and without time or decay: see `bank`.
     """
 
     def __init__(self, buckets: Buckets, rows: int = 0) -> None:
         self.buckets = buckets
         self.weights = np.zeros((rows, buckets.count))
         self.totals = np.zeros(rows)
-        # The first and last bucket that is not empty, as VPA keeps them: last and first where all are.
+        # The first and last non-empty bucket, as VPA keeps them: last and first if all are empty.
         self.first = np.full(rows, buckets.count - 1)
         self.last = np.zeros(rows, np.intp)
 
@@ -122,7 +123,7 @@ class Histograms:
         self.widen(rows[counts], found[counts], found[counts])
 
     def subtract(self, rows: Rows, values: Floats, weights: Floats) -> None:
-        """Takes away from each row one value with its weight; what is left below epsilon is nothing."""
+        """Subtracts from each row one value with its weight; a remainder below epsilon becomes 0."""
         found = self.buckets.find(values)
         self.weights[rows, found] = self._significant(self.weights[rows, found] - weights)
         self.totals[rows] = self._significant(self.totals[rows] - weights)
@@ -135,13 +136,13 @@ class Histograms:
         self.widen(rows, other.first[other_rows], other.last[other_rows])
 
     def counting(self, rows: Rows) -> Floats:
-        """The weights from the first to the last bucket that is not empty. What lies outside is too small to count."""
+        """The weights from the first to the last non-empty bucket. The others are too small to count."""
         columns = np.arange(self.buckets.count)
         inside = (columns >= self.first[rows, np.newaxis]) & (columns <= self.last[rows, np.newaxis])
         return np.where(inside, self.weights[rows], 0.0)
 
     def widen(self, rows: Rows, first: Rows, last: Rows) -> None:
-        """These buckets of each row are not empty, however little they hold."""
+        """Marks these buckets of each row as non-empty, however small their weight."""
         self.first[rows] = np.minimum(self.first[rows], first)
         self.last[rows] = np.maximum(self.last[rows], last)
 
@@ -152,7 +153,7 @@ class Histograms:
         self.trim(rows)
 
     def trim(self, rows: Rows) -> None:
-        """Finds the first and last bucket that is not empty anew."""
+        """Finds the first and last non-empty bucket again."""
         filled = self.weights[rows] >= self.buckets.epsilon
         some = filled.any(axis=1)
         end = self.buckets.count - 1
@@ -165,7 +166,7 @@ class Histograms:
     def percentiles(self, rows: Rows, ps: Floats) -> Floats:
         """Shape (rows, ps): the end of the bucket where each p (0..1, clamped) of the weight is reached.
 
-        The last bucket of the layout has no end and answers its start; an empty histogram answers 0.
+        The last bucket of the layout has no end and gives its start; an empty histogram gives 0.
         """
         result = np.zeros((len(rows), len(ps)))
         if not len(rows):
@@ -175,7 +176,7 @@ class Histograms:
         if low >= high:
             return result
         columns = np.arange(low, high)
-        # Weights before the first bucket are too small to count; summing from there adds in VPA's order.
+        # Weights before the first bucket are too small to count; a sum that starts there adds in VPA's order.
         reached = np.where(columns >= first[:, np.newaxis], self.weights[rows, low:high], 0.0).cumsum(axis=1)
         ends = np.append(self.buckets.starts[1:], self.buckets.starts[-1])
         for column, p in enumerate(np.clip(ps, 0.0, 1.0).tolist()):

@@ -1,4 +1,4 @@
-"""What a predictor reads of the past: decayed statistics and maxima of entities, straight from the bank.
+"""The past as a predictor reads it: decayed statistics and maxima of entities, directly from the bank.
 
 Amounts are arrays whose last axis has two places: cpu in cores, memory in bytes.
 """
@@ -17,7 +17,7 @@ Candidates: TypeAlias = Mapping[str, Floats]  # peaks by a name people can read
 
 
 class History(NamedTuple):
-    """What is known of one entity: decayed mean and population stdev, and how much they rest on.
+    """The statistics of one entity: decayed mean and population stdev, and the history behind them.
 
     `first_observed` is in Unix seconds; `samples` counts training steps.
     """
@@ -29,10 +29,10 @@ class History(NamedTuple):
 
 
 class Histories:
-    """Statistics of some entities, a row for each of `keys` in every answer, read from the bank when asked: not beyond
+    """Statistics of some entities, a row for each of `keys` in every result, read from the bank on demand: valid until
     the next training step.
 
-    An entity that was never observed has zeros.
+    An entity without observations has zeros.
     """
 
     def __init__(self, table: ModelTable, keys: Sequence[str]) -> None:
@@ -55,9 +55,9 @@ class Histories:
         return np.stack([bank.moments.stdevs(self._rows) for bank in self._table.banks], axis=1)
 
     def percentiles(self, ps: Floats) -> Floats:
-        """The upper edge of the bucket of each resource's own p (0 to 1); `ps` has shape (2,), the answer (rows, 2)."""
+        """The upper edge of the bucket of each resource's own p (0 to 1); `ps` has shape (2,), the result (rows, 2)."""
         asked = tuple(ps.tolist())
-        if asked not in self._percentiles:  # several models ask for the same, which takes long
+        if asked not in self._percentiles:  # several models need the same one, which takes long to compute
             found = [
                 bank.histograms.percentiles(self._rows, np.array([p]))
                 for bank, p in zip(self._table.banks, asked, strict=True)
@@ -70,7 +70,7 @@ class Histories:
         return self._table.maxima.over(self._rows, days)
 
     def first(self) -> History:
-        """That of the first entity."""
+        """The history of the first entity."""
         return History(
             mean=Usage(*self.means[0].tolist()),
             stdev=Usage(*self.stdevs[0].tolist()),
@@ -80,7 +80,7 @@ class Histories:
 
     @property
     def samples(self) -> Floats:
-        """How many training steps each rests on; shape (rows,)."""
+        """The number of training steps behind each; shape (rows,)."""
         return self._table.samples[self._rows].astype(np.float64)
 
     @property

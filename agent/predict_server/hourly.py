@@ -10,7 +10,7 @@ _NEVER = -1
 
 
 class HourlyWindow:
-    """A row of `columns` numbers for each hour, in single precision; NaN for an hour of which nothing is known.
+    """A row of `columns` numbers for each hour, in single precision; NaN for an unknown hour.
 
     Times are Unix seconds; an hour's place is its number since 1970 modulo 672.
     """
@@ -20,7 +20,7 @@ class HourlyWindow:
         self.last_hour = _NEVER
 
     def advance(self, time: float) -> bool:
-        """Forgets what is older than four weeks by then; whether an hour has begun."""
+        """Drops hours more than four weeks before `time`; returns whether a new hour has begun."""
         hour = int(time // HOUR_SECONDS)
         if hour == self.last_hour:
             return False
@@ -31,7 +31,7 @@ class HourlyWindow:
         return True
 
     def at(self, time: float) -> Singles:
-        """The row of that hour, to be read or written; one of the last four weeks."""
+        """The row of that hour, to read or write; one of the last four weeks."""
         row: Singles = self.rows[int(time // HOUR_SECONDS) % WINDOW_HOURS]
         return row
 
@@ -41,7 +41,7 @@ class HourlyWindow:
         return ordered
 
     def set_clock(self, seconds: float) -> None:
-        """The clock was set forward by that much, or back if below 0: dates everything by the new one."""
+        """The clock was set forward by that much, or back if below 0: shifts all hours to the new clock."""
         hours = round(seconds / HOUR_SECONDS)
         if self.last_hour != _NEVER:
             self.rows = np.roll(self.rows, hours, axis=0)
@@ -53,7 +53,7 @@ class HourlyWindow:
 
     @classmethod
     def of_arrays(cls, arrays: Arrays, columns: int) -> "HourlyWindow":
-        """Takes up what `arrays` gave. Raises KeyError, IndexError and ValueError."""
+        """Restores the result of `arrays`. Raises KeyError, IndexError and ValueError."""
         window = cls(columns)
         rows, last_hour = np.asarray(arrays["rows"], np.float32), np.asarray(arrays["last_hour"], np.int64)
         if rows.shape != window.rows.shape or (rows < 0).any() or np.isinf(rows).any():

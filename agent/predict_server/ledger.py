@@ -1,6 +1,7 @@
-"""What came of promises: every hour a promise begins, and what its pods use is watched until the horizon has passed.
+"""Outcomes of promises: every hour a promise begins, and the usage of its pods is followed until the horizon has
+passed.
 
-It is the same for every model that was asked at that time; what each has promised, `records` keep.
+The outcome is the same for every model asked at that time; `records` keep what each model promised.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ RESOURCES = 2  # cpu and memory
 class Ledger:
     """For the node series `nodes`. Not thread-safe. Times are Unix seconds.
 
-    A longer gap between samples leaves what was promised before it without a judgement.
+    After a longer gap between samples, earlier promises get no outcome.
     """
 
     def __init__(
@@ -38,9 +39,10 @@ class Ledger:
         }
 
     def observe(self, node: Rows, usages: Floats, since: Floats, time: float) -> list[Outcome]:
-        """Takes in what each pod uses, shape (pods, 2); `since` is when it was first seen. Answers what is judged now.
+        """Records the usage of each pod, shape (pods, 2); `since` is its first observation. Returns the outcomes due
+        now.
 
-        The system counts as a pod of its own. What was promised is left at 0, for those to fill in who promised.
+        The system counts as a pod of its own. The promised amount stays 0; each model's record fills it in.
         """
         found = []
         for seconds, outcomes in self.by_horizon.items():
@@ -52,11 +54,11 @@ class Ledger:
         return found
 
     def begun(self, time: float) -> bool:
-        """Whether the promises of that hour are being watched."""
+        """Whether the promises of that hour are being followed."""
         return all(outcomes[0].predicted_in(time) for outcomes in self.by_horizon.values())
 
     def begin(self, time: float) -> None:
-        """Watches what comes of what is promised now; once an hour is enough."""
+        """Follows the outcome of a promise made now; once an hour is enough."""
         nothing, ever = np.zeros(len(self.nodes)), np.full(len(self.nodes), np.inf)
         for outcomes in self.by_horizon.values():
             if not outcomes[0].predicted_in(time):
@@ -69,7 +71,7 @@ class Ledger:
                 one.set_clock(seconds)
 
     def parts(self) -> dict[str, Arrays]:
-        """All of it, for a checkpoint."""
+        """All of the state, for a checkpoint."""
         return {
             _name(seconds, resource): one.arrays()
             for seconds, outcomes in self.by_horizon.items()
@@ -77,7 +79,7 @@ class Ledger:
         }
 
     def restore(self, parts: states.Parts) -> None:
-        """Takes up what `parts` gave; horizons that it does not know begin anew. Raises ValueError."""
+        """Restores the result of `parts`; unknown horizons start empty. Raises ValueError."""
         for seconds in self.by_horizon:
             names = [_name(seconds, resource) for resource in range(RESOURCES)]
             if not parts.keys() >= set(names):
@@ -94,7 +96,7 @@ class Ledger:
 
 
 def hours(seconds: float) -> int:
-    """A horizon in whole hours, one at least."""
+    """A horizon in whole hours, at least one."""
     return max(1, round(seconds / HOUR_SECONDS))
 
 

@@ -1,4 +1,4 @@
-"""Whose unused requests can be lent, and of whom too little is known for that. Pure."""
+"""Which pods lend their unused requests, and which of them have too short a history for that. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from shared.quantity import Resources
 
 @dataclass(frozen=True)
 class Requests:
-    """What the pods that lend have requested in all, and the part of it whose history is too short to be judged."""
+    """The requests of all lending pods, and the part of them whose history is too short to judge."""
 
     requested: Resources
     cold: Resources
@@ -19,11 +19,11 @@ class Requests:
 
 @dataclass(frozen=True)
 class ProdPod:
-    """A pod of a lending class. A pod is `cold` while its history is too short: then it counts with its request.
+    """A pod of a lending class. A pod is `cold` while its history is too short: it then counts with its request.
 
     A `young` pod was created within the cold start; `age_seconds` is how long it has been observed. `workload` is the
     key of the model whose history stands in for the pod's own, where the pod's is short and the workload's is not. A
-    pod that was never observed has no model at all.
+    pod without observations has no model.
     """
 
     pod: NodePod
@@ -46,7 +46,7 @@ def lenders(
     """Judges each pod of a lending class by the policy.
 
     A pod's history begins with the later of its creation and the first time it was observed (`observed_since(key)` in
-    Unix seconds, None when it never was or too long ago) and must be longer than the cold start, as Koordinator has it.
+    Unix seconds, None if never or too long ago) and must be longer than the cold start, as in Koordinator.
     """
 
     def long_enough(since: float | None) -> bool:
@@ -69,7 +69,7 @@ def lenders(
 
 
 def requests(of: Iterable[ProdPod]) -> Requests:
-    """The sums over those that hold their request."""
+    """The sums over the pods that hold their request."""
     holding = [lender for lender in of if lender.pod.holds_request]
     return Requests(
         quantity.total([lender.pod.request for lender in holding]),

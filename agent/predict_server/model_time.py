@@ -1,17 +1,17 @@
-"""The time of models: as the wall clock's, unless hours are set to pass sooner, for demonstrations and tests.
+"""The time of models: equal to the wall clock, unless a setting shortens hours for demonstrations and tests.
 
-Everything that models know of hours, days and weeks is in it, and so are the policy's times. Times of pods, and times
-that are shown, are the wall clock's.
+Hours, days and weeks of models and the policy's times are in model time. Times of pods, and displayed times, are wall
+clock times.
 """
 
 from agent.predict_server.calibration import HOUR_SECONDS
 from shared.clock import Clock
 
-CLOCK_SET_SECONDS = 1.0  # wall time that runs away from what has passed by more was set
+CLOCK_SET_SECONDS = 1.0  # a larger difference between wall time and elapsed time means that the clock was set
 
 
 class ModelTime:
-    """Both times are in seconds since 1970. `hour_seconds` is how long an hour of models takes. Not thread-safe."""
+    """Both times are in seconds since 1970. `hour_seconds` is the length of a model hour. Not thread-safe."""
 
     def __init__(self, clock: Clock, hour_seconds: float) -> None:
         self._clock = clock
@@ -19,16 +19,16 @@ class ModelTime:
         self._looked_at = (clock.now(), clock.monotonic())
 
     def look(self) -> tuple[float, float]:
-        """The time now, and by how much the clock was set forward since the last look: below 0 if back, else 0."""
+        """The present time, and by how much the clock was set forward since the last look: below 0 if back, else 0."""
         now, monotonic = self._clock.now(), self._clock.monotonic()
         step = (now - self._looked_at[0]) - (monotonic - self._looked_at[1])
         self._looked_at = (now, monotonic)
         return self.of(now), self.of(step) if abs(step) > CLOCK_SET_SECONDS else 0.0
 
     def of(self, wall_seconds: float) -> float:
-        """The wall clock's time, or a duration by it, as models have it."""
+        """Converts a wall clock time, or a duration, to model time."""
         return wall_seconds * self._pace
 
     def wall(self, seconds: float) -> float:
-        """A time of models, or a duration, by the wall clock."""
+        """Converts a model time, or a duration, to the wall clock."""
         return seconds / self._pace

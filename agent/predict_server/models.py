@@ -1,8 +1,8 @@
-"""What a predictor is: the one small protocol of the plug-ins, and what a predictor may look at.
+"""The protocol of predictors, which plug-ins implement, and the input of a predictor.
 
-A predictor is found by its name among the entry points of the group `headroom.predictors` (see `plugins`). The entry
-point loads a callable that takes `Parameters` and returns a `Predictor`; deriving from the protocol supplies all but
-`peak`. Amounts are arrays whose last axis has two places: cpu in cores, memory in bytes.
+The agent finds a predictor by its name among the entry points of the group `headroom.predictors` (see `plugins`). The
+entry point loads a callable that takes `Parameters` and returns a `Predictor`; deriving from the protocol supplies all
+but `peak`. Amounts are arrays whose last axis has two places: cpu in cores, memory in bytes.
 
 One predictor answers for any number of nodes at once: an agent asks about its own node, a backtest about a whole fleet.
 """
@@ -21,15 +21,15 @@ from agent.predict_server.reclaimable import Inputs, Reclaimable
 from shared.api.predictionprior import ObservedTail, Prior
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86400.0
-HORIZONS_SECONDS = (DAY_SECONDS, HOUR_SECONDS)  # the first one is what is lent for
-DAYS_OF_MAXIMA = 7  # that a pod without a limit is expected to stay within
+HORIZONS_SECONDS = (DAY_SECONDS, HOUR_SECONDS)  # the first one decides what is lent
+DAYS_OF_MAXIMA = 7  # a pod without a limit is expected to stay within its maximum of these
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the policy sets for models. Pairs are for cpu and memory; percentiles are 0 to 1.
+    """The policy's parameters for models. Pairs are for cpu and memory; percentiles are 0 to 1.
 
-    `safety_margin_percent` is None unless set: then each model has its own.
+    `safety_margin_percent` None means each model's own default.
     """
 
     sigma: Floats = field(default_factory=lambda: np.array([5.0, 5.0]))
@@ -37,47 +37,48 @@ class Parameters:
     safety_margin_percent: float | None = None
     borg_ratio: float = 1.1
     target_violation_percent: float = 1.0
-    prior: Prior | None = None  # the fleet's; without one the built-in prior holds
+    prior: Prior | None = None  # the fleet's; None means the built-in prior
 
     def __post_init__(self) -> None:
         for shared in (self.sigma, self.percentiles):
-            shared.setflags(write=False)  # all models have the same ones
+            shared.setflags(write=False)  # all models share these
 
     def with_margin(self, default_percent: float) -> float:
-        """The factor of the safety margin, for a model that has that one unless told otherwise."""
+        """The factor of the safety margin, with the model's default unless the policy sets one."""
         percent = default_percent if self.safety_margin_percent is None else self.safety_margin_percent
         return (100 + percent) / 100
 
 
 @dataclass(frozen=True)
 class Situation:
-    """The pods that hold a request on some nodes, and the system beside them, whose common peak is asked for.
+    """The pods that hold a request on some nodes, and the system beside them, whose common peak is predicted.
 
-    They are seen in three ways: all together (`whole`), by priority class, and pod by pod, the system being a pod of
-    its own. `cold` marks the pods whose own and whose workload's history is too short to be judged: their predictor
-    has to answer for them all the same. A young pod of a workload that is known for longer has the workload's history
-    beside its own: `inherited` are the places in `pods` of these, in the order of `workloads`.
+    There are three views: all together (`whole`), by priority class, and by pod, with the system as a pod of its own.
+    `cold` marks pods whose own and whose workload's history is too short to judge: predictors must still include them.
+    A young pod of a workload with a longer history has the workload's history beside its own: `inherited` are the
+    places in `pods` of these pods, in the order of `workloads`.
     """
 
     time: float  # Unix seconds
-    whole: Histories  # a row a node: their usage summed tick by tick
+    whole: Histories  # a row for each node: their usage summed tick by tick
     classes: (
-        Histories  # the same number of rows a node, node by node: the usage of each priority class, and the system's
+        # The same number of rows for each node, node by node: the usage of each priority class, and the system's
+        Histories
     )
-    system: Histories  # a row a node
+    system: Histories  # a row for each node
     pods: Histories
     pod_nodes: Rows  # the node of each pod, counted from 0; shape (pods,)
     requests: Floats  # shape (pods, 2)
-    limits: Floats  # shape (pods, 2); infinite where there is none
-    ages_seconds: Floats  # how long each pod has been observed; shape (pods,)
+    limits: Floats  # shape (pods, 2); infinite without a limit
+    ages_seconds: Floats  # since each pod's first observation; shape (pods,)
     cold: NDArray[np.bool_]  # shape (pods,)
     workloads: Histories
     inherited: Rows
-    horizons_seconds: tuple[float, ...] = HORIZONS_SECONDS  # how far ahead peaks are asked for
+    horizons_seconds: tuple[float, ...] = HORIZONS_SECONDS  # how far ahead to predict peaks
 
     def __post_init__(self) -> None:
         for shared in (self.pod_nodes, self.requests, self.limits, self.ages_seconds, self.cold, self.inherited):
-            shared.setflags(write=False)  # every predictor has the same ones
+            shared.setflags(write=False)  # all predictors share these
 
     @property
     def nodes(self) -> int:
@@ -86,7 +87,7 @@ class Situation:
     def by_node(self, amounts: Floats) -> Floats:
         """The sums of the pods' amounts, shape (pods, 2), on each node; shape (nodes, 2).
 
-        Added up pod by pod, so that a node's sum does not depend on which nodes are asked about with it.
+        Adds pod by pod, so that a node's sum does not depend on the other nodes of the request.
         """
         columns = [np.bincount(self.pod_nodes, weights=column, minlength=self.nodes) for column in amounts.T]
         return np.stack(columns, axis=1)
@@ -94,7 +95,7 @@ class Situation:
     def inheriting(self, judged: Callable[[Histories], Floats]) -> Floats:
         """`judged` of every pod's own history, shape (pods, 2).
 
-        A pod that inherits counts as its workload does, but up to its request only, as it would without a history.
+        A pod that inherits counts like its workload, but only up to its request, which is its value without a history.
         """
         amounts = judged(self.pods)
         if len(self.inherited):
@@ -103,9 +104,11 @@ class Situation:
         return amounts
 
     def by_pod(self, judged: Callable[[Histories], Floats]) -> Floats:
-        """What `judged` expects of every pod, shape (pods, 2): no more than it can use, and its request if it is cold.
+        """The value of `judged` for every pod, shape (pods, 2): at most what the pod can use, and the request of a cold
+        pod.
 
-        A pod cannot use more than its limit; without one, more than it requested or ever used is not expected.
+        A pod cannot use more than its limit; without one, it is expected to stay within its request or its largest
+        usage.
         """
         amounts = self.inheriting(judged)
         unlimited = np.isinf(self.limits)
@@ -120,19 +123,19 @@ class Situation:
         return self.by_node(self.by_pod(judged)) + judged(self.system)
 
     def cold_floor(self) -> Floats:
-        """The requests of cold pods above what all others use on average, shape (nodes, 2).
+        """The requests of cold pods above the mean usage of all others, shape (nodes, 2).
 
-        A predictor that knows the whole node alone is not to lend what a pod that has just come has requested.
+        A predictor that only knows the whole node must not lend the request of a pod that has just arrived.
         """
         return self.over_pods(lambda histories: histories.means)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a prediction whose horizon has passed; amounts have the shape (nodes, 2).
+    """The outcome of a prediction whose horizon has passed; amounts have the shape (nodes, 2).
 
-    `nodes` are the keys of the node series in `Situation.whole`. What came is the largest sum, at any sample within the
-    horizon, of what the pods used that were there when the prediction was made, and the system.
+    `nodes` are the keys of the node series in `Situation.whole`. The actual peak is the largest sum, over the samples
+    within the horizon, of the system's usage and that of the pods that existed at the prediction.
     """
 
     nodes: tuple[str, ...]
@@ -143,9 +146,9 @@ class Outcome:
 
 
 class Predictor(Protocol):
-    """A model of the peak. One that keeps nothing of its own has only `peak` to say.
+    """A model of the peak. A predictor without state of its own only needs `peak`.
 
-    What it raises, or answers beside the point, is noted, and a safe answer is used in its place.
+    The agent records an exception or an invalid result, and uses a safe result instead.
     """
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
@@ -153,19 +156,19 @@ class Predictor(Protocol):
         return
 
     def peak(self, situation: Situation) -> Candidates:
-        """What usage may rise to within each horizon, judged in as many ways as the predictor has.
+        """The usage that may be reached within each horizon, by each of the predictor's own methods.
 
-        Each has shape (horizons, nodes, 2), or (nodes, 2) where the horizon does not matter. The largest of them, per
+        Each has shape (horizons, nodes, 2), or (nodes, 2) if the horizon does not matter. The largest of them, per
         resource, is the peak; it covers cold pods.
         """
         ...
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """What came of earlier predictions, the oldest of each horizon first. One is judged for every hour."""
+        """Receives outcomes of earlier predictions, the oldest of each horizon first. There is one for every hour."""
         return
 
     def tails(self, node: str) -> Mapping[float, tuple[ObservedTail, ObservedTail]]:
-        """What outcomes say of a node series, by horizon in seconds, for the fleet's prior; cpu and memory."""
+        """The tail of a node series' outcomes, by horizon in seconds, for the fleet's prior; cpu and memory."""
         return {}
 
     def set_clock(self, seconds: float) -> None:
@@ -173,15 +176,15 @@ class Predictor(Protocol):
         return
 
     def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable | None:
-        """What can be lent by a rule of the predictor's own; None for the rule that serves all others."""
+        """The reclaimable amount by the predictor's own rule; None for the common rule."""
         return None
 
     def state(self) -> bytes:
-        """What is to outlive the process, for the checkpoint; at most 1 MiB."""
+        """The state to keep beyond the process, for the checkpoint; at most 1 MiB."""
         return b""
 
     def restore(self, state: bytes) -> None:
-        """Takes up an earlier `state`; called ahead of all updates."""
+        """Restores an earlier `state`; called before all updates."""
         return
 
 
@@ -203,7 +206,7 @@ class NSigmaV1(Predictor):
 
 
 class NSigmaV2(NSigmaV1):
-    """The larger of v1 and the sum over pods, the system among them, of each one's mean + N * stdev (same place)."""
+    """The larger of v1 and the sum over pods, including the system, of each one's mean + N * stdev (same place)."""
 
     name = "n-sigma-v2"
 
@@ -213,7 +216,7 @@ class NSigmaV2(NSigmaV1):
 
 
 class BorgDefault(Predictor):
-    """The sum of requests by a fixed ratio (seed, Alternatives); knows no usage, so neither the system's."""
+    """The sum of requests times a fixed ratio (seed, Alternatives); it ignores usage, also the system's."""
 
     name = "borg-default"
 
@@ -226,7 +229,7 @@ class BorgDefault(Predictor):
 
 
 class ResourceCentral(Predictor):
-    """The sum of a percentile of each pod's usage, the system among them (seed, Alternatives)."""
+    """The sum of a percentile of the usage of each pod and of the system (seed, Alternatives)."""
 
     name = "resource-central"
 

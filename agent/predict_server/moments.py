@@ -53,7 +53,7 @@ class Moments:
         self.squares[rows] *= factors
 
     def stdevs(self, rows: Rows) -> Floats:
-        """Population standard deviation: the sample is all that was seen. 0 for an empty model."""
+        """Population standard deviation: the samples are the whole population. 0 for an empty model."""
         weights = self.weights[rows]
         variances = np.divide(self.squares[rows], weights, out=np.zeros_like(weights), where=weights > 0)
         return np.sqrt(variances)

@@ -1,7 +1,7 @@
-"""What came of predictions: made once an hour, judged when their horizon has passed. Pure, for any number of nodes.
+"""Outcomes of predictions: made once an hour, judged when their horizon has passed. Pure, for any number of nodes.
 
-A prediction is about the pods that ran when it was made. What those that are left use together is summed at every
-sample, and the largest sum is what came; pods that arrived later do not count.
+A prediction covers the pods that ran when it was made. At every sample, the usage of those still present is summed, and
+the largest sum is the actual peak; pods that arrived later do not count.
 """
 
 from typing import NamedTuple
@@ -26,7 +26,7 @@ _NEVER = -1
 
 
 class JudgedPrediction(NamedTuple):
-    """A prediction whose horizon has passed: when it was made, and by node what was said and what came."""
+    """A prediction whose horizon has passed: its time, and by node the predicted and the actual peak."""
 
     made: float
     base: Floats
@@ -34,16 +34,16 @@ class JudgedPrediction(NamedTuple):
 
 
 class Outcomes:
-    """The predictions of the last horizon that wait for their outcome, and the residuals of the last four weeks.
+    """The predictions of the last horizon that have no outcome yet, and the residuals of the last four weeks.
 
     Arrays have the shape (nodes, hours); an hour's place is its number since 1970 modulo their length. There is room
-    for one prediction more than the horizon has hours, as one may be made before the oldest is due.
+    for one prediction more than the horizon has hours, because one may be made before the oldest is due.
     """
 
     def __init__(self, horizon_hours: int, nodes: int = 1) -> None:
         self.horizon_hours = horizon_hours
         places = horizon_hours + 1
-        self.made: Floats = np.full(places, np.nan)  # Unix seconds; NaN where none waits
+        self.made: Floats = np.full(places, np.nan)  # Unix seconds; NaN without a pending prediction
         self.base: Floats = np.zeros((nodes, places))
         self.scale: Floats = np.zeros((nodes, places))
         self.largest: Floats = np.zeros((nodes, places))
@@ -61,9 +61,9 @@ class Outcomes:
         time: float,
         longest_gap_seconds: float = LONGEST_GAP_SECONDS,
     ) -> None:
-        """Takes in what each pod uses; `since` is when it was first seen. All have shape (pods,).
+        """Records the usage of each pod; `since` is its first observation. All have shape (pods,).
 
-        After a gap in the samples, or a step of the clock, what waits can no longer be judged and is dropped.
+        After a gap in the samples, or a step of the clock, pending predictions cannot be judged and are dropped.
         """
         if not 0 <= time - self.last_sample <= longest_gap_seconds:
             self.made[:] = np.nan
@@ -72,7 +72,7 @@ class Outcomes:
         if not len(waiting):
             return
         waiting = waiting[np.argsort(self.made[waiting], kind="stable")]
-        # A pod counts in the predictions that were made from its first sample on.
+        # A pod counts in the predictions made from its first sample on.
         first = np.searchsorted(self.made[waiting], since, side="left")
         nodes, places = len(self.base), len(waiting) + 1
         sums = np.bincount(node * places + first, usage, nodes * places).reshape(nodes, places)[:, :-1].cumsum(axis=1)
@@ -81,7 +81,7 @@ class Outcomes:
     def judge(self, time: float) -> list[JudgedPrediction]:
         """Turns predictions whose horizon has passed into residuals, and forgets those of more than four weeks ago.
 
-        Answers what has been judged, the oldest first.
+        Returns the judged predictions, the oldest first.
         """
         self._forget_until(int(time // HOUR_SECONDS))
         due = np.flatnonzero(self.made <= time - self.horizon_hours * HOUR_SECONDS)
@@ -90,7 +90,7 @@ class Outcomes:
         return judged
 
     def settle(self, made: float, largest: Floats, time: float) -> None:
-        """Judges the prediction that was made then, where it still waits, by what others have seen come of it."""
+        """Judges the prediction made at `made`, if it is still pending, by an outcome observed elsewhere."""
         self._forget_until(int(time // HOUR_SECONDS))
         for place in np.flatnonzero(self.made == made).tolist():
             self.largest[:, place] = largest
@@ -108,13 +108,13 @@ class Outcomes:
         return JudgedPrediction(made, base, largest)
 
     def _forget_early(self) -> None:
-        """Drops what was predicted on little history where there is enough that was not."""
+        """Drops predictions on a short history once there are enough on a longer one."""
         judged = ~np.isnan(self.residuals)
         mature = np.count_nonzero(judged & ~self.residuals_early, axis=1) >= 24
         self.residuals[mature[:, np.newaxis] & self.residuals_early] = np.nan
 
     def set_clock(self, seconds: float) -> None:
-        """The clock was set forward by that much, or back if below 0: dates everything by the new one."""
+        """The clock was set forward by that much, or back if below 0: shifts all times to the new clock."""
         hours = round(seconds / HOUR_SECONDS)
         if self.last_hour != _NEVER:
             self.residuals = np.roll(self.residuals, hours, axis=1)
@@ -131,7 +131,7 @@ class Outcomes:
             values[:, places] = values[:, waiting]
 
     def predict(self, base: Floats, scale: Floats, node_age_days: Floats, time: float) -> None:
-        """Notes the prediction of this hour, by node, to be judged later; call it once an hour."""
+        """Records this hour's prediction, by node; call it once an hour."""
         place = int(time // HOUR_SECONDS) % len(self.made)
         self.made[place] = time
         self.base[:, place], self.scale[:, place] = base, scale
@@ -139,12 +139,12 @@ class Outcomes:
         self.early[:, place] = node_age_days < EARLY_DAYS
 
     def predicted_in(self, time: float) -> bool:
-        """Whether the prediction of that hour has been made."""
+        """Whether that hour has a prediction."""
         return bool((self.made // HOUR_SECONDS == time // HOUR_SECONDS).any())
 
     def tails(self) -> tuple[FittedTail, Floats]:
-        """The tail of each node's residuals, and how many days of them there are; shapes (nodes,)."""
-        ordered = np.sort(self.residuals, axis=1).astype(np.float64)  # NaN last
+        """The tail of each node's residuals, and the days of residuals behind it; shapes (nodes,)."""
+        ordered = np.sort(self.residuals, axis=1).astype(np.float64)  # NaN sorts last
         counts = np.count_nonzero(~np.isnan(ordered), axis=1)
         above = np.maximum(1, np.ceil(counts * TAIL_PERCENT / 100)).astype(np.intp)
         columns = np.arange(ordered.shape[1])
@@ -155,10 +155,10 @@ class Outcomes:
         return FittedTail(quantile, np.where(counts > 0, mean - quantile, 0.0)), counts / 24
 
     def drifted(self) -> NDArray[np.bool_]:
-        """Nodes of which the last 72 residuals all lie above 90 % of those before, or all below 10 % of them.
+        """Nodes whose last 72 residuals all lie above 90 % of the earlier ones, or all below 10 % of them.
 
-        Three days hold at least one working day, so no week-end does this. Needs a week of residuals before.
-        Ask once a day, then `forget` them and keep only the last days of the node's own maxima.
+        Three days include at least one working day, so no week-end causes this. It needs a week of earlier residuals.
+        Call it once a day, then `forget` these nodes' residuals and keep only the last days of their own maxima.
         """
         by_age = np.roll(self.residuals[:, ::-1], (self.last_hour + 1) % WINDOW_HOURS, axis=1)
         recent, before = by_age[:, :DRIFT_HOURS], by_age[:, DRIFT_HOURS:]
@@ -170,12 +170,12 @@ class Outcomes:
         return drifted
 
     def forget(self, nodes: Rows, *, but_hours: int = 0) -> None:
-        """Forgets the residuals of nodes, except those of the last `but_hours`."""
+        """Drops the residuals of nodes, except those of the last `but_hours`."""
         ages = (self.last_hour - np.arange(WINDOW_HOURS)) % WINDOW_HOURS
         self.residuals[np.ix_(nodes, np.flatnonzero(ages >= but_hours))] = np.nan
 
     def _forget_until(self, hour: int) -> None:
-        """Clears the places of the hours that have begun since the last call."""
+        """Clears the places of the hours that began since the last call."""
         if self.last_hour == _NEVER or hour < self.last_hour:
             self.last_hour = hour
             return
@@ -198,7 +198,7 @@ class Outcomes:
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> "Outcomes":
-        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
+        """Restores the result of `arrays`. Raises KeyError and ValueError."""
         nodes, places = np.shape(arrays["base"])
         outcomes = cls(places - 1, nodes)
         for name, own in outcomes.arrays().items():

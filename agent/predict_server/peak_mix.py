@@ -1,4 +1,4 @@
-"""The peak of a node for a target instead of a margin: how often may more be used than was promised. Pure.
+"""The peak of a node for a target instead of a margin: how often usage may exceed the promise. Pure.
 
 One formula for all targets and horizons, over the pods of any number of nodes at once, for one resource:
 
@@ -6,17 +6,17 @@ One formula for all targets and horizons, over the pods of any number of nodes a
     scale = spread sqrt(sum size_i (own_i + 0.1 size_i) (1 + 0.7 (1 - age_i / 7 d))^2)
     peak  = min(sum ceiling_i, max(usage, base + margin scale))
 
-own_i is the largest sample of pod i in a week, size_i what it requested (or used, if that is more), age_i the time
-since it or its workload was first seen, ceiling_i what it can use at most. A pod of less than a day is taken to peak at
-20 % of its request at least. `node` is the mean of the node's own peaks of one and of two weeks: it knows how far pods
-peak together, and what the pods were like that ran in the places of today's. The scale is that of a sum of independent
-pods, so few large pods widen the margin by themselves; spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that
-is mostly idle and sometimes busy. w is 0.25. Until a node has been seen for a week, pods have not had all occasions to
-peak together: then w is 0.7 and the scale 1.25 times as large.
+own_i is the largest sample of pod i in a week, size_i its request (or its usage, if larger), age_i the time since the
+first observation of the pod or its workload, ceiling_i the most it can use. A pod younger than a day counts with a peak
+of at least 20 % of its request. `node` is the mean of the node's own peaks of one and of two weeks: it reflects how far
+pods peak together, and the pods that ran in place of today's. The scale is that of a sum of independent pods, so few
+large pods widen the margin by themselves; spread = 0.8 + 1 - sqrt(mean / node) is larger for a node that is mostly idle
+and sometimes busy. w is 0.25. In a node's first week, pods have not had every occasion to peak together: then w is 0.7
+and the scale 1.25 times as large.
 
 The margin is a number of scales, by target and horizon, from `calibration`. Every term grows with every pod and with
-the margin, which is not negative: another pod and a stricter target never lower the peak.
-Constants: `tests/bench/peak_mix_choice.py` chooses them, docs/explanation/prediction.md has the table.
+the margin, which is not negative: another pod and a stricter target never lower the peak. Constants:
+`tests/bench/peak_mix_choice.py` chooses them, docs/explanation/prediction.md has the table.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from agent.predict_server.histogram import Rows
 POD_DAYS = 8  # today and a week
 NODE_DAYS = 15  # today and two weeks
 WEEK_DAYS = 7.0
-HELD_HOURS = 10  # a peak that was predicted is promised for so long
+HELD_HOURS = 10  # how long a predicted peak stays promised
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class NodeArrays:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Arrays of shape (nodes,). `own` is the sum of pods' peaks, `node` the node's; what they come to is `base`."""
+    """Arrays of shape (nodes,). `own` is the sum of pods' peaks, `node` the node's; `base` is their combination."""
 
     own: Floats
     node: Floats
@@ -83,13 +83,13 @@ class Forecast:
     scale: Floats
 
     def peaks(self, margin: Floats, usage: Floats, ceilings: Floats) -> Floats:
-        """For a margin by node: never below what is used now, never above what all pods may use."""
+        """For a margin by node: never below current usage, never above the most that all pods may use."""
         peaks: Floats = np.minimum(ceilings, np.maximum(usage, self.base + margin * self.scale))
         return peaks
 
 
 def forecast(pods: PodArrays, nodes: NodeArrays, weights: Weights = WEIGHTS) -> Forecast:
-    """What is likely (`base`), and how far off that may be (`scale`)."""
+    """The likely peak (`base`), and its uncertainty (`scale`)."""
     count = len(nodes.mean)
     young = np.where(pods.age_days < weights.young_days, weights.young_peak * pods.requests, 0.0)
     own = np.maximum(pods.own, young)
@@ -111,10 +111,10 @@ def forecast(pods: PodArrays, nodes: NodeArrays, weights: Weights = WEIGHTS) -> 
 
 
 class Held:
-    """The largest peak of the last hours, by node: what is lent is the least of what could be lent in that time.
+    """The largest peak of the last hours, by node: the lent amount is the least that could be lent in that time.
 
-    Pods that come and go move a prediction up and down. Held for ten hours, it takes back less than half as
-    much of what was lent, for less than one percent of requests that is not lent.
+    Arriving and departing pods move a prediction up and down. Holding it for ten hours more than halves the withdrawals
+    of lent capacity, and costs less than one percent of requests in lending.
     """
 
     def __init__(self, nodes: int = 1, hours: int = HELD_HOURS) -> None:
@@ -122,7 +122,7 @@ class Held:
         self.hour = -1
 
     def raise_to(self, peaks: Floats, time: float) -> None:
-        """Takes in what is predicted now, by node."""
+        """Records the present prediction, by node."""
         hour = int(time // HOUR_SECONDS)
         passed = min(max(hour - self.hour, 0), self.hourly.shape[1])
         if passed:
@@ -132,7 +132,7 @@ class Held:
         self.hourly[:, 0] = np.maximum(self.hourly[:, 0], peaks)
 
     def peaks(self, ceilings: Floats) -> Floats:
-        """What is promised, never above what today's pods may use."""
+        """The promise, never above the most that today's pods may use."""
         peaks: Floats = np.minimum(ceilings, self.hourly.max(axis=1))
         return peaks
 
@@ -142,7 +142,7 @@ class Held:
 
     @classmethod
     def of_arrays(cls, arrays: Arrays) -> "Held":
-        """Takes up what `arrays` gave. Raises KeyError and ValueError."""
+        """Restores the result of `arrays`. Raises KeyError and ValueError."""
         hourly = np.array(arrays["hourly"], np.float64)
         if hourly.ndim != 2 or hourly.shape[1] != HELD_HOURS or not (hourly >= 0).all():
             raise ValueError(f"held peaks must be rows of {HELD_HOURS} hours")

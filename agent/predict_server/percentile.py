@@ -1,6 +1,8 @@
-"""Koordinator's model: percentiles of decaying histograms, by pod and by class, and what it takes to be reclaimable.
+"""Koordinator's model: percentiles of decaying histograms, by pod and by class, and its rule for the reclaimable
+amount.
 
-All of it in integers (milli-cores and bytes) truncated where Koordinator truncates, so that its own cases hold.
+All amounts are integers (milli-cores and bytes), truncated where Koordinator truncates, so that its own test cases
+pass.
 """
 
 from collections.abc import Sequence
@@ -36,7 +38,7 @@ _PER_UNIT = np.array([MILLI_PER_CORE, 1.0])
 
 
 class Percentile(Predictor):
-    """p95 of cpu and p98 of memory unless set, and 10 % on top; summed over pods, or over classes and system."""
+    """By default p95 of cpu and p98 of memory, plus 10 %; summed over pods, or over classes and system."""
 
     name = PERCENTILE
 
@@ -49,7 +51,7 @@ class Percentile(Predictor):
         return {BY_POD: situation.by_node(by_pod) / _PER_UNIT, BY_CLASS: self.by_class(situation) / _PER_UNIT}
 
     def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable:
-        """Koordinator's rule: the lesser of what its pod level and its class level make of it."""
+        """Koordinator's rule: the lesser of its pod level and its class level."""
         warm = zip(situation.pods.keys, whole(self.by_pod(situation)), situation.cold.tolist(), strict=True)
         peaks = {uid: peak for uid, peak, cold in warm if not cold}
 
@@ -58,7 +60,7 @@ class Percentile(Predictor):
         return by_pod_and_class(inputs, seen, class_peak)
 
     def by_pod(self, situation: Situation) -> Floats:
-        """Each pod's peak in whole milli-cores and bytes, shape (pods, 2). The system is in none of them."""
+        """Each pod's peak in whole milli-cores and bytes, shape (pods, 2). The system is not included."""
         peaks: Floats = np.trunc(np.trunc(situation.inheriting(self._judged) * _PER_UNIT) * self._factor)
         return peaks
 
@@ -72,13 +74,13 @@ class Percentile(Predictor):
 
 
 def with_margin(peaks: Floats, factor: float) -> Floats:
-    """The sums of whole amounts, shape (..., rows, 2), by the factor, each truncated once."""
+    """The sums of whole amounts, shape (..., rows, 2), times the factor, each truncated once."""
     totals: Floats = np.trunc(peaks.sum(axis=-2) * factor)
     return totals
 
 
 class PercentilePod(NamedTuple):
-    """A pod of a lending class; `peak` contains the safety margin and is None for a pod without a model."""
+    """A pod of a lending class; `peak` includes the safety margin and is None for a pod without a model."""
 
     request: Resources
     cold: bool
@@ -87,16 +89,18 @@ class PercentilePod(NamedTuple):
 
 
 def as_koordinator(one: Known, peak: Resources | None) -> PercentilePod:
-    """Koordinator calls cold what is young, even on its way out. To it an old pod without a model is another thing."""
+    """Koordinator's cold pods are the young ones, even those being deleted. It treats an old pod without a model
+    differently.
+    """
     cold = one.cold and (one.young or (one.pod.holds_request and one.observed))
     return PercentilePod(one.pod.request, cold, one.pod.holds_request, peak)
 
 
 class Level(NamedTuple):
-    """What one of the two ways of looking makes of it: by pod, or by class."""
+    """The result of one of the two levels: by pod, or by class."""
 
-    unreclaimable: Resources  # predicted to be used
-    unpredicted: Resources  # requests nothing can be said about
+    unreclaimable: Resources  # predicted usage
+    unpredicted: Resources  # requests without a prediction
     reclaimable: Resources  # before the node's bound
 
     @property
@@ -104,7 +108,7 @@ class Level(NamedTuple):
         return self.unreclaimable.plus(self.unpredicted)
 
     def bound(self, allocatable: Resources) -> Resources:
-        """What the node has left for it."""
+        """The level's amount, bounded by the node's remaining room."""
         return allocatable.minus(self.unreclaimable).floored()
 
     def result(self, allocatable: Resources) -> Resources:
@@ -112,7 +116,7 @@ class Level(NamedTuple):
 
 
 def pod_level(lenders: Sequence[PercentilePod], ratio_percent: int = 100) -> Level:
-    """Pod by pod: none lends less than nothing. A cold pod counts with its request even on its way out."""
+    """Pod by pod: none lends less than zero. A cold pod counts with its request even while it is being deleted."""
     unreclaimable = unpredicted = reclaimable = Resources()
     for lender in lenders:
         if lender.cold or (lender.holds_request and lender.peak is None):
@@ -125,7 +129,7 @@ def pod_level(lenders: Sequence[PercentilePod], ratio_percent: int = 100) -> Lev
 
 
 def class_level(lenders: Sequence[PercentilePod], peak: Resources, ratio_percent: int = 100) -> Level:
-    """All requests against the peak of classes and system. An old pod without a model lends nothing here either."""
+    """All requests minus the peak of classes and system. An old pod without a model lends nothing here either."""
     requested = Resources()
     for lender in lenders:
         if lender.holds_request and (lender.cold or lender.peak is not None):
@@ -135,7 +139,7 @@ def class_level(lenders: Sequence[PercentilePod], peak: Resources, ratio_percent
 
 
 def by_pod_and_class(inputs: Inputs, lenders: Sequence[PercentilePod], class_peak: Resources) -> Reclaimable:
-    """The lesser of what the pod level and the class level make of it."""
+    """The lesser of the results of the pod level and the class level."""
     levels = {
         BY_POD: pod_level(lenders, inputs.ratio_percent),
         BY_CLASS: class_level(lenders, class_peak, inputs.ratio_percent),

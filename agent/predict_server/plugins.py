@@ -1,8 +1,8 @@
-"""Finds models by name, and keeps what they do wrong to themselves.
+"""Finds models by name, and isolates their errors.
 
-A policy names one model, or several as `max(a,b)`: then the largest of their peaks counts. Names of built-in models
-cannot be taken by others. A model that raises or answers nonsense leaves the peak unknown; the caller then uses an
-answer that lends nothing.
+A policy names one model, or several as `max(a,b)`: then the largest of their peaks counts. Plug-ins cannot take the
+names of built-in models. A model that raises or returns an invalid result leaves the peak unknown; the caller then uses
+a result that lends nothing.
 """
 
 import functools
@@ -35,7 +35,7 @@ _BEYOND_ANY_NODE = np.array([2.0**30, 2.0**60])
 
 
 def members(expression: str, *, source: str) -> tuple[str, ...]:
-    """The models an expression names: "a" or "max(a,b)". Raises InvalidInput for one that is not there."""
+    """The models in an expression: "a" or "max(a,b)". Raises InvalidInput for an unknown one."""
     text = expression.strip()
     combined = _MAX.fullmatch(text)
     names = tuple(name.strip() for name in combined[1].split(",")) if combined else (text,)
@@ -53,20 +53,20 @@ def built_in() -> tuple[str, ...]:
 
 
 def load(name: str) -> Callable[[Parameters], Predictor]:
-    """What makes the predictor of that name. Raises whatever its module raises, and LookupError without one."""
+    """The factory of the predictor of that name. Raises any error of its module, and LookupError without one."""
     made: Callable[[Parameters], Predictor] = _entry_points(name)[0].load()
     return made
 
 
 def _entry_points(name: str) -> Sequence[importlib.metadata.EntryPoint]:
-    """Ours first: no other package takes the name of a built-in predictor."""
+    """Ours first: no other package can take the name of a built-in predictor."""
     return sorted(_installed(tuple(sys.path)).select(name=name), key=_is_ours, reverse=True)
 
 
 @functools.lru_cache(maxsize=1)
 def _installed(_paths: tuple[str, ...]) -> importlib.metadata.EntryPoints:
-    """All predictors. What each installed package offers is read from its files, and once while Python looks for
-    packages in the same places: an agent asks some ten times when it starts.
+    """All predictors. Each package's entry points are read from its files, and only once while Python's search path is
+    unchanged: an agent looks them up some ten times at its start.
     """
     return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
 
@@ -76,16 +76,16 @@ def _is_ours(entry_point: importlib.metadata.EntryPoint) -> bool:
 
 
 class Model:
-    """The models of a policy, each kept apart from the others and from us.
+    """The models of a policy, isolated from each other and from us.
 
-    What goes wrong is in `problem` until the same thing goes right, is logged once, and is told to `on_failure` with
-    the model's name.
+    `problem` holds an error until the same call succeeds; the error is logged once, and `on_failure` gets the model's
+    name.
     """
 
     def __init__(
         self, expression: str, parameters: Parameters, *, source: str, on_failure: Callable[[str], None]
     ) -> None:
-        """Raises InvalidInput for a name that is not known, and for a model that cannot be made."""
+        """Raises InvalidInput for an unknown name, and for a model that cannot be created."""
         names = members(expression, source=source)
         self.name = names[0] if len(names) == 1 else f"max({','.join(names)})"
         self._problems: dict[tuple[str, str], str] = {}
@@ -117,7 +117,7 @@ class Model:
                     member.observe(outcomes)
 
     def tails(self, node: str) -> dict[float, tuple[ObservedTail, ObservedTail]]:
-        """What outcomes say of a node series, by horizon in seconds, to a model that learns from them."""
+        """The tails of a node series' outcomes, by horizon in seconds, from a model that learns them."""
         found: dict[float, tuple[ObservedTail, ObservedTail]] = {}
         for name, member in self._members.items():
             with self._kept_apart(name, "tails"):
@@ -131,7 +131,7 @@ class Model:
                 member.set_clock(seconds)
 
     def peak(self, situation: Situation) -> Candidates | None:
-        """All models' candidates, each of shape (horizons, nodes, 2); None where one of them did not answer."""
+        """All models' candidates, each of shape (horizons, nodes, 2); None if one of them failed."""
         shape = (len(situation.horizons_seconds), situation.nodes, 2)
         found: dict[str, Floats] = {}
         answered = 0
@@ -143,7 +143,7 @@ class Model:
         return found if answered == len(self._members) else None
 
     def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable:
-        """What can be lent, by the rule of a model that has one and is alone, or by the one that serves all."""
+        """The reclaimable amount, by the rule of a single model that has its own, or else by the common rule."""
         if len(self._members) == 1:
             ((name, member),) = self._members.items()
             with self._kept_apart(name, "reclaimable"):
@@ -152,7 +152,7 @@ class Model:
         return reclaimable.compute(inputs)
 
     def states(self) -> dict[str, bytes]:
-        """What each model wants in the checkpoint; empty where it keeps nothing or fails to say."""
+        """The state of each model for the checkpoint; empty without state or after a failure."""
         states: dict[str, bytes] = {}
         for name, member in self._members.items():
             with self._kept_apart(name, "state"):
@@ -183,7 +183,7 @@ class Model:
     def _kept_apart(self, name: str, doing: str) -> Iterator[None]:
         try:
             yield
-        except BaseException as error:  # as of one that wants to exit; nothing here ends by its will
+        except BaseException as error:  # also a model's attempt to exit: a plug-in must not end the process
             _let_interrupt(error)
             self._problems[name, doing] = f"predictor {name}: {doing}: {type(error).__name__}: {error}"
             self._on_failure(name)
@@ -195,19 +195,19 @@ class Model:
 
 
 def _let_interrupt(error: BaseException) -> None:
-    """Raises what a person at the keyboard said; only the main thread hears that."""
+    """Raises the interrupt of a person at the keyboard; only the main thread receives it."""
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         raise error
 
 
 def _observed(answer: ObservedTail) -> ObservedTail:
-    """As plain numbers. Raises ValueError and TypeError for what is none."""
+    """As plain numbers. Raises ValueError and TypeError for other values."""
     (quantile, excess), days = answer
     return ObservedTail(Tail(float(quantile), float(excess)), float(days))
 
 
 def _checked(answer: object, shape: tuple[int, int, int]) -> dict[str, Floats]:
-    """The peaks by name, each of `shape` (horizons, nodes, 2). Raises ValueError for an answer that is no peak."""
+    """The peaks by name, each of `shape` (horizons, nodes, 2). Raises ValueError for an invalid result."""
     if not isinstance(answer, Mapping) or not answer:
         raise ValueError(f"expected peaks by name, not {type(answer).__name__}")
     checked: dict[str, Floats] = {}

@@ -45,7 +45,7 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     reclaim_ratio_percent: int
     cpu_half_life_seconds: float
     memory_half_life_seconds: float
-    prior: Prior | None = None  # the fleet's, which no setting knows
+    prior: Prior | None = None  # the fleet's, for which there is no setting
 
     @property
     def parameters(self) -> Parameters:
@@ -60,7 +60,7 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def horizons_seconds(self) -> tuple[float, ...]:
-        """How far ahead peaks are asked for; the first one is what is lent for."""
+        """How far ahead to predict peaks; the first one decides what is lent."""
         return tuple(dict.fromkeys((float(self.horizon_seconds), HOUR_SECONDS)))
 
     @property
@@ -68,9 +68,9 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return _TRAINING_INPUTS[self.training_input]
 
     def identity(self, names: tuple[str, ...]) -> str:
-        """Whose promises are whose: those models' names, and what the policy sets for them.
+        """Identifies whose promises they are: those models' names, and their parameters in the policy.
 
-        The fleet's prior is no matter of policy: it moves on its own, and promises are the same model's.
+        The fleet's prior is not included: it changes by itself, and the promises remain the same model's.
         """
         own = msgspec.structs.replace(self, prior=None)
         terms = [f"{term.name}={term.value}{term.unit}" for resource in (0, 1) for term in own.terms(resource, names)]
@@ -115,7 +115,7 @@ def from_settings(settings: AgentSettings) -> PredictionPolicy:
 def followed(
     base: PredictionPolicy, before: PredictionPolicy, spec: Mapping[str, object]
 ) -> tuple[PredictionPolicy, tuple[InvalidInput, ...]]:
-    """What a NodeMetric's spec puts in force, and what of it is refused: that part stays as it was `before`."""
+    """The policy of a NodeMetric's spec, and its refused parts, which stay as they were `before`."""
     found, prior, problems = before, before.prior, []
     try:
         found = overridden(base, spec.get("predictPolicy"))
@@ -129,7 +129,7 @@ def followed(
 
 
 def overridden(base: PredictionPolicy, raw: object) -> PredictionPolicy:
-    """`base` with what `raw`, a spec.predictPolicy as it came, says otherwise. Raises InvalidInput."""
+    """`base` overridden by `raw`, an undecoded spec.predictPolicy. Raises InvalidInput."""
     wire = _decoded(raw)
     if wire.predictor is not None:
         plugins.members(wire.predictor, source=SOURCE)

@@ -1,4 +1,4 @@
-"""What a predict server answers."""
+"""The result of a predict server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from shared.recommendation import ModelRecommendation, Row, recommend
 
 
 class Unclaimed(NamedTuple):
-    """Why nothing is said to be reclaimable: a word in CamelCase, and a sentence."""
+    """Why there is no claim: a word in CamelCase, and a sentence."""
 
     reason: str
     message: str
@@ -26,7 +26,7 @@ UNTRAINED = Unclaimed("InsufficientHistory", "too little is trained yet")
 
 
 class HorizonPromise(NamedTuple):
-    """The peak for one horizon, how the model's promises for it were kept in four weeks, and sums since the start."""
+    """The peak for one horizon, how often the model's promises for it held in four weeks, and sums since the start."""
 
     peak: Resources
     kept: PromiseRecord
@@ -35,7 +35,7 @@ class HorizonPromise(NamedTuple):
 
 
 class ShadowResult(NamedTuple):
-    """A model that runs beside the one in force, and how it would have kept the promise that is lent for."""
+    """A model beside the active one, and the outcomes it would have had for the promise that decides what is lent."""
 
     model: str
     kept: PromiseRecord
@@ -43,11 +43,12 @@ class ShadowResult(NamedTuple):
 
 @dataclass(frozen=True)
 class NodePrediction:
-    """One answer, whole: `prod` is None while nothing is known, and then nothing is reclaimable: `unclaimed` says why.
+    """One complete result. `prod` is None while the history is unknown; nothing is reclaimable then, and `unclaimed`
+    says why.
 
-    `history_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why
-    the model's own answer is not used, where it is not. `n_sigma` are the peaks of v1 and v2, whatever the model is.
-    `recommended` is None where there is nothing to choose from.
+    `history_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why the
+    model's own result is not used, if it is not. `n_sigma` are the peaks of v1 and v2, whatever the model.
+    `recommended` is None without models to choose from.
     """
 
     time: float
@@ -61,10 +62,10 @@ class NodePrediction:
     promises: tuple[HorizonPromise, ...] = ()
     shadows: tuple[ShadowResult, ...] = ()
     withdrawn: tuple[WithdrawalRecord, ...] = ()
-    target_violation_percent: float | None = None  # of models that have one
+    target_violation_percent: float | None = None  # only of models that have one
     recommended: ModelRecommendation | None = None
     prior: Prior | None = None  # the fleet's; None is the built-in one
-    last_forgotten: tuple[str, float] | None = None  # a workload, or "" for all, and until when
+    last_forgotten: tuple[str, float] | None = None  # a workload, or "" for all, and up to when
     history_percent: int = 0
     policy_problem: str = ""
     predictor_problem: str = ""
@@ -74,7 +75,7 @@ class NodePrediction:
 def recommended(
     model: str, promises: Sequence[HorizonPromise], shadows: Sequence[ShadowResult], target_percent: float
 ) -> ModelRecommendation | None:
-    """By what came of promises for the horizon that is lent for."""
+    """The recommendation from the outcomes of promises for the horizon that decides what is lent."""
     rows = [
         Row(name, kept.outcomes, kept.violation_percents, kept.lent_percents)
         for name, kept in ((model, promises[0].kept), *shadows)

@@ -1,7 +1,7 @@
-"""What prod pods requested and will not use: the number the Mid tier is made of. Pure.
+"""The part of their requests that prod pods will not use: the basis of the Mid tier. Pure.
 
 Seed koordinator-node-prediction, Mid-tier Overcommitment:
-Reclaimable = max(0, reclaimRatio * Allocated[Prod] - Peak[Prod]), bounded by what the node has above the peak.
+Reclaimable = max(0, reclaimRatio * Allocated[Prod] - Peak[Prod]), bounded by the node's room above the peak.
 """
 
 import math
@@ -20,7 +20,7 @@ BOUND_REQUESTED = "requested"
 BOUND_ALLOCATABLE = "allocatable"
 BOUND_PEAK = "peak"  # the peak leaves nothing
 
-UNKNOWN = "unknown"  # the candidate that stands in for a predictor that did not answer: all that was requested
+UNKNOWN = "unknown"  # the candidate that replaces a failed predictor's: all requests
 
 UNITS = ("milli", "bytes")
 NOTHING = Resources()
@@ -28,13 +28,12 @@ NOTHING = Resources()
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything one answer depends on. `history` is of the prod pods and the system together.
+    """All inputs of one result. `history` covers the prod pods and the system together.
 
-    `candidates` are what the predictor says the peak may be, by name; the largest counts. `lending` are the pods of
-    the lending classes. `system_peak` is the most that the system used at any sample of a week, which is in the peak
-    of a predictor that remembers: a program of the node that is busy for seconds alone, as when a control plane
-    starts, can leave nothing of a small one. `parameters` are the policy's terms for the explanation, for cpu and for
-    memory.
+    `candidates` are the predictor's possible peaks, by name; the largest counts. `lending` are the pods of the lending
+    classes. `system_peak` is the system's largest sample in a week, which the peak of a predictor with a memory
+    includes: a program of the node that is busy only for seconds, as in a control plane's start, can use all of a small
+    node. `parameters` are the policy's terms for the explanation, for cpu and for memory.
     """
 
     allocatable: Resources
@@ -63,7 +62,7 @@ class Reclaimable:
 
 @dataclass(frozen=True)
 class ReclaimableAmount:
-    """An amount before it is explained; `rule` holds terms of the rule's own, `bounds` what decided, by resource."""
+    """An amount without its explanation; `rule` holds the rule's own terms, `bounds` the deciding term, by resource."""
 
     result: Resources
     peak: Resources
@@ -83,7 +82,7 @@ def compute(inputs: Inputs) -> Reclaimable:
 
 
 def explain(inputs: Inputs, claim: ReclaimableAmount) -> Reclaimable:
-    """A claim with every term that it depends on."""
+    """A claim with all its terms."""
     mean, stdev = rounded_up(inputs.history.mean), rounded_up(inputs.history.stdev)
     time = durations.timestamp(inputs.now)
     cold = [lender.pod for lender in inputs.lending if lender.cold and lender.pod.holds_request]
@@ -139,7 +138,7 @@ def in_integers(candidates: Candidates, horizon: int = 0) -> dict[str, Resources
     """The candidates of one node for one of the horizons, in whole milli-cores and bytes on the safe side."""
 
     def of(amount: Floats) -> Resources:
-        rows = amount.reshape(-1, 2)  # a single one for all horizons, or one for each
+        rows = amount.reshape(-1, 2)  # one for all horizons, or one for each
         return rounded_up(Usage(*rows[min(horizon, len(rows) - 1)].tolist()))
 
     return {name: of(amount) for name, amount in candidates.items()}
@@ -151,12 +150,12 @@ def whole(amounts: Floats) -> list[Resources]:
 
 
 def standing_in(requests: Requests) -> dict[str, Resources]:
-    """The peak of an unknown: all that was requested, so that nothing is left."""
+    """The peak in place of an unknown one: all requests, so that nothing is left."""
     return {UNKNOWN: requests.requested}
 
 
 def rounded_up(usage: Usage) -> Resources:
-    """As integers, on the safe side; a thousandth of a unit is float noise and not rounded up."""
+    """As integers, on the safe side; a thousandth of a unit is float noise and is not rounded up."""
     return Resources(
         math.ceil(round(usage.cpu_cores * MILLI_PER_CORE, 3)),
         math.ceil(round(usage.memory_bytes, 3)),

@@ -1,7 +1,7 @@
-"""How one model has kept what it promised on this node, and how much of what was lent was taken back. Pure.
+"""How often one model kept its promises on this node, and how much lent capacity was taken back. Pure.
 
-Percentages are those of a backtest (`agent.backtest.metrics`), over the promises of the last four weeks that could be
-judged. Pairs and the last axes of arrays are cpu in cores and memory in bytes.
+Percentages are those of a backtest (`agent.backtest.metrics`), over the promises of the last four weeks that have an
+outcome. Pairs and the last axes of arrays are cpu in cores and memory in bytes.
 """
 
 from collections.abc import Sequence
@@ -16,22 +16,22 @@ from agent.predict_server.hourly import HourlyWindow
 from agent.predict_server.models import Outcome
 from agent.predict_server.states import Parts
 
-VIOLATION_TOLERANCE = 1e-6  # relative: amounts are kept in single precision
+VIOLATION_TOLERANCE = 1e-6  # relative: amounts are in single precision
 
 _PROMISED, _REALISED, _LENT = slice(0, 2), slice(2, 4), slice(4, 6)
 _COLUMNS = 6
-_WAITING_COLUMNS = 5  # when it was made, what was promised, which share of requests was lent
+_WAITING_COLUMNS = 5  # the time, the promise, the lent share of requests
 _DAY_HOURS = 24
 
 Pair: TypeAlias = tuple[float, float]
 
 
 class PromiseRecord(NamedTuple):
-    """How promises for one horizon were kept; without outcomes all percentages are 0.
+    """The outcomes of promises for one horizon; without outcomes all percentages are 0.
 
-    violation: promises that were broken. severity: mean excess over the promise in percent of the peak that came, over
-    all promises. over_estimate: promised beyond what came. lent: mean share of requests that was above the promise.
-    coverage: hours of the four weeks of which it is known.
+    violation: broken promises. severity: mean excess over the promise in percent of the actual peak, over all promises.
+    over_estimate: the promise's excess over the actual peak. lent: mean share of requests above the promise. coverage:
+    the share of hours in the four weeks with an outcome.
     """
 
     horizon_seconds: float
@@ -47,7 +47,7 @@ class PromiseRecord(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Sums over outcomes. `excess` is that of the excess over the promise, as a share of the peak that came."""
+    """Sums over outcomes. `excess` sums the excess over the promise, as a share of the actual peak."""
 
     outcomes: int = 0
     violations: Pair = (0.0, 0.0)
@@ -60,7 +60,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, promised: Singles, realised: Singles) -> "Totals":
-        """Of outcomes, shape (outcomes, 2)."""
+        """From outcomes, shape (outcomes, 2)."""
         broken = realised > promised * (1 + VIOLATION_TOLERANCE)
         excess = np.where(broken, realised - promised, 0.0) / np.where(realised > 0, realised, 1.0)
         sums = (each.sum(axis=0, dtype=np.float64) for each in (broken, excess, promised, realised))
@@ -71,14 +71,14 @@ NO_OUTCOMES = Totals()
 
 
 class WithdrawalRecord(NamedTuple):
-    """How much of what is lent is taken back a day, in percent, over the last so many seconds."""
+    """The share of lent capacity that is taken back per day, in percent, over the last so many seconds."""
 
     window_seconds: int
     percents_per_day: Pair
 
 
 class Record:
-    """The promises of one model: those that wait for their outcome, and those of the last four weeks with it."""
+    """The promises of one model: those without an outcome yet, and those of the last four weeks with one."""
 
     def __init__(self, horizons_seconds: Sequence[float]) -> None:
         self.horizons_seconds = tuple(horizons_seconds)
@@ -87,7 +87,7 @@ class Record:
         self._kept: tuple[PromiseRecord, ...] | None = None  # until something changes
 
     def of_horizons(self, horizons_seconds: Sequence[float]) -> "Record":
-        """The same for those horizons; of one that it did not have, nothing is known."""
+        """The same for those horizons; a new horizon starts empty."""
         if tuple(horizons_seconds) == self.horizons_seconds:
             return self
         record = Record(horizons_seconds)
@@ -97,7 +97,7 @@ class Record:
         return record
 
     def advance(self, time: float) -> None:
-        """Forgets what is older than four weeks, and what will not be judged any more."""
+        """Drops promises older than four weeks, and those that can no longer get an outcome."""
         for seconds, window in self._judged.items():
             if window.advance(time):
                 self._kept = None
@@ -106,13 +106,13 @@ class Record:
                     del self._waiting[seconds][made]
 
     def promise(self, peaks: Floats, requested: Floats, time: float) -> None:
-        """Notes what is promised, shape (horizons, 2), and what share of `requested` is lent by that."""
+        """Records a promise, shape (horizons, 2), and the share of `requested` that it lends."""
         for by_time, peak in zip(self._waiting.values(), peaks, strict=False):
             lent = np.maximum(requested - peak, 0.0) / np.where(requested > 0, requested, 1.0)
             by_time[time] = np.concatenate([[time], peak, lent])
 
     def settle(self, outcome: Outcome) -> Floats | None:
-        """Takes in what came of a promise, and answers what was promised; None where nothing was. Of one node."""
+        """Records the outcome of a promise for one node, and returns the promise; None without one."""
         waiting = self._waiting.get(outcome.horizon_seconds, {}).pop(outcome.predicted_at, None)
         if waiting is None:
             return None
@@ -147,7 +147,7 @@ class Record:
 
     @classmethod
     def restored(cls, parts: Parts) -> "Record":
-        """Takes up what `parts` gave. Raises KeyError, IndexError and ValueError."""
+        """Restores the result of `parts`. Raises KeyError, IndexError and ValueError."""
         record = cls([float(name) for name in parts])
         for seconds, arrays in zip(record.horizons_seconds, parts.values(), strict=True):
             waiting = np.asarray(arrays["waiting"], np.float64)
@@ -176,13 +176,13 @@ def _kept(horizon_seconds: float, rows: Singles) -> PromiseRecord:
 
 
 class Loans:
-    """The least that was lent in each hour of the last four weeks."""
+    """The least amount lent in each hour of the last four weeks."""
 
     def __init__(self) -> None:
         self._least = HourlyWindow(2)
 
     def lend(self, amounts: Floats, time: float) -> None:
-        """Takes in what is lent now, shape (2,)."""
+        """Records the lent amount, shape (2,)."""
         self._least.advance(time)
         row = self._least.at(time)
         row[:] = np.fmin(row, amounts)
@@ -208,9 +208,10 @@ class Loans:
 
 
 def withdrawn_percents_per_day(lent: Singles) -> Pair:
-    """Of what was lent hour by hour, the newest first, shape (hours, 2): what the next hour took back, a day.
+    """From the lent amount by hour, the newest first, shape (hours, 2): the share that the next hour took back, per
+    day.
 
-    An hour that is not known says nothing of the one before, nor of the one after.
+    An unknown hour says nothing about the one before or after it.
     """
     later, earlier = lent[:-1].astype(np.float64), lent[1:].astype(np.float64)
     both = ~np.isnan(later) & ~np.isnan(earlier)

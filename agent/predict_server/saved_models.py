@@ -1,4 +1,4 @@
-"""Some models in full, as checkpoints hold them: arrays in bytes, and back into a table once all is found sound."""
+"""Some models in full, as checkpoints hold them: arrays in bytes, and back into a table after validation."""
 
 from dataclasses import dataclass
 
@@ -109,7 +109,7 @@ class _BankRows:
 
 @dataclass(frozen=True)
 class SoundModels:
-    """Models as arrays, found to be sound."""
+    """Models as validated arrays."""
 
     keys: list[str]
     samples: Floats
@@ -122,7 +122,7 @@ class SoundModels:
 
     @classmethod
     def of(cls, models: SavedModels) -> "SoundModels":
-        """Raises ValueError for what cannot be believed."""
+        """Raises ValueError for invalid models."""
         count = len(models.keys)
         if len(set(models.keys)) != count:
             raise ValueError("a model is there twice")
@@ -148,7 +148,7 @@ class SoundModels:
             return
         if self.maxima is not None:
             table.maxima.put(rows, self.maxima, self.maxima_day)
-        else:  # the end of the last bucket that is not empty, which no sample was above
+        else:  # the end of the last non-empty bucket, which no sample exceeded
             largest = [bank.histograms.percentiles(rows, np.ones(1)) for bank in table.banks]
             table.maxima.add(rows, np.concatenate(largest, axis=1), float(self.last_updated.max()))
 

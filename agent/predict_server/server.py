@@ -1,4 +1,4 @@
-"""Trains the models, answers what can be reclaimed, and keeps the policy and the checkpoint."""
+"""Trains the models, computes the reclaimable amount, and manages the policy and the checkpoint."""
 
 import dataclasses
 import logging
@@ -51,8 +51,8 @@ from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
-PUNCTUAL_SECONDS = 1.0  # a step that comes so much early must not cost its checkpoint
-MISSED_STEPS = 5  # of training; so long a gap leaves promises to be judged, however slow the steps are
+PUNCTUAL_SECONDS = 1.0  # a step that is this much early must not skip its checkpoint
+MISSED_STEPS = 5  # of training; promises can still be judged after such a gap, however slow the steps
 
 NOTHING_REQUESTED = Requests(Resources(), Resources())
 
@@ -61,14 +61,14 @@ class PredictServer:
     """Safe to use from any thread."""
 
     def __init__(self, settings: AgentSettings, cache: MetricCache, clock: Clock, *, registry: CollectorRegistry):
-        """Raises InvalidInput for a predictor that is not there or cannot be made."""
+        """Raises InvalidInput for a predictor that does not exist or cannot be created."""
         self._base = self._policy = policy.from_settings(settings)
         self._policy_problem = ""
         self._time = ModelTime(clock, settings.prediction_hour_seconds)
         lifetimes = settings.model_expiration_seconds, settings.workload_expiration_seconds
         self._lifetimes = Lifetimes(*map(self._time.of, lifetimes))
         self._checkpoint_seconds = settings.checkpoint_interval_seconds
-        self._reach_seconds = settings.metric_retention_seconds - 60  # seconds fall off its end while we ask
+        self._reach_seconds = settings.metric_retention_seconds - 60  # margin for seconds that drop out while we read
         self._interval_seconds = min(math.ceil(settings.histogram_update_interval_seconds), self._reach_seconds)
         self._cache = cache
         self._clock = clock
@@ -93,17 +93,17 @@ class PredictServer:
             "headroom_agent_checkpoints", "Checkpoints by outcome", ["outcome"], registry=registry
         )
         self._shadow_names = settings.shadow_predictors
-        self._told = False  # by a NodeMetric, whether there is a policy
+        self._told = False  # whether the first NodeMetric has been applied
         steps_seconds = MISSED_STEPS * self._time.of(settings.histogram_update_interval_seconds)
         self._longest_gap_seconds = max(LONGEST_GAP_SECONDS, steps_seconds)
         self._forgetting = Forgetting()
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Models that know nothing, and nothing promised. Raises InvalidInput for a predictor that cannot be made."""
+        """Empty models, without promises. Raises InvalidInput for a predictor that cannot be created."""
         self._model = self._made(self._policy, source="settings")
         self._shadows = Shadows(self._shadow_names, self._policy, self._failed)
-        self._restored: dict[str, bytes] = {}  # states of models that may be in force when the NodeMetric is read
+        self._restored: dict[str, bytes] = {}  # states of models that may be active once the NodeMetric is read
         self._truth = Truth(series.PROD_PEAK, self._policy.horizons_seconds, self._longest_gap_seconds)
         self._follow_models()
 
@@ -116,7 +116,7 @@ class PredictServer:
         return len(self._table.rows)
 
     def restore(self) -> None:
-        """Takes over the checkpoint's models; to be called before anything is trained."""
+        """Restores the checkpoint's models; call it before any training."""
         restored = self._log.restore(self._clock.now())
         if restored is None:
             return
@@ -137,7 +137,7 @@ class PredictServer:
         logger.info("models restored", extra={"models": self.model_count})
 
     def apply(self, spec: dict[str, object] | None) -> None:
-        """Puts a NodeMetric's policy in force (None: our own); a bad part is refused and its last good one stays."""
+        """Applies a NodeMetric's policy (None: our own); an invalid part is refused and its last good value stays."""
         new, problems = policy.followed(self._base, self._policy, spec or {})
         changed, model, shadows = new != self._policy, self._model, self._shadows
         try:
@@ -151,7 +151,7 @@ class PredictServer:
         with self._lock:
             if changed:
                 known = self._states()
-                model.restore(known)  # whoever stays, or was in the shadow, goes on with what it knows
+                model.restore(known)  # a model that stays, or was a shadow, keeps its knowledge
                 shadows.restore(known)
             self._policy, self._model, self._shadows = new, model, shadows
             self._policy_problem = "; ".join(map(str, problems))
@@ -160,23 +160,24 @@ class PredictServer:
             self._follow_half_lives()
 
     def _states(self) -> dict[str, bytes]:
-        """What models know, by name."""
+        """The models' states, by name."""
         return {**self._restored, **self._shadows.states(), **self._model.states()}
 
     def _follow_models(self) -> None:
-        """The promises of these models count from now on. Before the NodeMetric is read, nobody's are forgotten."""
+        """Counts the promises of these models from now on. Until the NodeMetric is read, no promises are dropped."""
         current = self._policy
         self._active = current.identity(self._model.names)
         self._truth.follow(self._active, self._shadows.names, current.horizons_seconds, keep_others=not self._told)
 
     def heed(self, annotations: Mapping[str, str]) -> None:
-        """What the Node's annotations ask to be forgotten goes with the next training step, once."""
+        """The next training step forgets, once, what the Node's annotations ask for."""
         self._forgetting.heed(annotations)
 
     def train(self, pods: Sequence[NodePod] | None) -> None:
-        """Gives every model one aggregate of the samples it has not seen, each sample once; tidies, and saves when due.
+        """Gives every model one aggregate of the samples it has not seen, each sample once; then expires models, and
+        saves when due.
 
-        `pods` are those of the node, whose models never expire; None while they are not known.
+        `pods` are those of the node, whose models never expire; None while they are unknown.
         """
         second = self._cache.last_second
         unseen = self._unseen_seconds(second)
@@ -205,7 +206,7 @@ class PredictServer:
             self.save()
 
     def _observe(self, keys: Sequence[str], amounts: Floats, pods: Sequence[NodePod], now: float) -> None:
-        """Tells models what has come of their promises, which are about lending pods and the system."""
+        """Gives models the outcomes of their promises, which cover lending pods and the system."""
         lending = {pod.uid for pod in pods if pod.lends} | {series.SYSTEM}
         places = [place for place, key in enumerate(keys) if key in lending]
         rows = [self._table.rows[keys[place]] for place in places]
@@ -214,9 +215,9 @@ class PredictServer:
         self._shadows.observe(outcomes)
 
     def _now(self) -> float:
-        """The models' time. To be asked under the lock: when the clock was set, the models follow it.
+        """The models' time. Call it under the lock: after a change of the clock it shifts the models' times.
 
-        Otherwise a step forward would pass for history.
+        Otherwise a step forward would count as history.
         """
         now, step = self._time.look()
         if step:
@@ -231,8 +232,8 @@ class PredictServer:
     def _unseen_seconds(self, second: int) -> int:
         """How many seconds of the cache up to `second` no model has seen yet.
 
-        Without a checkpoint, or with one that speaks of another cache, those of one interval. What lies further back
-        than single seconds are kept is left out.
+        Without a checkpoint, or with one for another cache, those of one interval. Seconds beyond the cache's reach are
+        left out.
         """
         if second < 0:
             return 0
@@ -246,7 +247,7 @@ class PredictServer:
             self._log.forgot(keys)
 
     def _forget_asked(self, pods: Sequence[NodePod], now: float) -> None:
-        """Forgets all, or workloads and their pods, as annotations of the Node ask."""
+        """Forgets everything, or workloads and their pods, as the Node's annotations ask."""
         for of, until in self._forgetting.due(self._time.wall(now)).items():
             if of == NODE:
                 keys = list(self._table.rows)
@@ -256,10 +257,10 @@ class PredictServer:
                 keys = [key for key in own if key in self._table.rows]
             self._drop(keys)
             self._forgetting.done(of, until, len(keys))
-            self._saved_at = None  # to be saved at once
+            self._saved_at = None  # saves at once
 
     def save(self) -> None:
-        """Writes a checkpoint; a failure is logged and counted, and does not keep anyone from predicting."""
+        """Writes a checkpoint; a failure is logged and counted, and does not stop predictions."""
         with self._lock:
             until = -1 if self._trained_until is None else self._trained_until
             content = self._log.next(
@@ -281,7 +282,7 @@ class PredictServer:
         self._checkpoints.labels("written").inc()
 
     def predict(self, pods: Iterable[NodePod] | None, node: LocalNode | None) -> NodePrediction:
-        """What can be reclaimed now. There is no claim without trained models, a Node, or pods (None: not known)."""
+        """The reclaimable amount now. There is no claim without trained models, a Node, or pods (None: unknown)."""
         unclaimed = PODS_UNKNOWN if pods is None else NODE_UNKNOWN if node is None else UNTRAINED
         pods = list(pods or ())
         with self._lock:
@@ -355,9 +356,9 @@ class PredictServer:
         )
 
     def peaks(self, pods: Iterable[NodePod]) -> dict[str, Resources]:
-        """What every built-in model, and the one in force, makes of the prod pods and the system now.
+        """The present peak of the prod pods and the system, from every built-in model and the active one.
 
-        Empty until there is a model of everything.
+        Empty until every entity has a model.
         """
         with self._lock:
             now = self._now()
@@ -375,12 +376,12 @@ class PredictServer:
         return {name: largest(in_integers(candidates)) for name, candidates in sorted(found.items())}
 
     def history(self, key: str) -> History | None:
-        """What is known of one entity, None for an unknown key."""
+        """The history of one entity, None for an unknown key."""
         with self._lock:
             return self._history(Histories(self._table, [key])) if key in self._table.rows else None
 
     def cold(self, pod: NodePod) -> bool:
-        """Whether too little is known of a pod to lend what it requested and does not use."""
+        """Whether a pod's history is too short to lend its unused request."""
         with self._lock:
             return any(lender.cold for lender in self._lending([pod], self._now()))
 
@@ -401,7 +402,7 @@ class PredictServer:
         self._failures.labels(name).inc()
 
     def _is_known(self, warm_up_samples: int) -> bool:
-        """Whether there is a model of everything that an answer is made of."""
+        """Whether every entity of a result has a model."""
         least = max(1, warm_up_samples)
         return all(self._table.samples_of(key) >= least for key in series.NODE_ENTITIES)
 
@@ -421,7 +422,7 @@ class PredictServer:
         return [dataclasses.replace(one, age_seconds=self._time.of(one.age_seconds)) for one in found]
 
     def _tails(self, model: Model) -> list[tuple[ObservedTail, ObservedTail] | None]:
-        """What outcomes say of this node, by horizon."""
+        """The tails of this node's outcomes, by horizon."""
         found = model.tails(series.PROD_PEAK)
         return [found.get(seconds) for seconds in self._policy.horizons_seconds]
 
@@ -429,7 +430,7 @@ class PredictServer:
         return tuple(one._replace(horizon_seconds=self._shown(one.horizon_seconds)) for one in self._truth.kept(model))
 
     def _shown(self, seconds: float) -> int:
-        """A duration of models by the wall clock."""
+        """A model duration in wall clock time."""
         return round(self._time.wall(seconds))
 
     def _history(self, one: Histories) -> History:

@@ -1,4 +1,4 @@
-"""Models that run beside the one in force: they see and are told the same, promise once an hour, and lend nothing."""
+"""Models beside the active one: they get the same input and outcomes, promise once an hour, and lend nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,10 +16,12 @@ SOURCE = "settings"
 
 
 class Shadows:
-    """Under the policy's parameters, by the identity of their promises; the model in force is none of them."""
+    """The shadows under the policy's parameters, by the identity of their promises; the active model is not
+    among them.
+    """
 
     def __init__(self, names: Sequence[str], policy: PredictionPolicy, on_failure: Callable[[str], None]) -> None:
-        """Raises InvalidInput for a name that is not known, for more than 8, and for a model that cannot be made."""
+        """Raises InvalidInput for an unknown name, for more than 8 models, and for a model that cannot be created."""
 
         def refused(value: object, problem: str) -> InvalidInput:
             return InvalidInput(source=SOURCE, field="shadow_predictors", value=value, problem=problem)
@@ -42,7 +44,7 @@ class Shadows:
             model.update(keys, usages, time)
 
     def observe(self, outcomes: Mapping[str, Sequence[Outcome]]) -> None:
-        """What came of the promises of each."""
+        """Passes each model the outcomes of its promises."""
         for identity, model in self._models.items():
             model.observe(outcomes.get(identity, ()))
 
@@ -51,7 +53,7 @@ class Shadows:
             model.set_clock(seconds)
 
     def peaks(self, situation: Situation) -> dict[str, Floats]:
-        """The peaks of the situation's one node, shape (horizons, 2), of the models that answer."""
+        """The peaks for the situation's single node, shape (horizons, 2), of the models that do not fail."""
         answers = {identity: model.peak(situation) for identity, model in self._models.items()}
         return {
             identity: np.max(list(found.values()), axis=0)[:, 0]
@@ -60,7 +62,7 @@ class Shadows:
         }
 
     def states(self) -> dict[str, bytes]:
-        """What each wants in the checkpoint, by name."""
+        """The state of each for the checkpoint, by name."""
         return {name: state for model in self._models.values() for name, state in model.states().items()}
 
     def restore(self, states: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What is shown to predictors of this node. Pure."""
+"""The input of this node's predictors. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,13 +18,13 @@ from shared.quantity import MILLI_PER_CORE, Resources
 
 
 def prod(table: ModelTable, lending: Iterable[ProdPod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
-    """Those that hold a request which may be lent, and the system."""
+    """The pods that hold a request that may be lent, and the system."""
     holding = [one for one in lending if one.pod.holds_request]
     return _situation(table, series.PROD_PEAK, LENDING_CLASSES, holding, now, horizons_seconds)
 
 
 def node(table: ModelTable, pods: Iterable[NodePod], now: float, horizons_seconds: tuple[float, ...]) -> Situation:
-    """Everything that runs here, however short its history."""
+    """All pods of the node, however short their history."""
     running = [
         ProdPod(pod, cold=False, observed=True, young=False)
         for pod in pods
@@ -34,12 +34,12 @@ def node(table: ModelTable, pods: Iterable[NodePod], now: float, horizons_second
 
 
 def amounts(pairs: Sequence[tuple[float, float]]) -> Floats:
-    """Milli-cores and bytes in cores and bytes; shape (pairs, 2)."""
+    """Converts milli-cores and bytes to cores and bytes; shape (pairs, 2)."""
     return np.array(pairs, np.float64).reshape(-1, 2) / [MILLI_PER_CORE, 1]
 
 
 def most(histories: Histories) -> Resources:
-    """The largest sample of a week of the first of them."""
+    """The largest sample in a week of the first entity."""
     return rounded_up(Usage(*histories.maxima(DAYS_OF_MAXIMA)[0].tolist()))
 
 

@@ -34,7 +34,7 @@ def encode(parts: Parts) -> bytes:
 
 
 def decode(state: bytes) -> dict[str, dict[str, NDArray[np.generic]]]:
-    """What `encode` was given. Raises ValueError."""
+    """The input of `encode`. Raises ValueError."""
 
     def decoded(array: _Array) -> NDArray[np.generic]:
         if array.dtype not in _DTYPES or min(array.shape, default=0) < 0:

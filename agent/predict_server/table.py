@@ -12,9 +12,9 @@ from agent.predict_server.histogram import Rows
 from agent.predict_server.maxima import Maxima
 
 _FIRST_ROWS = 64
-NO_HISTORY = 0  # the row of what was never observed: it stays empty
+NO_HISTORY = 0  # the row of an entity without observations: it stays empty
 
-# However short the half-lives are: training steps may come late without being missed.
+# A minimum for any half-life: late training steps must not count as a gap.
 SHORTEST_HOLE_SECONDS = 600.0
 
 
@@ -29,18 +29,18 @@ class ModelTable:
         self.first_observed = np.zeros(0)
         self.last_updated = np.zeros(0)
         self.rows: dict[str, int] = {}
-        self.time = -math.inf  # the latest one it was told
+        self.time = -math.inf  # the latest time of any call
         self._free: list[int] = []
 
     @property
     def banks(self) -> tuple[Bank, Bank]:
-        """Of cpu in cores and memory in bytes, in this order."""
+        """cpu in cores and memory in bytes, in this order."""
         return self.cpu, self.memory
 
     def train(self, keys: Sequence[str], usages: Floats, time: float) -> None:
         """Gives each of the (distinct) keys one sample of weight 1, shape (keys, 2); a new key gets a model.
 
-        The history of a model that had none for a half-life begins anew: what it remembers is mostly what comes now.
+        After a half-life without samples, a model's history starts over: its content will mostly be the new samples.
         """
         if not keys:
             return
@@ -62,19 +62,19 @@ class ModelTable:
         return np.array([self.rows[key] for key in keys], np.intp)
 
     def observed_since(self, key: str, time: float) -> float | None:
-        """Since when, in Unix seconds, samples of `key` have come; None when they stopped too long before `time`."""
+        """The start, in Unix seconds, of the samples of `key`; None when they stopped too long before `time`."""
         row = self.rows.get(key)
         if row is None or self.last_updated[row] < time - self._longest_hole_seconds:
             return None
         return float(self.first_observed[row])
 
     def samples_of(self, key: str) -> int:
-        """How many training steps the model rests on; 0 for an unknown key."""
+        """The number of training steps behind the model; 0 for an unknown key."""
         row = self.rows.get(key)
         return 0 if row is None else int(self.samples[row])
 
     def forget(self, keys: Collection[str]) -> None:
-        """Drops those models; their rows are there for others."""
+        """Drops those models; other models can use their rows."""
         for key in keys:
             row = self.rows.pop(key)
             self.cpu.clear(row)
@@ -88,9 +88,9 @@ class ModelTable:
         self.memory.change_half_life(memory_seconds, time)
 
     def set_clock(self, seconds: float) -> None:
-        """The clock was set forward by that much, or back if below 0: dates all that was learnt by the new one.
+        """The clock was set forward by that much, or back if below 0: shifts all times to the new clock.
 
-        No time has passed: it is no history, and nothing is forgotten by it.
+        No time has passed, so this adds no history and forgets nothing.
         """
         if not math.isfinite(self.time):
             return
@@ -103,13 +103,13 @@ class ModelTable:
 
     @property
     def _longest_hole_seconds(self) -> float:
-        """The longest pause between two samples that leaves a history whole."""
+        """The longest pause between two samples that does not interrupt a history."""
         return max(SHORTEST_HOLE_SECONDS, min(self.cpu.half_life_seconds, self.memory.half_life_seconds))
 
     def _follow_clock(self, time: float) -> None:
-        """After a clock was set back, takes what was learnt so far as learnt up to now.
+        """After a clock was set back, dates all knowledge to the present.
 
-        Dated into the future it would outweigh every new sample until then.
+        With a date in the future it would outweigh every new sample until then.
         """
         if time < self.time:
             self.set_clock(time - self.time)

@@ -1,6 +1,6 @@
-"""What models promise for this node, the one in force and those in its shadow, and what comes of it.
+"""The promises of the active and the shadow models for this node, and their outcomes.
 
-A record belongs to a model under its parameters: what one model has promised is never laid to another.
+A record belongs to a model under its parameters: no model is judged by the promises of another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +17,14 @@ from agent.predict_server.models import Outcome
 from agent.predict_server.records import NO_OUTCOMES, Loans, PromiseRecord, Record, Totals, WithdrawalRecord
 
 _LOANS = "loans"
-_IN_FORCE = "in force "  # in a checkpoint, followed by whose promise is lent for
-_RECORD = "record "  # in a checkpoint, followed by the horizon, a space, and whose it is
+_IN_FORCE = "in force "  # in a checkpoint, followed by the identity of the model that decides what is lent
+_RECORD = "record "  # in a checkpoint, followed by the horizon, a space, and the model's identity
 
 
 class Truth:
-    """Of the node series `node`. Not thread-safe. Times are Unix seconds.
+    """For the node series `node`. Not thread-safe. Times are Unix seconds.
 
-    A longer gap between samples leaves what was promised before it without a judgement.
+    After a longer gap between samples, earlier promises get no outcome.
     """
 
     def __init__(
@@ -41,9 +41,9 @@ class Truth:
     def follow(
         self, active: str, shadows: Iterable[str], horizons_seconds: Sequence[float], *, keep_others: bool = False
     ) -> None:
-        """Says whose promises count from now on: the active one's for all horizons, the shadows' for the first.
+        """Sets the models whose promises count from now on: the active one for all horizons, the shadows for the first.
 
-        What is known of others is dropped unless told otherwise.
+        By default it drops the records of other models.
         """
         if tuple(horizons_seconds) != self._horizons:
             ledger = Ledger(self._ledger.nodes, horizons_seconds, self._longest_gap_seconds)
@@ -58,9 +58,9 @@ class Truth:
         }
 
     def observe(self, usages: Floats, since: Floats, time: float) -> dict[str, list[Outcome]]:
-        """Takes in what each pod and the system use, shape (pods, 2); `since` is when each was first seen.
+        """Records the usage of each pod and the system, shape (pods, 2); `since` is the first observation of each.
 
-        Answers by model what came of its promises.
+        Returns the outcomes of promises by model.
         """
         found: dict[str, list[Outcome]] = {}
         judged = self._ledger.observe(np.zeros(len(usages), np.intp), usages, since, time)
@@ -75,17 +75,17 @@ class Truth:
         return found
 
     def is_due(self, time: float) -> bool:
-        """Whether nothing has been promised in that hour."""
+        """Whether that hour has no promise yet."""
         return not self._ledger.begun(time)
 
     def promise(self, peaks: Mapping[str, Floats], requested: Floats, time: float) -> None:
-        """Notes what every model promises now, shape (horizons, 2), of what is requested, shape (2,)."""
+        """Records the present promise of every model, shape (horizons, 2), for these requests, shape (2,)."""
         self._ledger.begin(time)
         for name, peak in peaks.items():
             self._records[name].promise(peak, requested, time)
 
     def lend(self, amounts: Floats, time: float) -> None:
-        """Takes in what is lent now, shape (2,)."""
+        """Records the lent amount, shape (2,)."""
         self._loans.lend(amounts, time)
 
     def kept(self, model: str) -> tuple[PromiseRecord, ...]:
@@ -94,7 +94,7 @@ class Truth:
 
     @property
     def totals(self) -> tuple[Totals, ...]:
-        """Of the outcomes of whatever model was in force, since the start, by horizon."""
+        """Sums over the outcomes of every active model since the start, by horizon."""
         return tuple(self._totals[seconds] for seconds in self._horizons)
 
     def withdrawn(self) -> tuple[WithdrawalRecord, ...]:
@@ -107,7 +107,7 @@ class Truth:
             record.set_clock(seconds)
 
     def state(self) -> bytes:
-        """All of it, for a checkpoint."""
+        """All of the state, for a checkpoint."""
         records = {
             f"{_RECORD}{horizon} {name}": arrays
             for name, record in self._records.items()
@@ -118,7 +118,7 @@ class Truth:
         )
 
     def restore(self, state: bytes) -> None:
-        """Takes up an earlier state, if any; `follow` comes next. Raises ValueError."""
+        """Restores an earlier state, if any; `follow` comes next. Raises ValueError."""
         parts = states.decode(state) if state else {}
         records = restored_records(parts)
         try:
@@ -130,12 +130,12 @@ class Truth:
 
 
 def in_force(parts: states.Parts) -> str | None:
-    """Whose promise was lent for, in a state."""
+    """The identity of the active model in a state."""
     return next((part.removeprefix(_IN_FORCE) for part in parts if part.startswith(_IN_FORCE)), None)
 
 
 def restored_records(parts: states.Parts) -> dict[str, Record]:
-    """The records in a state, by whose they are. Raises ValueError."""
+    """The records in a state, by the model's identity. Raises ValueError."""
     by_model: dict[str, dict[str, Arrays]] = {}
     for part, arrays in parts.items():
         if part.startswith(_RECORD):
