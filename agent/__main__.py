@@ -5,9 +5,7 @@ import sys
 
 
 def start() -> int:
-    """Disables the garbage collector during the imports, whose objects stay anyway: this saves a tenth of the start's
-    CPU time.
-    """
+    """Disables the garbage collector during the imports, whose objects stay: a tenth less CPU time at the start."""
     gc.disable()
     from agent.main import main
 

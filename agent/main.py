@@ -50,7 +50,7 @@ IN_POD_LISTEN = "0.0.0.0:9316"
 SETTLED_SECONDS = 60.0  # by then pods and models are known
 YOUNG_OBJECTS = 50_000  # new objects before the garbage collector runs: those of some ten ticks of 250 pods
 ACCESS_PREFIX = "/headroom/agent"  # of the path that a role must allow for a path of this process
-# Clients send it no bodies, and its own answers are small: it must not take resources from the node it measures.
+# Clients send it no bodies, and its own answers are small: it must not use up the resources that it measures.
 LIMITS = Limits(connections=128, answering=16, held_bytes=16 << 20)
 METRIC_CACHE_DIRECTORY = "metrics"  # below the state directory
 

@@ -57,9 +57,7 @@ class RecordedFleet:
 
 @dataclass(frozen=True)
 class Trial:
-    """The subject of a backtest: models by name, at these targets and horizons, under a policy, on cpu (0) or memory
-    (1).
-    """
+    """The tested models by name, at these targets and horizons, under a policy, on cpu (0) or memory (1)."""
 
     resource: int
     models: tuple[str, ...]
@@ -151,7 +149,7 @@ def joined(parts: Sequence[Played]) -> Played:
 
 
 def warm_up_hours(hours: int, horizon_hours: int) -> int:
-    """The hours before the first judged prediction: a week, or a day where the recording is too short for that."""
+    """The hours before the first judged prediction: a week, or a day if the recording is too short for that."""
     return WEEK_HOURS if hours >= WEEK_HOURS + horizon_hours + DAY_HOURS else DAY_HOURS
 
 

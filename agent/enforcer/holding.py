@@ -84,16 +84,14 @@ _MEMORY = (orders.MOST_MEMORY_BYTES, orders.LEAST_MEMORY_BYTES)
 
 
 def _limit(container: Container, name: str, native: str) -> int | None:
-    """The container's limit of its tier's resource; None without one, or with a native limit, which can be resized and
-    is the kubelet's job.
-    """
+    """The container's limit of its tier's resource; None without one, or with a native limit, the kubelet's job."""
     limits = container.resources.limits or {}
     return None if native in limits else pods.amounts(limits).get(name) or None
 
 
 def _together(pod: Pod, limit: Callable[[Container], int | None]) -> int | None:
-    """The pod's limit as a whole, by the rule of its requests; None if any container is unlimited, even one that has
-    ended, as in the kubelet.
+    """The limit of the whole pod, by the rule of its requests; None if any container, even an ended one, has no limit,
+    as in the kubelet.
     """
     sidecars, most = 0, 0
     for container in pod.spec.init_containers or ():

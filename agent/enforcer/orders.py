@@ -63,9 +63,7 @@ class Suppress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """`at` is the time of CLOCK_MONOTONIC, which all processes of a machine share. Without `suppress` no pods are
-    suppressed.
-    """
+    """`at` is the time of CLOCK_MONOTONIC, which all processes of a machine share. `suppress` None means no quota."""
 
     version: int
     at: float

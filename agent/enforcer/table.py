@@ -1,5 +1,4 @@
-"""The values for a pod, and the files of its cgroups that get them. Pure: the enforcer can write only what this table
-has.
+"""The values for a pod, and the cgroup files that get them. Pure: the enforcer writes only what this table has.
 
 Weights follow from requests of the tier, so that Mid and Batch share the remaining CPU in proportion; Batch counts with
 a part of its requests. This holds among best-effort pods. A Burstable pod runs beside pods of Prod and keeps the least

@@ -1,4 +1,4 @@
-"""One answer of each operation, as the API's description shows them."""
+"""One answer of each operation, for the API's description."""
 
 from typing import Any
 

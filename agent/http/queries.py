@@ -82,7 +82,7 @@ LABEL_NAMES = tuple(sorted(frozenset().union(*LABELS.values())))
 
 
 def labels(kind: Kind, given: Mapping[str, str]) -> Mapping[str, str]:
-    """`given`; each of its labels must be one that the kind has."""
+    """`given`; the kind must have each of its labels."""
     known = LABELS.get(kind, frozenset())
     for name, value in given.items():
         if name not in known:

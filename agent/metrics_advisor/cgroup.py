@@ -119,9 +119,7 @@ class Cgroup:
             self.charge.close()
 
     def read_cold(self, readings: Readings, above: Pressures | None = None) -> Pressures:
-        """Adds throttling and pressure to `readings`, and returns the pressure; `above` is that of the parent
-        cgroup.
-        """
+        """Adds throttling and pressure to `readings`, and returns the pressure; `above` is the parent cgroup's."""
         self._read_throttling(readings)
         pressures = self._read_pressure(above)
         for resource, ratios in pressures.items():

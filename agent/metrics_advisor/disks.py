@@ -13,7 +13,7 @@ MOST_BYTES_PER_SECOND = 1e12  # of one disk; a higher rate is a jump of the coun
 
 
 class Disks:
-    """Sums over physical disks, so that nothing counts twice: no partitions, loops or mappings."""
+    """Sums over whole disks, so that nothing counts twice: no partitions, loops or mappings."""
 
     def __init__(self, proc_root: Path, sys_root: Path, state_dir: Path | None, monotonic: Monotonic) -> None:
         self._monotonic = monotonic

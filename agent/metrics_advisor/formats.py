@@ -135,9 +135,7 @@ def used_bytes_with_hot_page_cache(text: bytes) -> int:
 
 
 def numa_used_bytes(text: bytes) -> int:
-    """Used bytes of one NUMA node's meminfo, which has no MemAvailable: everything except free and reclaimable
-    pages.
-    """
+    """Used bytes of one NUMA node's meminfo, which has no MemAvailable: all but free and reclaimable pages."""
     found = meminfo(text)
     names = (b"MemFree", b"Active(file)", b"Inactive(file)", b"SReclaimable")
     return max(0, _of(found, b"MemTotal") - sum(_of(found, name) for name in names))

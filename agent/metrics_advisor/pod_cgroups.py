@@ -23,8 +23,8 @@ from shared.api.core import ContainerStatus, Pod
 # The API's copy of a static pod, its mirror, has a uid of its own; the kubelet names the cgroup by the hash.
 ANNOTATION_STATIC_POD_UID = "kubernetes.io/config.hash"
 
-# The lines of a memory.numa_stat that are neither free nor page cache; v1 counts pages, and only v1 lists the cgroups
-# below separately.
+# The lines of a memory.numa_stat that are neither free nor page cache. v1 counts pages, and has separate lines for
+# totals with the cgroups below.
 _V2_NUMA = (b"inactive_anon", b"active_anon", b"unevictable")
 _V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")
 _V1_NUMA_UNIT_BYTES = os.sysconf("SC_PAGE_SIZE")

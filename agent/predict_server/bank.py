@@ -45,9 +45,7 @@ class Bank:
         self.moments.add(rows, values, decayed)
 
     def subtract(self, rows: Rows, values: Floats, time: float, weights: float | Floats = 1.0) -> None:
-        """Removes from each (distinct) row one value observed at `time`. The moments keep it, because they cannot
-        remove samples.
-        """
+        """Removes from each (distinct) row one value observed at `time`. The moments keep it: they cannot remove."""
         self.histograms.subtract(rows, values, weights * self.weights_at(rows, time))
 
     def weights_at(self, rows: Rows, time: float) -> Floats:
@@ -88,9 +86,7 @@ class Bank:
         self._restate(before, time, self.half_life_seconds)
 
     def _restate(self, before: float, time: float, half_life_seconds: float) -> None:
-        """Gives weights of the time `before` the same size at `time`, and decays them by that half-life from
-        then on.
-        """
+        """Makes weights of the time `before` as large at `time`, and decays them by that half-life from then on."""
         reference = decay.rounded_reference(time, half_life_seconds)
         present = np.exp2((self.references - before) / self.half_life_seconds)
         self._scale(np.arange(self.rows), present * math.exp2((time - reference) / half_life_seconds))

@@ -1,5 +1,4 @@
-"""Outcomes of promises: every hour a promise begins, and the usage of its pods is followed until the horizon has
-passed.
+"""Outcomes of promises: every hour a promise begins, and its pods' usage is followed until the horizon has passed.
 
 The outcome is the same for every model asked at that time; `records` keep what each model promised.
 """
@@ -39,8 +38,7 @@ class Ledger:
         }
 
     def observe(self, node: Rows, usages: Floats, since: Floats, time: float) -> list[Outcome]:
-        """Records the usage of each pod, shape (pods, 2); `since` is its first observation. Returns the outcomes due
-        now.
+        """Records each pod's usage, shape (pods, 2); `since` is its first observation. Returns the outcomes due now.
 
         The system counts as a pod of its own. The promised amount stays 0; each model's record fills it in.
         """

@@ -104,8 +104,7 @@ class Situation:
         return amounts
 
     def by_pod(self, judged: Callable[[Histories], Floats]) -> Floats:
-        """The value of `judged` for every pod, shape (pods, 2): at most what the pod can use, and the request of a cold
-        pod.
+        """`judged` of every pod, shape (pods, 2), but at most what the pod can use; the request of a cold pod.
 
         A pod cannot use more than its limit; without one, it is expected to stay within its request or its largest
         usage.

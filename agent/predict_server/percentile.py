@@ -1,5 +1,4 @@
-"""Koordinator's model: percentiles of decaying histograms, by pod and by class, and its rule for the reclaimable
-amount.
+"""Koordinator's model: percentiles of decaying histograms, by pod and by class, and its rule for reclaiming.
 
 All amounts are integers (milli-cores and bytes), truncated where Koordinator truncates, so that its own test cases
 pass.
@@ -89,9 +88,7 @@ class PercentilePod(NamedTuple):
 
 
 def as_koordinator(one: Known, peak: Resources | None) -> PercentilePod:
-    """Koordinator's cold pods are the young ones, even those being deleted. It treats an old pod without a model
-    differently.
-    """
+    """Koordinator's cold pods are the young ones, even those being deleted. An old pod without a model is not cold."""
     cold = one.cold and (one.young or (one.pod.holds_request and one.observed))
     return PercentilePod(one.pod.request, cold, one.pod.holds_request, peak)
 

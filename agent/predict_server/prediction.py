@@ -43,8 +43,8 @@ class ShadowResult(NamedTuple):
 
 @dataclass(frozen=True)
 class NodePrediction:
-    """One complete result. `prod` is None while the history is unknown; nothing is reclaimable then, and `unclaimed`
-    says why.
+    """One result. `prod` is None while the history is unknown; nothing is reclaimable then, for the reason in
+    `unclaimed`.
 
     `history_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why the
     model's own result is not used, if it is not. `n_sigma` are the peaks of v1 and v2, whatever the model.

@@ -203,13 +203,12 @@ class Loans:
         return self._least.arrays()
 
     def restore(self, arrays: Arrays) -> None:
-        """Takes up what `arrays` gave. Raises KeyError, IndexError and ValueError."""
+        """Restores the result of `arrays`. Raises KeyError, IndexError and ValueError."""
         self._least = HourlyWindow.of_arrays(arrays, 2)
 
 
 def withdrawn_percents_per_day(lent: Singles) -> Pair:
-    """From the lent amount by hour, the newest first, shape (hours, 2): the share that the next hour took back, per
-    day.
+    """The daily share taken back, from the lent amount by hour, the newest first, shape (hours, 2).
 
     An unknown hour says nothing about the one before or after it.
     """

@@ -174,8 +174,7 @@ class PredictServer:
         self._forgetting.heed(annotations)
 
     def train(self, pods: Sequence[NodePod] | None) -> None:
-        """Gives every model one aggregate of the samples it has not seen, each sample once; then expires models, and
-        saves when due.
+        """Gives every model one aggregate of its unseen samples, each sample once; expires models, and saves if due.
 
         `pods` are those of the node, whose models never expire; None while they are unknown.
         """

@@ -16,9 +16,7 @@ SOURCE = "settings"
 
 
 class Shadows:
-    """The shadows under the policy's parameters, by the identity of their promises; the active model is not
-    among them.
-    """
+    """The shadows under the policy's parameters, by the identity of their promises; without the active model."""
 
     def __init__(self, names: Sequence[str], policy: PredictionPolicy, on_failure: Callable[[str], None]) -> None:
         """Raises InvalidInput for an unknown name, for more than 8 models, and for a model that cannot be created."""

@@ -51,9 +51,7 @@ def is_node_readable(cache: MetricCache, until: int) -> bool:
 
 
 def measure(cache: MetricCache, policy: ReportPolicy, until: int) -> MeasuredAverages:
-    """Everything up to the cache's second `until`. A series without the policy's kind of memory counts without
-    cache.
-    """
+    """Everything up to the cache's second `until`. Series without the policy's kind of memory count without cache."""
     seconds = policy.aggregate_seconds
     averages = cache.usages(Aggregation.AVG, seconds, until=until)
     applications = cache.aggregate(Aggregation.AVG, seconds, kind=Kind.HOST_APPLICATION, until=until)

@@ -1,8 +1,8 @@
 """Whether a threshold is reached beyond which pods of Mid and Batch may be evicted, with the values seen then.
 
 Koordinator's rules. Memory: the used share of capacity. CPU: the share of their requests that the pods can get, if they
-use nearly all of that; their real limit is what all other pods leave of the node. Stalls are reported but do not
-decide: the node's stalls include those of a container at its own limit.
+use nearly all of that; their real limit is what the rest of the node leaves. Stalls are reported but do not decide: the
+node's stalls include those of a container at its own limit.
 """
 
 import math

@@ -120,15 +120,13 @@ class Reporter:
         return self._thresholds
 
     def run(self, stop: threading.Event) -> None:
-        """Reports until `stop`; the first report is at a random time within an interval, so that a fleet is not in
-        step.
-        """
+        """Reports until `stop`; the first report is at a random time within an interval, to spread a fleet."""
         schedule = Schedule(self._clock.monotonic(), random.uniform(0, self._policy.intervals.report))
         while not self._clock.wait(stop, LOOK_SECONDS):
             self.look(schedule)
 
     def look(self, schedule: Schedule) -> None:
-        """Sends a report if one is due, but not before the pods are known. While they are unknown later, it claims
+        """Sends a report if one is due, but not before the pods are known. If they become unknown, it claims
         nothing.
         """
         now, current = self._clock.monotonic(), self._policy
