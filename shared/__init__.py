@@ -1,1 +1,1 @@
-"""The ground under agent and manager: words, quantities, wire types, Kubernetes access, settings, telemetry."""
+"""The common base of agent and manager: names, quantities, wire types, Kubernetes access, settings, telemetry."""

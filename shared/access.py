@@ -106,9 +106,7 @@ class BelievedAnswers(Generic[T]):
         self._asked: dict[Hashable, asyncio.Task[T | None]] = {}
 
     async def get(self, key: Hashable, ask: Callable[[bool], "asyncio.Future[T | None]"]) -> T | None:
-        """`ask` gets whether the previous answer was positive. Concurrent callers with the same key share the
-        result.
-        """
+        """`ask` gets whether the previous answer was positive. Concurrent callers with one key share the result."""
         until, value = self._known.get(key, (0.0, None))
         if self._monotonic() < until:
             return value

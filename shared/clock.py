@@ -56,7 +56,7 @@ class ManualClock:
             self._advanced.notify_all()
 
     def jump(self, seconds: float) -> None:
-        """Moves wall time alone, as a corrected system clock does."""
+        """Moves only wall time, like a correction of the system clock."""
         with self._advanced:
             self._now += seconds
 

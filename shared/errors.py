@@ -1,7 +1,7 @@
-"""The errors that cross rooms.
+"""The errors that cross modules.
 
 HeadroomError
- └ InvalidInput   something from outside does not mean anything: says where, which field, which value
+ └ InvalidInput   invalid input from outside: names the source, the field and the value
 """
 
 MAX_SHOWN_VALUE = 120  # a quoted value has to be recognisable, not complete

@@ -26,7 +26,7 @@ class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ResourceExplanation(msgspec.Struct, frozen=True):
-    """How one resource's result came about; `bound` names the term (or rule) that decided it."""
+    """The derivation of one resource's result; `bound` names the term (or rule) that decides it."""
 
     terms: tuple[Term, ...]
     bound: str

@@ -10,9 +10,7 @@ MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def read_object(text: str, *, source: str) -> dict[str, object]:
-    """The JSON object in `text`. Raises InvalidInput, also for duplicate keys: readers differ on which of the two
-    counts.
-    """
+    """The JSON object in `text`. Raises InvalidInput, also for duplicate keys: readers differ on which one counts."""
     try:
         document = msgspec.json.decode(text)
         repeated = _repeated_key(text)

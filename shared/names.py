@@ -12,7 +12,7 @@ MANAGER_LEASE = "headroom-manager"
 CA_CONFIG_MAP = "headroom-ca"  # the authority (ca.crt) that clients of the manager trust
 MANAGER_SERVER_NAME = "headroom-manager"  # its certificate always has this name, whatever its Service is called
 
-# Resources as Node status and pod requests name them. The cpu ones count integer milli-cores.
+# Resource names in Node status and pod requests. The cpu ones count integer milli-cores.
 CPU = "cpu"
 MEMORY = "memory"
 MID_CPU = "kubernetes.io/mid-cpu"
@@ -32,7 +32,7 @@ ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 # On a ClusterColocationProfile, or on a pod itself: requests stay unchanged.
 ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 
-# On a pod: how load-aware scheduling estimates its usage, where the pod may say so.
+# On a pod: how load-aware scheduling estimates its usage, if the pod may override it.
 ANNOTATION_ESTIMATED_SCALING_FACTORS = "scheduling.koordinator.sh/load-estimated-scaling-factors"
 ANNOTATION_ESTIMATED_SECONDS_AFTER_SCHEDULED = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 ANNOTATION_ESTIMATED_SECONDS_AFTER_INITIALIZED = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"

@@ -37,7 +37,7 @@ def load(
 ) -> S:
     """The settings of `kind` from `argv`, `environment` and the file that `--config` names, strongest first.
 
-    Raises InvalidInput naming where the value came from; argparse ends the process with status 2 for an unknown flag.
+    Raises InvalidInput with the source of the value; argparse ends the process with status 2 for an unknown flag.
     """
     return load_with_sources(kind, program=program, description=description, argv=argv, environment=environment)[0]
 

@@ -77,7 +77,7 @@ class OncePerMinute(logging.Filter):
 
 
 class LoopBody(Protocol):
-    """What a supervised thread runs; returns when `stop` is set."""
+    """The body of a supervised thread; returns when `stop` is set."""
 
     def __call__(self, stop: threading.Event, /) -> None: ...
 
@@ -114,7 +114,7 @@ class Loops:
         )
 
     def start(self, name: str, body: LoopBody) -> None:
-        """Runs `body(stop)` in a thread until the end of the process's life."""
+        """Runs `body(stop)` in a thread until the process ends."""
         thread = threading.Thread(target=self._guard, args=(name, body), name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -129,7 +129,7 @@ class Loops:
         self.start(name, lambda stop: self._schedule(name, interval_seconds, work, stop))
 
     def overdue(self, periods: float = 3.0, grace_seconds: float = 5.0) -> dict[str, float]:
-        """Periodic loops whose last successful round is more than `periods` intervals (plus grace) ago, with its age in
+        """Periodic loops without a successful round for more than `periods` intervals (plus grace), and for how many
         seconds.
         """
         now = self._clock.monotonic()

@@ -85,7 +85,7 @@ class ColocationStrategy(Wire, frozen=True, omit_defaults=False, forbid_unknown_
 
     @property
     def formula(self) -> MidFormula:
-        """The formula in effect: a strategy that sets a field only `upstream` knows, and names no formula, means
+        """The formula in effect: a strategy that sets a field of `upstream` only, and names no formula, means
         `upstream`.
         """
         if self.mid_formula is not None:
@@ -145,7 +145,7 @@ class NodeStrategy:
     set_by: SetBy = field(default_factory=dict)
 
     def source(self, key: str) -> str:
-        """Where the value of a key, as the ConfigMap spells it, comes from."""
+        """The source of the value of a key, in the ConfigMap's spelling."""
         return self.set_by.get(key, DEFAULT_SOURCE)
 
 
@@ -240,7 +240,7 @@ def parse(text: str, *, source: str) -> ColocationConfig:
 
 
 def strategy(values: Json, *, source: str, over: ColocationStrategy | None = None) -> ColocationStrategy:
-    """`values` laid over `over` (the defaults if None). Raises InvalidInput for a wrong type, key or value."""
+    """`values` merged over `over` (the defaults if None). Raises InvalidInput for a wrong type, key or value."""
     merged = merge(over or DEFAULTS, values, source=source)
     for problem in violations(merged, source=source):
         raise problem
@@ -263,7 +263,7 @@ def merge(base: ColocationStrategy, values: Json, *, source: str, field: str = "
 def violations(
     checked: ColocationStrategy, *, source: str, field: str = "", bounds: Bounds = BOUNDS
 ) -> Iterator[InvalidInput]:
-    """Every value of a strategy that is out of its bounds."""
+    """Every value of a strategy that is out of bounds."""
 
     def problem(name: str, value: object, text: str) -> InvalidInput:
         return InvalidInput(source=source, field=_path(field, WIRE_NAMES[name]), value=value, problem=text)

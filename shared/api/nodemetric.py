@@ -87,7 +87,7 @@ class MidPolicy(Wire, frozen=True):
 
 
 class WireTail(Wire, frozen=True):
-    """The tail of residuals in decimal texts; `days` counts the outcomes of what is measured. See `predictionprior`."""
+    """The tail of residuals as decimal texts; a measured tail has its `days` of outcomes. See `predictionprior`."""
 
     quantile: str = ""
     mean_excess: str = ""
@@ -262,7 +262,7 @@ class Pressure(Wire, frozen=True):
 
     `resources` are the ones that reached it. Usage of cpu is the mean of the last ten seconds, usage of memory the
     current value. `tiers_cpu_*` cover the pods of Mid and Batch together: their requests, their usage, and their real
-    limit, which is what all other pods leave of the node. Stalls are in percent of the last ten seconds, as decimals.
+    limit, which is what the rest of the node leaves. Stalls are in percent of the last ten seconds, as decimals.
     """
 
     resources: tuple[str, ...] = ()
@@ -317,8 +317,8 @@ class _Status(Wire, frozen=True):
 
 
 class NodeMetricStatus(_Status, frozen=True):
-    """The fields the manager acts on. Decoding a full report takes half as long again, and an unused field could spoil
-    it.
+    """The fields the manager acts on. A full report takes half as long again to decode, and any field could
+    spoil it.
     """
 
     node_metric: NodeMetricInfo | None = None
@@ -326,7 +326,7 @@ class NodeMetricStatus(_Status, frozen=True):
 
 
 class AggregatedUsage(Wire, frozen=True):
-    """Usage over the last `duration` by aggregate (avg, p50, p90, p95, p99); empty maps where the past is too short."""
+    """Usage over the last `duration` by aggregate (avg, p50, p90, p95, p99); empty maps for too short a history."""
 
     usage: dict[str, ResourceMap] | None = None
     duration: str = ""

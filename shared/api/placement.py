@@ -1,4 +1,4 @@
-"""Whether one node takes a pod by its labels, its name and its taints, as kube-scheduler judges it."""
+"""Whether a node accepts a pod by its labels, its name and its taints, by kube-scheduler's rules."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -61,8 +61,7 @@ def requests(pod: Pod) -> dict[str, int]:
 
 
 def resizing(pod: Pod) -> dict[str, tuple[Resizable, ...]]:
-    """Containers and sidecars whose status differs from their requests, by name: the amounts of which the largest
-    counts.
+    """Containers and sidecars whose status differs from their requests, by name: amounts, the largest of which counts.
 
     kube-scheduler's rule: the amounts requested, in force and allocated. The requested amount does not count where the
     node can never grant it.
@@ -126,8 +125,8 @@ def native_limit(pod: Pod) -> tuple[float, float]:
 
 
 def kube_qos(pod: Pod) -> KubeQoS:
-    """Kubernetes' class, computed as the API server does while the status lacks it: from pod-level resources if there
-    are any, else from all containers.
+    """Kubernetes' class, computed as the API server does while the status lacks it: from pod-level resources, else from
+    all containers.
     """
     if pod.status.qos_class in tuple(KubeQoS):
         return KubeQoS(pod.status.qos_class)
@@ -222,7 +221,7 @@ def is_reclaimable(pod: Pod) -> bool:
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether the pod holds its request: it is neither finished nor failed."""
+    """Whether the pod holds its request: it has neither succeeded nor failed."""
     return pod.status.phase in ACTIVE_PHASES
 
 

@@ -76,9 +76,7 @@ def parse(text: str, *, source: str) -> ThresholdConfig:
 
 
 def delivered(raw: object, *, source: str) -> ResourceThresholds:
-    """Reads a NodeMetric's spec; an absent value means the defaults. Fields of a later version are ignored. Raises
-    InvalidInput.
-    """
+    """Reads a NodeMetric's spec; None means the defaults. Ignores fields of a later version. Raises InvalidInput."""
     return _checked({} if raw is None else raw, ResourceThresholds, source=source, field="resourceUsedThresholdWithBE")
 
 

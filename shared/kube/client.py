@@ -86,7 +86,7 @@ class _TokenRequest(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """Speaks for one identity with one API server; shared by all threads of a process.
+    """Talks to one API server as one identity; all threads of a process share it.
 
     Raises ApiError (by kind), Unreachable and InvalidResponse from every verb. `stop` ends waits between attempts.
     """

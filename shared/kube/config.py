@@ -43,10 +43,10 @@ class StaticToken:
 
 
 class TokenFile:
-    """A bearer token in a file that is replaced while we run, as the kubelet does every hour.
+    """A bearer token in a file that changes while we run; the kubelet replaces it every hour.
 
-    The file is read again whenever its identity changes; while it is missing or empty (in the middle of a
-    replacement) the last good token is used.
+    The file is read again whenever its identity changes; while it is missing or empty (in the middle of a replacement)
+    the last good token is used.
     """
 
     def __init__(self, path: Path) -> None:

@@ -20,8 +20,7 @@ _RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 
 
 class ApiError(HeadroomError):
-    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the unchanged Status, if the answer has
-    one.
+    """The server refused. `reason` is Kubernetes' CamelCase word, `details` the unchanged Status, if any.
 
     `causes` are the single reasons in the Status, CamelCase words too.
     """

@@ -26,9 +26,7 @@ def wait_for(
     field_selector: str | None = None,
     absent: Callable[[], None] = lambda: None,
 ) -> bool:
-    """True once the cluster has the kind, False when `stop` came first; calls `absent` at each look that does not find
-    it.
-    """
+    """True once the cluster has the kind, False when `stop` came first; calls `absent` at each look without it."""
     client = client.single_attempt()
     backoff = Backoff(client.clock, SLOWLY)
     while not stop.is_set():

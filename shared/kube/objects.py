@@ -97,7 +97,7 @@ _BUILDING = threading.Lock()
 
 
 def is_older(version: str, other: str) -> bool:
-    """Whether one resourceVersion is known to come before another of the same kind, as numbers do (KEP-5504)."""
+    """Whether one resourceVersion is older than another of the same kind, where both are numbers (KEP-5504)."""
     return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
@@ -133,7 +133,7 @@ def decode_page(body: bytes, into: type[T]) -> Page[T]:
 
 
 def decode_event(line: bytes, into: type[ObjectT]) -> WatchEvent[ObjectT] | RefusedObject:
-    """One line of a watch. Raises ApiError for what the server reports as ERROR, InvalidResponse."""
+    """One line of a watch. Raises InvalidResponse, and ApiError for an ERROR event."""
     try:
         wire: _WireEvent[ObjectT] = _decoder(_WireEvent, into).decode(line)
     except _MALFORMED:

@@ -1,4 +1,4 @@
-"""Which resources of the API the product touches, and their paths, once."""
+"""The API resources that the product uses, and their paths, each defined once."""
 
 import urllib.parse
 from dataclasses import dataclass

@@ -39,8 +39,8 @@ class Jitter:
     cap_seconds: float = 30.0
 
     def delay_seconds(self, failures: int, error: Exception | None = None) -> float:
-        """The wait after the `failures`-th failure in a row (from 1); never below the server's Retry-After, up to
-        `MAX_RETRY_AFTER_SECONDS`.
+        """The wait after the `failures`-th failure in a row (from 1); at least the server's Retry-After, which is
+        capped.
         """
         bound = min(self.cap_seconds, self.base_seconds * 2 ** min(failures - 1, _MAX_DOUBLINGS))
         delay = random.uniform(0, bound)
@@ -133,7 +133,7 @@ class Retry:
         clock: Clock,
         stop: threading.Event,
     ) -> R:
-        """`attempt()`'s result. Raises its last error when that is not `passing`, or when time or `stop` ends the
+        """The result of `attempt()`. Raises its last error if not `passing`, or when time or `stop` ends the
         retries.
         """
         started = clock.monotonic()

@@ -109,9 +109,7 @@ class Connections:
             connection.cut()  # a cancelled handshake has closed its own transport, which waits for that goodbye
 
     def hold(self, connection: "HttpConnection", held_bytes: int) -> None:
-        """Records the bytes that `connection` holds in memory. Cuts waiting connections while the total is too
-        large.
-        """
+        """Records the bytes that `connection` holds in memory. Cuts waiting ones while the total is too large."""
         self._held_bytes += held_bytes - connection.held_bytes
         connection.held_bytes = held_bytes
         while self._held_bytes > self.limits.held_bytes:

@@ -35,8 +35,8 @@ class Tls:
             self._current, self._installed = context, (chain, key)
 
     def trust(self, authorities: str, *, source: str) -> None:
-        """Accepts client certificates of these authorities (PEM) from now on. Raises InvalidInput, and then keeps the
-        previous ones.
+        """Accepts client certificates of these authorities (PEM) from now on. Raises InvalidInput; the old ones then
+        stay.
         """
         with self._lock:
             if authorities == self._authorities:
