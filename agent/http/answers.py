@@ -117,7 +117,7 @@ def pod(rooms: Rooms, uid: str) -> PodDetail | None:
         containers=[_container(rooms, uid, one.name) for one in (*(spec.init_containers or ()), *spec.containers)],
         usage=[_summary(rooms, Kind.POD, uid, seconds) for seconds in SUMMARY_SECONDS],
         workload_history=history(series.of_workload(found.workload)) if found.workload else None,
-        history=history(uid),  # read last: a pod whose workload is known is known itself
+        history=history(uid),  # read last: an answer with the workload's history then also has the pod's
         enforcer=_enforced(rooms, uid),
     )
 
