@@ -1,2 +1,4 @@
-"""Scale-down of groups that pending pods move: which nodes are needed no more, which of them go now, and why not the
-others. Pure functions of plain values."""
+"""Scale-down of groups that scale for pending pods: the unneeded nodes, the nodes to remove now, and why others stay.
+
+Pure functions of plain values.
+"""

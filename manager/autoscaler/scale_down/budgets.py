@@ -1,4 +1,4 @@
-"""How many nodes go at one time: atomic groups first, whole or not at all, then empty nodes, then drained ones."""
+"""How many nodes go at one time: atomic groups first, whole or not at all, then empty nodes, then drained nodes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from manager.autoscaler.scale_down.rules import Parallelism
 
 @dataclass(frozen=True, slots=True)
 class NodeBucket:
-    """Nodes of one group that might go, in the order in which they should."""
+    """The nodes of one group that may go, in the order of their removal."""
 
     group: str
     nodes: tuple[str, ...]
@@ -16,19 +16,19 @@ class NodeBucket:
 
 @dataclass(frozen=True, slots=True)
 class AtomicSize:
-    """Of a group that has all of its nodes or none: those asked for, and those that are there."""
+    """The target and the registered nodes of a group that has all of its nodes or none."""
 
     target: int
     registered: int
 
     def is_all(self, nodes: int) -> bool:
-        """Whether so many are the whole group. Those that never registered go with the others."""
+        """Whether so many nodes are the whole group. Nodes that never registered go with the others."""
         return nodes in (self.target, self.registered)
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionCounts:
-    """Nodes on their way out."""
+    """The nodes under deletion."""
 
     empty: int = 0
     drained: int = 0
@@ -44,11 +44,14 @@ class CroppedBuckets:
 class _Left:
     nodes: int
     drained: int
-    is_untouched: bool = True  # no atomic group was taken yet
+    is_untouched: bool = True  # no atomic group has been taken yet
 
     def takes_whole(self, empty: int, drained: int) -> bool:
-        """Whether a whole group may go. The first one may be larger than what is left, since otherwise a large one
-        never went; it may not where nothing is left."""
+        """Whether a whole group may go.
+
+        The first one may exceed the rest of the budget, since a large group would otherwise never go; it may not when
+        no budget is left.
+        """
         if empty + drained <= self.nodes and drained <= self.drained:
             return True
         return self.is_untouched and self.nodes > 0 and (not drained or self.drained > 0)
@@ -65,8 +68,10 @@ def crop(
     in_progress: DeletionCounts,
     parallelism: Parallelism,
 ) -> CroppedBuckets:
-    """What of these may begin to go now. `atomic` has the groups that go as a whole: those that have empty nodes come
-    first, then those that only drain."""
+    """The nodes whose deletion may begin now.
+
+    `atomic` holds the groups that go as a whole: those with empty nodes come first, then those that only drain.
+    """
     left = _Left(parallelism.nodes - in_progress.empty - in_progress.drained, parallelism.drained - in_progress.drained)
     chosen_empty: list[NodeBucket] = []
     chosen_drained: list[NodeBucket] = []
@@ -82,7 +87,7 @@ def crop(
             continue
         counts = sum(len(each.nodes) for each in of_empty), sum(len(each.nodes) for each in of_drained)
         if not left.takes_whole(*counts):
-            held.add(only_drains)  # it is its turn; smaller ones of its kind would keep it waiting for ever
+            held.add(only_drains)  # its turn comes; smaller groups of its kind would otherwise keep it waiting forever
         elif atomic[group].is_all(sum(counts)):
             left.take(*counts)
             left.is_untouched = False

@@ -1,4 +1,4 @@
-"""The deletions of nodes as a loop iteration sees them, with what it knows from the iterations before."""
+"""The node deletions as a loop iteration sees them, with the history of earlier iterations."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -11,9 +11,9 @@ from manager.autoscaler.scale_down.timing import CooldownTimestamps
 
 
 class DeletionStage(enum.StrEnum):
-    """A node is marked so that nothing comes to it, drained if it has pods to move, and deleted.
+    """A node is tainted so that no pods come, drained if it has pods to move, and deleted.
 
-    FAILED: it stays, and what marked it is taken back.
+    FAILED: the node stays, and its taint is taken off.
     """
 
     MARKING = "marking"
@@ -29,7 +29,7 @@ class DeletionStage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeletionProgress:
-    """One node. `since` when it was chosen, in Unix seconds; `waits_for` are pods that are still to go."""
+    """One node. `since` is when it was chosen, in Unix seconds; `waits_for` are the pods still to end."""
 
     node: str
     group: str
@@ -42,8 +42,10 @@ class DeletionProgress:
 
 @dataclass(frozen=True)
 class DeletionsInProgress:
-    """`leaving` are nodes on their way out, and those whose way ended since the round before; `gone` those that the
-    cloud has taken, by node their group, as long as their Nodes may be there. `happened_in` is by group.
+    """`leaving` holds the nodes under deletion and those whose deletion ended since the iteration before.
+
+    `gone` maps each node that the cloud has deleted to its group, for as long as its Node may exist. `happened_in` is
+    by group.
     """
 
     memory: ScaleDownHistory = field(default_factory=ScaleDownHistory)
@@ -55,7 +57,7 @@ class DeletionsInProgress:
 
     @property
     def on_their_way(self) -> dict[str, str]:
-        """The group of each node that is not to be counted on any more."""
+        """The group of each node that no longer counts as capacity."""
         return {**self.gone, **{each.node: each.group for each in self.leaving if not each.stage.is_over}}
 
     @property
@@ -69,7 +71,7 @@ class DeletionsInProgress:
 def history_after_failures(
     memory: ScaleDownHistory, leaving: Iterable[DeletionProgress], until: float
 ) -> ScaleDownHistory:
-    """Nodes that could not go are not tried again until then, and begin anew to be unneeded."""
+    """Nodes whose deletion failed are not tried again before `until`, and their unneeded time starts again."""
     failed = {each.node: each.error for each in leaving if each.stage is DeletionStage.FAILED}
     if not failed:
         return memory
@@ -79,7 +81,7 @@ def history_after_failures(
 
 
 def shifted_history(memory: ScaleDownHistory, seconds: float) -> ScaleDownHistory:
-    """After the clock has jumped by so much: what lasted ten minutes still has."""
+    """The history after a clock jump of `seconds`: what has lasted ten minutes still has."""
     return ScaleDownHistory(
         {node: moment + seconds for node, moment in memory.unneeded_since.items()},
         {node: replace(each, until=each.until + seconds) for node, each in memory.unremovable.items()},

@@ -1,4 +1,4 @@
-"""Pod disruption budgets, used up within one pass by the evictions it foresees."""
+"""Pod disruption budgets, which the evictions that one pass foresees use up."""
 
 import itertools
 from collections import Counter
@@ -12,7 +12,7 @@ _Label = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """How many evictions of these pods are `allowed` now. Without a selector it is about no pod."""
+    """`allowed` is the number of evictions allowed now. A budget without a selector covers no pod."""
 
     namespace: str
     name: str
@@ -24,7 +24,7 @@ class DisruptionBudget:
 
 
 class RemainingDisruptions:
-    """The budgets and what is left of each."""
+    """The budgets and the disruptions that remain of each."""
 
     def __init__(self, budgets: Iterable[DisruptionBudget] = ()) -> None:
         self.budgets = tuple(sorted(budgets, key=lambda each: (each.namespace, each.name)))
@@ -33,7 +33,7 @@ class RemainingDisruptions:
         self._covering: dict[tuple[str, frozenset[_Label]], tuple[int, ...]] = {}
 
     def covering(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
-        """The budgets such a pod is under, by number."""
+        """The numbers of the budgets that cover such a pod."""
         by_label = self._by_label.get(namespace)
         if by_label is None:
             return ()
@@ -46,14 +46,14 @@ class RemainingDisruptions:
         return self._covering[alike]
 
     def exhausted(self, namespace: str, labels: Mapping[str, str]) -> DisruptionBudget | None:
-        """The first budget that does not allow one such pod to go."""
+        """The first budget that does not allow the eviction of one such pod."""
         for number in self.covering(namespace, labels):
             if self._left[number] < 1:
                 return self.budgets[number]
         return None
 
     def short_for(self, numbers: Iterable[int]) -> DisruptionBudget | None:
-        """The first budget that does not allow one eviction for each time that it is named here."""
+        """The first budget that does not allow one eviction per mention in `numbers`."""
         wanted: dict[int, int] = {}
         for number in numbers:
             wanted[number] = wanted.get(number, 0) + 1
@@ -62,14 +62,16 @@ class RemainingDisruptions:
         return None
 
     def take(self, numbers: Iterable[int]) -> None:
-        """One eviction off a budget for each time that it is named."""
+        """Takes one eviction off a budget for each of its mentions in `numbers`."""
         for number in numbers:
             self._left[number] -= 1
 
 
 def _by_label(budgets: Sequence[DisruptionBudget]) -> dict[str, dict[_Label | None, list[int]]]:
-    """By namespace, the numbers of its budgets: each by the one label it wants which the fewest others want, and by
-    None where it wants no label in particular."""
+    """The numbers of the budgets, by namespace and by the label of their selector that the fewest other budgets want.
+
+    Budgets that want no particular label are under None.
+    """
     wanted = [_wanted(each) for each in budgets]
     counts = Counter((each.namespace, label) for each, labels in zip(budgets, wanted, strict=True) for label in labels)
     found: dict[str, dict[_Label | None, list[int]]] = {}

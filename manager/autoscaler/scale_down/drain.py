@@ -1,4 +1,4 @@
-"""Whether a pod may be made to go, by Cluster Autoscaler's rules in their order: the first that decides counts."""
+"""Whether a pod may be evicted, by Cluster Autoscaler's drainability rules in order: the first that decides wins."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -17,15 +17,18 @@ KUBE_SYSTEM = "kube-system"
 SAFE, UNSAFE, ON_COMPLETION = "true", "false", "on-completion"
 DEFAULT_GRACE_SECONDS = 30.0
 _TERMINATION_SLACK_SECONDS = 30.0
-_RESTARTING = ("ReplicationController", "ReplicaSet")  # controllers that have a number of replicas that counts
+_RESTARTING = ("ReplicationController", "ReplicaSet")  # controllers whose number of replicas counts
 _KNOWN_CONTROLLERS = frozenset({*_RESTARTING, "Job", "StatefulSet"})
 _FAILED, _SUCCEEDED = "Failed", "Succeeded"
 _RESTARTS_ALWAYS = "Always"
 
 
 class DrainOutcome(enum.StrEnum):
-    """What is to become of a pod when its node goes. SKIP: nothing is done about it; DRAIN: it may go, whatever
-    further rules say; WAIT: the node goes when it has ended; UNDECIDED: no rule objects."""
+    """What happens to a pod when its node goes.
+
+    SKIP: nothing; DRAIN: it may be evicted, whatever later rules say; WAIT: the node goes once the pod has ended;
+    UNDECIDED: no rule objects.
+    """
 
     SKIP = "skip"
     DRAIN = "drain"
@@ -42,7 +45,7 @@ class Drainability(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PodController:
-    """Who made a pod. `replicas` are those wanted, None where the kind has none."""
+    """The controller of a pod. `replicas` is the desired number, None where the kind has none."""
 
     kind: str
     name: str = ""
@@ -58,8 +61,10 @@ class PodController:
 
 @dataclass(frozen=True, slots=True)
 class DrainInfo:
-    """What of a pod decides whether it may be made to go; times in Unix seconds. `local_volumes` are the names of those
-    on the node's disk, `safe_local_volumes` of those that may be lost."""
+    """The facts that decide whether a pod may be evicted; times in Unix seconds.
+
+    `local_volumes` are the names of the volumes on the node's disk, `safe_local_volumes` those that may be lost.
+    """
 
     namespace: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -77,15 +82,15 @@ class DrainInfo:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it will ever run again."""
+        """Whether none of its containers will ever run again."""
         return self.phase == _FAILED or (self.phase == _SUCCEEDED and self.restart_policy != _RESTARTS_ALWAYS)
 
     def is_long_gone(self, now: float) -> bool:
-        """Whether it should have ended long ago."""
+        """Whether it is past its deletion time, grace period and slack."""
         return self.deleted_at is not None and self.deleted_at + self.grace_seconds + _TERMINATION_SLACK_SECONDS < now
 
     def needs_a_place(self, now: float) -> bool:
-        """Whether it has to be somewhere else once its node is gone."""
+        """Whether it needs another node once its own is gone."""
         return not (self.is_mirror or self.is_daemon or self.has_ended or self.is_long_gone(now))
 
 
@@ -97,7 +102,7 @@ class _Case(NamedTuple):
 
 
 def drainability(pod: DrainInfo, rules: DrainRules, disruptions: RemainingDisruptions, now: float) -> Drainability:
-    """What becomes of one pod."""
+    """What happens to one pod."""
     case = _Case(pod, rules, disruptions, now)
     for rule in _RULES:
         found = rule(case)

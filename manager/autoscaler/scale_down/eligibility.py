@@ -1,4 +1,4 @@
-"""Whether a node is looked at at all: what it says of itself, and how much of it is requested."""
+"""Whether a node is considered for scale-down: its own state and annotations, and how much of it is requested."""
 
 from manager.autoscaler.scale_down.node_utilization import NodeUtilization
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules, UnremovableReason
@@ -11,16 +11,16 @@ Objection = tuple[UnremovableReason, str]
 
 
 def is_ready(node: NodeInfo) -> bool:
-    """A cordoned node may be, too."""
+    """A cordoned node may be ready, too."""
     return _readiness(node) not in (NodeState.UNREADY, NodeState.NOT_STARTED)
 
 
 def objection(
     node: NodeInfo, used: NodeUtilization | InvalidInput, rules: ScaleDownRules, group: GroupRules
 ) -> Objection | None:
-    """What a node has against going, its pods aside; None for one that may be unneeded.
+    """Why a node cannot be unneeded, regardless of its pods; None for one that can.
 
-    One that is only starting was bought for pods that cannot be on it yet.
+    A node that is still starting was bought for pods that cannot be on it yet.
     """
     if _readiness(node) is NodeState.NOT_STARTED:
         return UnremovableReason.STARTING, "it has not started yet"
@@ -42,7 +42,10 @@ def _readiness(node: NodeInfo) -> NodeState:
 
 
 def is_being_deleted(node: NodeInfo, rules: ScaleDownRules, now: float) -> bool:
-    """Whether it was marked a short while ago. A mark that does not say when counts, and so does one of the future."""
+    """Whether it was tainted a short while ago.
+
+    A taint without a readable time counts, and so does one with a future time.
+    """
     for taint in node.taints:
         if taint.key == TAINT_TO_BE_DELETED:
             return not taint.value.isdecimal() or now - int(taint.value) < rules.deletion_seconds

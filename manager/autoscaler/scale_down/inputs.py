@@ -1,4 +1,4 @@
-"""What a pass of scale-down looks at."""
+"""The inputs of a pass of scale-down."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from shared.quantity import Resources
 
 @dataclass(frozen=True)
 class ScaleDownInputs:
-    """All that a pass looks at. `groups` are those that may shrink; `group_of` gives a node's group by its name.
+    """The inputs of a pass. `groups` are those that may shrink; `group_of` gives a node's group by the node's name.
 
-    `nodes` are registered ones. `residents` are the pods on them, and pending ones that have found a place there.
-    `peaks` gives each node's predicted peak where these count; a node it does not tell of takes no pods, and none of
-    its own move. They do not tell of `untold` pods, by key. `unreadable` says, by node, what of it or its pods could
-    not be read. `happened_in` is by group. Nodes that are `leaving` are as those that are marked; `kept` says of groups
-    why their nodes are not to go by this.
+    `nodes` are registered ones. `residents` are the pods on them, and pending pods that found a place there. `peaks`
+    gives each node's predicted peak where peaks count; a node without one takes no pods, and its own pods do not move.
+    `untold` holds the keys of pods that the peaks do not cover. `unreadable` gives, by node, what of the node or its
+    pods could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `kept` gives, by group, the
+    reason why scale-down leaves its nodes alone.
     """
 
     now: float

@@ -11,7 +11,7 @@ from shared.quantity import Amounts
 
 
 class NodeUtilization(NamedTuple):
-    """`share` of the resource that is requested most. `of_gpu`: the node has GPUs, and nothing else counts."""
+    """`share` is that of the most requested resource. `of_gpu`: the node has GPUs, and no other resource counts."""
 
     share: float
     resource: str
@@ -21,9 +21,9 @@ class NodeUtilization(NamedTuple):
 def node_utilization(
     node: NodeInfo, counted: Iterable[Amounts], ignored: Iterable[Amounts] = (), gpu_label: str | None = None
 ) -> NodeUtilization:
-    """Of one node, given what its pods request. What those request that are ignored is taken off what there is.
+    """The utilization of one node, from its pods' requests. `ignored` requests are deducted from the allocatable.
 
-    A node that is to have GPUs and has none yet is not utilised. Raises InvalidInput where cpu or memory is missing.
+    A node whose GPUs have not appeared yet is not utilized. Raises InvalidInput where cpu or memory is missing.
     """
     taken, apart = _total(counted), _total(ignored)
     if has_gpu(node.labels, node.allocatable, gpu_label):

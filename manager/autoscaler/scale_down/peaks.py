@@ -1,8 +1,8 @@
-"""Whether the nodes that stay hold what is predicted, and not only what is requested.
+"""Whether the nodes that stay can hold the predicted usage, and not only the requests.
 
-The predicted peak of a node goes with its pods, by what they request: all of it, the part of its system and its
-DaemonSets too, which is on the safe side. What Mid pods request is on top of that peak, as it is lent out of what lies
-above; where a node goes, its Mid goes, and its Mid pods count in full on the node that takes them.
+A node's predicted peak moves with its pods, in proportion to their requests. The whole peak moves, system and
+DaemonSets included, which errs on the safe side. The requests of Mid pods come on top of that peak, because Mid lends
+the capacity above it. When a node goes, its Mid goes too, and its Mid pods count in full on the node that takes them.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -18,16 +18,16 @@ _Owner = tuple[str, str, str]  # a controller by namespace, kind and name
 
 
 def mid_requests(requests: Amounts) -> Resources:
-    """What a pod holds of Mid, in native units."""
+    """The Mid that a pod requests, in native units."""
     return Resources(requests.get(MID_CPU, 0), requests.get(MID_MEMORY, 0))
 
 
 def peaks_with_new_pods(
     told: Mapping[str, Resources], on_node: Mapping[str, Sequence[PodOnNode]], untold: Container[str]
 ) -> dict[str, Resources]:
-    """The peaks of nodes as they were `told`, with what those pods add that these do not tell of: `untold` ones, by
-    their keys, and those that are only about to come. Each adds what it requests, as agents count a pod they know
-    nothing of; or what others of its controller have of their nodes' peaks, where that is more.
+    """The nodes' peaks in `told`, plus those of pods that the reports do not cover: `untold` pods, by key, and pods
+    about to come. Each adds its requests, as agents count a pod without history; or the share of its node's peak that
+    another pod of its controller has, where that is more.
     """
     known: dict[str, list[PodOnNode]] = {}
     new: dict[str, list[PodOnNode]] = {}
@@ -46,7 +46,7 @@ def peaks_with_new_pods(
 def _most_brought(
     told: Mapping[str, Resources], known: Mapping[str, Sequence[PodOnNode]], wanted: Container[_Owner | None]
 ) -> dict[_Owner | None, Resources]:
-    """The largest share of a peak that a pod of each wanted controller has."""
+    """For each wanted controller, the largest share of a peak that one of its pods has."""
     found: dict[_Owner | None, Resources] = {}
     for node, pods in known.items() if wanted else ():
         movable = [each for each in pods if not each.facts.of_node]
@@ -57,8 +57,9 @@ def _most_brought(
 
 
 def room(allocatable: Amounts, peak: Resources, placed: Iterable[Amounts], margin_percent: int) -> Resources:
-    """What a node can take on: its allocatable without the margin (0 to 100), less its predicted peak and the
-    Mid that the pods placed there hold. Negative where it has too much already."""
+    """What a node can still take: its allocatable without the margin (0 to 100 percent), less its predicted peak and
+    the Mid of the pods placed there. Negative where the node is overcommitted.
+    """
     usable = Resources(*(allocatable.get(name, 0) * (100 - margin_percent) // 100 for name in (CPU, MEMORY)))
     for requests in placed:
         usable = usable.minus(mid_requests(requests))
@@ -66,7 +67,7 @@ def room(allocatable: Amounts, peak: Resources, placed: Iterable[Amounts], margi
 
 
 def shares(peak: Resources, moving: Sequence[Amounts]) -> list[Resources]:
-    """What each pod that moves brings along: its share of the peak, rounded up, and the Mid it holds."""
+    """The load of each pod that moves: its share of the peak, rounded up, plus its Mid."""
     return [part.plus(mid_requests(requests)) for part, requests in zip(_parts(peak, moving), moving, strict=True)]
 
 
@@ -87,7 +88,7 @@ def _owner(of: PodOnNode) -> _Owner | None:
 
 
 def _divided(amount: int, weights: Sequence[int]) -> list[int]:
-    """The amount by weight, in equal parts where nothing weighs anything; each part rounded up."""
+    """The amount split by weight, in equal parts where all weights are zero; each part rounded up."""
     total = sum(weights)
     if total:
         return [-(-amount * weight // total) for weight in weights]

@@ -1,9 +1,9 @@
-"""One pass of scale-down: all nodes are looked at, what could go is tried in a simulation, and what is ripe goes.
+"""One pass of scale-down: finds candidates, simulates their removal, and selects the nodes to remove now.
 
-Nodes are tried in an order that keeps what was found before: those unneeded longest first, then empty ones, then those
-of which least is requested. Each that leaves takes its group's spare nodes, the cluster's, the disruption budgets of
-its pods and their new places, so that all of the unneeded nodes could go together. Before them come the pods of nodes
-that are being deleted already. The order in which nodes and pods are given does not matter.
+The order of the simulation keeps earlier results: nodes unneeded longest come first, then empty ones, then the least
+requested. Each removal takes from its group's spare nodes, from the cluster's lower bounds and from its pods'
+disruption budgets, and occupies its pods' new places, so that all unneeded nodes could go together. The pods of nodes
+already under deletion are placed before. The order of the given nodes and pods does not matter.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ from shared.quantity import Amounts, Resources
 
 _OF_PODS = frozenset(
     {UnremovableReason.NO_PLACE, UnremovableReason.PEAKS, UnremovableReason.BLOCKED_BY_POD}
-)  # which keep no node without pods
+)  # these reasons do not apply to nodes without pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class _Candidate:
 
     @property
     def turn(self) -> tuple[bool, float, bool, float, str]:
-        """What decides when it is tried."""
+        """The sort key of the simulation."""
         return self.since is None, self.since or 0.0, not self.is_empty, self.used.share, self.name
 
 
@@ -79,7 +79,7 @@ class _Unneeded:
 def decide(
     situation: ScaleDownInputs, rules: ScaleDownRules, is_late: Callable[[], bool] = no_deadline
 ) -> ScaleDownDecision:
-    """What goes now, and a verdict on every node. No further node is tried once it `is_late`."""
+    """The nodes to remove now, and a verdict on every node. No further node is tried once `is_late` returns true."""
     return _Pass(situation, rules, is_late).decision()
 
 
@@ -125,7 +125,7 @@ class _Pass:
         )
 
     def _candidates(self) -> list[_Candidate]:
-        """The nodes that are tried, in their turn; all others get their verdict."""
+        """The nodes to simulate, in order; all others get their verdict."""
         found = []
         for node in self._nodes:
             group_id = self._given.group_of.get(node.name, "")
@@ -186,18 +186,18 @@ class _Pass:
         return self._given.group_of.get(node.name, "") in self._given.groups
 
     def _is_fresh(self, known: UnremovableNode) -> bool:
-        """A moment further away than it can have been set to is of a clock that has gone back since."""
+        """An `until` further ahead than the recheck time comes from a clock that has since gone back."""
         return self._now < known.until <= self._now + self._rules.recheck_seconds
 
     def _needing_places(self, node: str) -> list[PodOnNode]:
         return [each for each in self._residents.get(node, ()) if each.needs_a_place(self._now)]
 
     def _simulate(self, candidates: Sequence[_Candidate]) -> dict[str, DrainPlan]:
-        """Tries all candidates in their turn; those that left, and how."""
+        """Tries all candidates in order; returns the removable ones with their drain plans."""
         deleted = [node.name for node in self._nodes if self._is_leaving(node)]
         remaining, rows = self._remaining(candidates, deleted)
         names = list(rows)
-        for name in deleted:  # their pods come first, since they are on their way already
+        for name in deleted:  # their pods come first, because they are already on their way
             self._going.append(SimulatedRemoval(name, _named(remaining.empty_out(rows[name]), names)))
         disruptions = RemainingDisruptions(self._given.disruption_budgets)
         for name in deleted:
@@ -249,8 +249,10 @@ class _Pass:
     def _remaining(
         self, candidates: Sequence[_Candidate], deleted: Iterable[str]
     ) -> tuple[Rescheduling, dict[str, int]]:
-        """The nodes as rows: first those that stay anyway, and last the ones that are tried first, since pods go to the
-        first rows that take them and are best moved once."""
+        """The nodes as rows: nodes that stay anyway first, and those tried first last.
+
+        Pods go to the first rows that fit, so most pods move only once.
+        """
         tried = {each.name for each in candidates}
         ordered = [node for node in self._nodes if node.name not in tried]
         ordered += [each.node for each in reversed(candidates)]
@@ -268,18 +270,18 @@ class _Pass:
         return Rescheduling(asked, batches, self._peak_room(ordered)), rows
 
     def _moving(self, node: str) -> list[PodOnNode]:
-        """The pods of a node that need another place, if nothing keeps them."""
+        """The pods of a node that need another place, if no pod blocks the removal."""
         return [each for each in self._needing_places(node) if not each.is_awaited]
 
     def _still_to_evict(self, node: str, disruptions: RemainingDisruptions) -> Iterable[int]:
-        """The budgets that the pods of a node take which are evicted in any case, and are not yet."""
+        """The budgets that the evictions still to come on a node under deletion use."""
         for each in self._moving(node):
             who = each.drain_info
             if who is not None and who.deleted_at is None:
                 yield from disruptions.covering(who.namespace, who.labels)
 
     def _batches(self, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]) -> list[PodBatch]:
-        """The same pods, those together that are of one class and bring the same along."""
+        """The same pods, batched by class and by load."""
         peak = (self._peaks or {}).get(node)
         loads = peaks.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
         alike: dict[tuple[int, Resources], list[str]] = {}
@@ -289,7 +291,7 @@ class _Pass:
         return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
 
     def _peak_room(self, ordered: Iterable[NodeInfo]) -> list[Resources | None] | None:
-        """What each node can take on, None where nothing is predicted of it; or None where peaks do not count."""
+        """What each node can still take, None for a node without a prediction; or None where peaks do not count."""
         known = self._peaks
         if known is None:
             return None
@@ -306,7 +308,7 @@ class _Pass:
         ]
 
     def _chosen(self, unneeded: Sequence[_Unneeded]) -> tuple[NodeToRemove, ...]:
-        """Of the nodes the cluster could do without, those that go now; all get their verdict."""
+        """Selects the unneeded nodes to remove now; all get their verdict."""
         ripe = []
         for each in unneeded:
             waits = self._waits(each)
@@ -338,7 +340,7 @@ class _Pass:
         )
 
     def _waits(self, unneeded: _Unneeded) -> Objection | None:
-        """What a node waits for that is unneeded."""
+        """What an unneeded node waits for."""
         candidate, awaited = unneeded.candidate, unneeded.departure.awaited
         group = candidate.group
         short = timing.too_short(unneeded.since, eligibility.is_ready(candidate.node), group.rules, self._now)
@@ -354,7 +356,7 @@ class _Pass:
         return (UnremovableReason.COOLDOWN, cooling) if cooling else None
 
     def _whole(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
-        """Without the nodes of atomic groups of which not all nodes are ripe."""
+        """Drops the nodes of atomic groups in which not all nodes are ripe."""
         counts: dict[str, int] = {}
         for each in ripe:
             group = each.candidate.group.group.id
@@ -370,7 +372,7 @@ class _Pass:
         return found
 
     def _cropped(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
-        """As many as may go at one time, the empty ones first."""
+        """As many as may go at one time, empty nodes first."""
         empty = [each for each in ripe if not each.departure.evicted]
         drained = [each for each in ripe if each.departure.evicted]
         chosen = budgets.crop(
@@ -386,7 +388,7 @@ class _Pass:
         self._add(node, NodeStanding.NEEDED, reason, detail)
 
     def _unremovable(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
-        """The same of what is not tried again for a while."""
+        """The verdict for a node that is not tried again for a while."""
         self._remembered[node.name] = UnremovableNode(self._now + self._rules.recheck_seconds, reason, detail)
         self._needed(node, reason, detail)
 
@@ -422,7 +424,7 @@ def _at_minimum(group: ShrinkingGroup) -> Objection:
 
 
 def _buckets(unneeded: Iterable[_Unneeded]) -> list[NodeBucket]:
-    """One for each group, in the order of their first nodes."""
+    """One bucket per group, in the order of the groups' first nodes."""
     found: dict[str, list[str]] = {}
     for each in unneeded:
         found.setdefault(each.candidate.group.group.id, []).append(each.candidate.name)

@@ -1,4 +1,4 @@
-"""The pods of a node, and what becomes of each when the node goes."""
+"""The pods of a node, and what happens to each when the node goes."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,16 +16,16 @@ from shared.api.core import DaemonSet, Pod
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.errors import InvalidInput
 
-Controllers = Mapping[str, PodController]  # by their keys, those that are there
-# Kinds of which it is known which there are; one of another kind is taken to be there.
+Controllers = Mapping[str, PodController]  # the existing controllers by key
+# The kinds that are watched; an owner of any other kind counts as existing.
 FOLLOWED = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet", "Job", equivalence_groups.DAEMON_SET})
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PodOnNode:
-    """A pod by its key "namespace/name", on the node it has. Pods that are alike share their facts.
+    """A pod by its key "namespace/name", on its node. Pods that are alike share their facts.
 
-    Without a `tenancy` it only waits for that node: it needs a place, and there is nothing to drain.
+    A pod without `drain_info` only waits for that node: it needs a place, and is not drained.
     """
 
     key: str
@@ -34,18 +34,18 @@ class PodOnNode:
     drain_info: DrainInfo | None = None
 
     def needs_a_place(self, now: float) -> bool:
-        """Whether it has to be somewhere else once its node is gone."""
+        """Whether it needs another node once its own is gone."""
         return self.drain_info is None or self.drain_info.needs_a_place(now)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its node is to wait until it has ended."""
+        """Whether the removal of its node waits until it has ended."""
         return self.drain_info is not None and self.drain_info.safe_to_evict == drain.ON_COMPLETION
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingPod:
-    """A pod that keeps its node."""
+    """A pod that blocks the removal of its node."""
 
     pod: str
     why: BlockingReason
@@ -57,8 +57,9 @@ class BlockingPod:
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """What becomes of a node's pods: those that need another place, those of them that are evicted, those waited for,
-    and the disruption budgets that it takes, each as often as it does. The others go with the node."""
+    """What happens to a node's pods: those that need another place, those of them that are evicted, those awaited, and
+    the disruption budgets in use, one entry per eviction. All other pods go with the node.
+    """
 
     moving: tuple[PodOnNode, ...] = ()
     evicted: tuple[PodOnNode, ...] = ()
@@ -69,7 +70,7 @@ class DrainPlan:
 def drain_plan(
     residents: Iterable[PodOnNode], rules: DrainRules, disruptions: RemainingDisruptions, now: float
 ) -> DrainPlan | BlockingPod:
-    """Of one node. Of several pods that keep it, the first by name is the answer."""
+    """The plan for one node. If several pods block it, the first by name is returned."""
     moving: list[PodOnNode] = []
     evicted: list[PodOnNode] = []
     awaited: list[PodOnNode] = []
@@ -106,21 +107,21 @@ def _blocker(resident: PodOnNode, found: Drainability) -> BlockingPod:
 
 @dataclass(frozen=True)
 class NodePods:
-    """The pods that have a node, and by node the problem with a pod that could not be read."""
+    """The pods on nodes, and by node the problem with a pod that could not be read."""
 
     residents: tuple[PodOnNode, ...]
     unreadable: Mapping[str, str]
 
 
 def needs_attention(pod: Pod, expendable_below: int) -> bool:
-    """Whether it matters to anybody that the pod's node goes: one that has ended, or is expendable, goes with it."""
+    """Whether the pod matters when its node goes: an ended or expendable pod goes with the node."""
     return podrules.is_active(pod) and not equivalence_groups.is_expendable(pod, expendable_below)
 
 
 def read_pods(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Controllers | None = None) -> NodePods:
-    """Pods in their wire form. Without `controllers` every controller counts as there.
+    """Pods in their wire form. Without `controllers` every controller counts as existing.
 
-    Of DaemonSets' pods only what matters where they are is read.
+    DaemonSet pods are read only as far as it matters on their node.
     """
     of_node: list[Pod] = []
     others: list[Pod] = []
@@ -150,7 +151,7 @@ def read_pods(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers:
 
 
 def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
-    """What of a pod in its wire form decides whether it may be made to go."""
+    """The facts of a pod in wire form that decide whether it may be evicted."""
     meta, spec = pod.metadata, pod.spec
     grace = spec.termination_grace_period_seconds
     listed = (meta.annotation(drain.ANNOTATION_SAFE_LOCAL_VOLUMES) or "").split(",")
@@ -192,7 +193,7 @@ def daemon_set(found: DaemonSet) -> PodController:
 
 
 def disruption_budgets(found: Iterable[PodDisruptionBudget]) -> list[DisruptionBudget]:
-    """What they allow now."""
+    """The disruptions that the budgets allow now."""
     return [
         DisruptionBudget(each.metadata.namespace, each.metadata.name, each.spec.selector, each.allowed)
         for each in found
@@ -214,7 +215,7 @@ def _controller(pod: Pod, controllers: Controllers | None) -> PodController | No
 
 
 def pods_by_node(residents: Sequence[PodOnNode]) -> dict[str, list[PodOnNode]]:
-    """All pods of each node, in no order."""
+    """All pods of each node, in no particular order."""
     found: defaultdict[str, list[PodOnNode]] = defaultdict(list)
     for each in residents:
         found[each.node].append(each)

@@ -1,4 +1,4 @@
-"""What was found about each node: why it goes, or why it is still here."""
+"""The verdict on each node: why it goes, or why it stays."""
 
 import enum
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from manager.autoscaler.taints import SoftTaints
 
 
 class NodeStanding(enum.StrEnum):
-    """NEEDED: the cluster could not do without the node, or it is not to go. UNNEEDED: it may go, and does not yet.
+    """NEEDED: the cluster needs the node, or the node may not go. UNNEEDED: it may go, but does not yet.
 
-    A pass of scale-down says GOES, UNNEEDED or NEEDED; reporting adds deletions in progress and nodes not judged.
+    A pass of scale-down returns GOES, UNNEEDED or NEEDED; reporting adds deletions in progress and nodes not judged.
     """
 
     GOES = "goes"
@@ -24,9 +24,9 @@ class NodeStanding(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeRemovalStatus:
-    """On one node, with the one `reason` why it is here, None where it goes.
+    """The verdict on one node; `reason` says why it stays, and is None where the node goes.
 
-    `unneeded_since`, and from `ripe_at` on it has been so for long enough, both in Unix seconds.
+    It is unneeded since `unneeded_since`, long enough from `ripe_at` on, both in Unix seconds.
     """
 
     node: str
@@ -54,7 +54,7 @@ class ScaleDownReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeToRemove:
-    """A node that goes now, and the pods that are evicted before."""
+    """A node that goes now, and the pods to evict first."""
 
     node: str
     group: str
@@ -69,7 +69,7 @@ class NodeToRemove:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRemoval:
-    """A node that the simulation did without, and where its pods went: pairs of pod and node."""
+    """A node that the simulation removed, and the new places of its pods: pairs of pod and node."""
 
     node: str
     moves: tuple[tuple[str, str], ...]
@@ -77,7 +77,7 @@ class SimulatedRemoval:
 
 @dataclass(frozen=True, slots=True)
 class UnremovableNode:
-    """Why a node could not go a short while ago; until then it is not tried again."""
+    """Why a node could not go recently; it is not tried again before `until`."""
 
     until: float
     reason: UnremovableReason
@@ -86,7 +86,7 @@ class UnremovableNode:
 
 @dataclass(frozen=True)
 class ScaleDownHistory:
-    """What one pass leaves to the next, by node; times in Unix seconds."""
+    """What one pass passes on to the next, by node; times in Unix seconds."""
 
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
     unremovable: Mapping[str, UnremovableNode] = field(default_factory=dict)
@@ -94,11 +94,11 @@ class ScaleDownHistory:
 
 @dataclass(frozen=True)
 class ScaleDownDecision:
-    """Of one pass: a verdict on every node, what goes now, and what is to be marked and remembered.
+    """The result of one pass: a verdict on every node, the nodes to remove now, the soft taints, and the history.
 
-    `going` says where the pods of nodes that are being deleted went in the simulation, as far as they found a place;
-    `simulated` how the unneeded ones left after them, in that order. `cooldown` says why nothing is deleted for a while
-    anywhere, and is empty when something may be.
+    `going` gives the simulated places of the pods of nodes under deletion, as far as they found one; `simulated` gives
+    the removals of the unneeded nodes after them, in order. `cooldown` says why nothing is deleted in the whole cluster
+    for now; it is empty otherwise.
     """
 
     statuses: Mapping[str, NodeRemovalStatus]
@@ -111,5 +111,5 @@ class ScaleDownDecision:
 
     @property
     def unneeded(self) -> tuple[str, ...]:
-        """The nodes the cluster could do without, all of them together."""
+        """The nodes that the cluster can do without, all of them together."""
         return tuple(each.node for each in self.simulated)

@@ -1,4 +1,4 @@
-"""The nodes that remain as others leave, and where the pods of those go."""
+"""The nodes that remain as others leave, and the new places of their pods."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from shared.quantity import Resources
 
 
 class PodBatch(NamedTuple):
-    """Pods of one class on one node, which all bring the same share of a predicted peak along."""
+    """Pods of one class on one node, each with the same share of a predicted peak."""
 
     position: int
     pods: tuple[str, ...]
@@ -26,7 +26,7 @@ class PodBatch(NamedTuple):
 
 
 class PodMove(NamedTuple):
-    """A pod that goes to the node of this row."""
+    """A pod that moves to the node of this row."""
 
     pod: str
     row: int
@@ -34,18 +34,18 @@ class PodMove(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NoPlace:
-    """Why a node's pods do not all find a place."""
+    """Why not all pods of a node find a place."""
 
     reason: UnremovableReason
     detail: str
 
 
 class Rescheduling(Packing):
-    """A packing without new nodes, out of which nodes leave, one after the other.
+    """A packing without new nodes, from which nodes leave one after another.
 
-    A node that has left stays as a ghost with nothing on it, since its Node is there while it is drained: topology
-    spread still counts its domain. Pods go to the first rows that take them. `peak_room` says what each row can take
-    on of predicted peaks, where these count; a row without one takes nothing.
+    A removed node stays as an empty ghost, because its Node exists while it is drained: topology spread still counts
+    its domain. Pods go to the first rows that fit. `peak_room` gives what each row can take of predicted peaks, where
+    peaks count; a row without one takes nothing.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Rescheduling(Packing):
         self._sizes: list[float] = np.asarray(sizes, np.float64).tolist()
 
     def leave(self, row: int) -> tuple[PodMove, ...] | NoPlace:
-        """Moves all pods of a node, the largest first; or says why not, and then nothing has changed."""
+        """Moves all pods of a node, the largest first; or returns why not, and changes nothing."""
         was_open = self._close(row)
         mark = len(self.placements)
         arrivals: list[tuple[int, PodBatch]] = []
@@ -97,24 +97,24 @@ class Rescheduling(Packing):
         return self._settle(arrivals)
 
     def empty_out(self, row: int) -> tuple[PodMove, ...]:
-        """The same of a node that goes in any case: those of its pods are moved that find a place."""
+        """The same for a node that goes in any case: moves those of its pods that find a place."""
         self._close(row)
         return self._settle([arrival for batch in self._leaving(row) for arrival in self._place(batch)])
 
     def _leaving(self, row: int) -> list[PodBatch]:
-        """All pods of a node that move, those included that came there, the largest first."""
+        """All pods that move off a node, including those that came to it, the largest first."""
         batches = [*self._moving.get(row, ()), *self._arrived.get(row, ())]
         return sorted(batches, key=lambda each: (-self._sizes[each.position], each))
 
     def _close(self, row: int) -> bool:
-        """Takes a node out of those that take pods; whether it was one of them."""
+        """Removes a node from the destinations; returns whether it was one."""
         was_open = bool(self._destinations[row])
         self._destinations[row] = False
         self._count(row, -1)
         return was_open
 
     def _place(self, batch: PodBatch) -> list[tuple[int, PodBatch]]:
-        """Puts as many of these pods as fit on the first rows that take them; which went where."""
+        """Places as many of these pods as fit on the first rows that fit; returns the pods by row."""
         self._load, self.pointer, first = batch.load, 0, len(self.placements)
         self.fill(batch.position, len(batch.pods), 0)
         waiting = iter(batch.pods)
@@ -149,7 +149,7 @@ class Rescheduling(Packing):
                 left[nodes] -= counts * load
 
     def _undo(self, mark: int) -> None:
-        """Takes back all placements after so many."""
+        """Takes back all placements after the first `mark`."""
         for placement, load in zip(self.placements[mark:], self._loads[mark:], strict=True):
             for row, amount in self.problem.asked[placement.position]:
                 self._rows[row][placement.nodes] += placement.counts * amount
@@ -161,7 +161,7 @@ class Rescheduling(Packing):
         del self.placements[mark:], self._loads[mark:]
 
     def _count(self, row: int, sign: int) -> None:
-        """Takes all pods of a node out of what the rules between pods count, or puts them back."""
+        """Removes a node's pods from the counts of inter-pod rules, or adds them again."""
         if not self.problem.bonds.counters:
             return
         for kind, count in self._there.get(row, ()):
@@ -178,7 +178,9 @@ class Rescheduling(Packing):
                 self._sums[number][domain] += count
 
     def _why(self, batch: PodBatch) -> NoPlace:
-        """Why one more of these pods fits nowhere: how many nodes each rule keeps it off, in the scheduler's order."""
+        """Why one more of these pods fits nowhere: the number of nodes that each rule excludes, in the scheduler's
+        order.
+        """
         problem, position = self.problem, batch.position
         pod = batch.pods[-1]
         left = self._destinations.copy()

@@ -1,4 +1,4 @@
-"""What is set for scale-down, with Cluster Autoscaler's defaults, and the reasons why a node stays."""
+"""The options of scale-down, with Cluster Autoscaler's defaults, and the reasons why a node stays."""
 
 import enum
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class UnremovableReason(enum.StrEnum):
-    """Why a node is still here: Cluster Autoscaler's words, and after them what it has no word for."""
+    """Why a node stays: Cluster Autoscaler's reasons, followed by our own."""
 
     NOT_AUTOSCALED = "NotAutoscaled"
     BEING_DELETED = "CurrentlyBeingDeleted"
@@ -38,7 +38,7 @@ class UnremovableReason(enum.StrEnum):
 
 
 class BlockingReason(enum.StrEnum):
-    """Why a pod cannot be made to go."""
+    """Why a pod cannot be evicted."""
 
     CONTROLLER_NOT_FOUND = "ControllerNotFound"
     MIN_REPLICAS = "MinReplicasReached"
@@ -51,7 +51,7 @@ class BlockingReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What may be set otherwise for one group. `zero_or_max`: it has all of its nodes or none."""
+    """The options that a group may override. `zero_or_max`: the group has all of its nodes or none."""
 
     utilization_threshold: float = 0.5
     gpu_utilization_threshold: float = 0.5
@@ -61,7 +61,7 @@ class GroupRules:
     zero_or_max: bool = False
 
     def overridden_by(self, options: GroupOptions) -> "GroupRules":
-        """These, where the group's cloud does not want it otherwise."""
+        """These rules with the overrides from the group's cloud."""
         return GroupRules(
             _either(options.scale_down_utilization_threshold, self.utilization_threshold),
             _either(options.scale_down_gpu_utilization_threshold, self.gpu_utilization_threshold),
@@ -78,18 +78,18 @@ def _either(wanted: T | None, own: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class DrainRules:
-    """Which pods keep their node."""
+    """Which pods block the removal of their node."""
 
     min_replica_count: int = 0
     skips_system_pods: bool = True
     skips_local_storage: bool = True
     skips_custom_controllers: bool = True
-    system_pod_seconds: float = 3600.0  # after which a pod of kube-system without a budget keeps its node no more
+    system_pod_seconds: float = 3600.0  # age after which a kube-system pod without a budget no longer blocks its node
 
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long nothing is deleted after nodes were added or deleted, or a deletion failed; `local`: in that group."""
+    """How long nothing is deleted after nodes were added or deleted, or after a failed deletion; `local`: per group."""
 
     after_add_seconds: float = 600.0
     after_delete_seconds: float = 0.0
@@ -99,7 +99,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """Nodes that are on their way out at one time: all of them, and those that have to be drained."""
+    """The nodes under deletion at one time: all of them, and those that must be drained."""
 
     nodes: int = 10
     drained: int = 1
@@ -107,8 +107,10 @@ class Parallelism:
 
 @dataclass(frozen=True)
 class ScaleDownRules:
-    """`bounds` are those of the cluster, of which the lower ones count here. `peak_margin_percent` of a node
-    stays free above its predicted peak."""
+    """`bounds` are the cluster's; only the lower ones count here.
+
+    `peak_margin_percent` of a node stays free above its predicted peak.
+    """
 
     group: GroupRules = field(default_factory=GroupRules)
     drain: DrainRules = field(default_factory=DrainRules)
@@ -118,7 +120,7 @@ class ScaleDownRules:
     unready_enabled: bool = True
     ignores_mirror_pods: bool = False
     recheck_seconds: float = 300.0
-    deletion_seconds: float = 300.0  # after which a node marked to be deleted is looked at again
+    deletion_seconds: float = 300.0  # after which a node with the deletion taint is considered again
     soft_taints_at_once: int = 10
     gpu_label: str | None = None
     peak_margin_percent: int = 10
@@ -126,11 +128,12 @@ class ScaleDownRules:
 
 @dataclass(frozen=True)
 class ActuationOptions:
-    """How a node goes that was chosen. `delay_seconds`: between mark and eviction, for the scheduler to see the mark;
-    `hold_seconds`: how long a node may ask by its annotations to be kept; `gather_seconds`: how long nodes of a group
-    are gathered to be deleted together; `soft_taint_seconds`: for all soft taints of a round. Pods of DaemonSets that
-    do not say so themselves are evicted, too: `evicts_daemons` of nodes with other pods, `evicts_daemons_of_empty` of
-    those without.
+    """How a chosen node goes.
+
+    `delay_seconds`: between taint and eviction, so that the scheduler sees the taint; `hold_seconds`: how long a node
+    may ask by its annotations to be kept; `gather_seconds`: how long nodes of a group are batched for one deletion;
+    `soft_taint_seconds`: for all soft taints of an iteration. DaemonSet pods without an own annotation are evicted,
+    too: `evicts_daemons` on nodes with other pods, `evicts_daemons_of_empty` on nodes without.
     """
 
     delay_seconds: float = 5.0

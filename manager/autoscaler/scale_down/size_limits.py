@@ -1,4 +1,4 @@
-"""How far the cluster may shrink: no group below its least size, and all of it not below its lower bounds."""
+"""How far the cluster may shrink: no group below its minimum size, and the cluster not below its lower bounds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from manager.autoscaler.scale_down.rules import GroupRules
 
 @dataclass(frozen=True)
 class ShrinkingGroup:
-    """A group that may shrink. `deleting` of its nodes are on their way out and still part of its target."""
+    """A group that may shrink. `deleting` of its nodes are under deletion and still part of its target."""
 
     group: Group
     rules: GroupRules = field(default_factory=GroupRules)
@@ -24,7 +24,7 @@ class ShrinkingGroup:
 
 
 def above_bounds(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[str, int]]) -> Quota:
-    """What the cluster has above its lower bounds, given what every node gives; see `limits.usage_of`."""
+    """What the cluster has above its lower bounds, given the usage of every node; see `limits.usage_of`."""
     least = {resource: bound.low for resource, bound in bounds.items() if bound.low}
     total = limits.total_usage(least, usages)
     left = {resource: max(0, total[resource] - low) for resource, low in least.items()}
@@ -42,7 +42,7 @@ class GroupSizeLimits:
         return self._nodes[group] > 0
 
     def short_of(self, usage: Mapping[str, int]) -> tuple[str, ...]:
-        """The resources of which the cluster would have too little without a node that gives so much."""
+        """The resources in which the cluster would fall below its bounds without a node of this usage."""
         exceeded = limits.check_quotas([self._above], usage, 1).exceeded
         return exceeded[0].resources if exceeded else ()
 

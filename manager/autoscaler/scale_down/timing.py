@@ -1,4 +1,4 @@
-"""Since when nodes are needed no more, and when it is time that they go. All times in Unix seconds."""
+"""Since when nodes are unneeded, and when they may go. All times in Unix seconds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from shared import durations
 
 @dataclass(frozen=True, slots=True)
 class CooldownTimestamps:
-    """When something of a kind happened last, None where it never did; of the cluster or of one group."""
+    """When each event happened last, None if never; for the cluster or for one group."""
 
     added: float | None = None
     deleted: float | None = None
     failed: float | None = None
 
     def latest(self, other: "CooldownTimestamps") -> "CooldownTimestamps":
-        """The later ones of both."""
+        """The later timestamp of each pair."""
         pairs = zip(self._all, other._all, strict=True)
         return CooldownTimestamps(*(max(filter(None, pair), default=None) for pair in pairs))
 
     def shifted(self, seconds: float) -> "CooldownTimestamps":
-        """By another clock, which is so far ahead."""
+        """The same on a clock that is `seconds` ahead."""
         return CooldownTimestamps(*(None if each is None else each + seconds for each in self._all))
 
     @property
@@ -30,18 +30,17 @@ class CooldownTimestamps:
 
 
 def unneeded_since(before: Mapping[str, float], unneeded: Iterable[str], now: float) -> dict[str, float]:
-    """By node. One that was needed in between begins anew; a clock that went back does not prolong anything."""
+    """By node. A node that was needed in between starts again; a clock that goes back does not prolong the wait."""
     return {name: min(before.get(name, now), now) for name in unneeded}
 
 
 def wanted_seconds(is_ready: bool, rules: GroupRules) -> float:
-    """How long a node has to be unneeded before it goes."""
+    """How long a node must be unneeded before it goes."""
     return rules.unneeded_seconds if is_ready else rules.unready_seconds
 
 
 def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tuple[UnremovableReason, str] | None:
-    """Why a node that is unneeded since then is to wait; None when it has waited long enough, which is for more than
-    the time set."""
+    """Why a node that is unneeded since `since` still waits; None once it has waited for more than the set time."""
     wanted = wanted_seconds(is_ready, rules)
     if since + wanted < now:
         return None
@@ -51,7 +50,7 @@ def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tu
 
 
 def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | None:
-    """What nodes wait for; None when nothing is in the way. Of several delays, the one that ends last."""
+    """What deletions wait for, None if nothing. If several delays apply, the one that ends last."""
     waits = [
         (moment + seconds, what)
         for moment, seconds, what in (
