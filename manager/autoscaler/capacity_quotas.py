@@ -1,7 +1,7 @@
-"""CapacityQuotas: upper limits of the capacity that all nodes with certain labels have together.
+"""CapacityQuotas: upper limits on the total capacity of all nodes with certain labels.
 
 Cluster Autoscaler sets the condition VALID itself and enforces a quota while it is True. Headroom is the autoscaler
-here, so what it can read holds at once, and the condition is how it says so (see `reporting.quota_status`).
+here, so a readable quota holds at once, and the condition reports that (see `reporting.quota_status`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,30 +23,30 @@ MOST_CHARACTERS = 63  # of the name of one; both as in the CustomResourceDefinit
 
 @dataclass(frozen=True, slots=True)
 class CapacityLimits:
-    """What a CapacityQuota says: at most so much of each resource, in whole units, on the nodes that it selects."""
+    """The limits of a CapacityQuota: the maximum of each resource, in whole units, on the nodes that it selects."""
 
     name: str
     most: Mapping[str, int]
     selector: LabelSelector | None = None
 
     def remaining_quota(self, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo], usage: QuotaUsage) -> Quota:
-        """What it leaves beside these nodes; `templates` are those of their groups, by the node's name."""
+        """What the quota leaves beside these nodes; `templates` are those of their groups, by the node's name."""
         return remaining_quota(
             self.name, self.most, usage.selected_quota(self.selector, nodes, templates), self.selector
         )
 
     def usage_of(self, nodes: Iterable[NodeInfo], usage: QuotaUsage) -> dict[str, int]:
-        """What these nodes take of it, drivers that are not ready left out of it."""
+        """What these nodes use of the quota. Devices whose drivers are not ready do not count."""
         return total_usage(self.most, usage.selected_quota(self.selector, nodes, {}))
 
 
 def problem_key(name: str) -> str:
-    """What a quota is called among what could not be read."""
+    """The key of a quota among the invalid objects."""
     return f"{KIND} {name}"
 
 
 def read_quota(quota: CapacityQuota) -> CapacityLimits:
-    """Raises InvalidInput naming the quota and the field that means nothing."""
+    """Raises InvalidInput that names the quota and the invalid field."""
     source, spec = problem_key(quota.metadata.name), quota.spec
     if spec.selector is not None and (problem := spec.selector.problem):
         raise InvalidInput(source=source, field="spec.selector", value=spec.selector, problem=problem)
@@ -73,7 +73,7 @@ def read_quota(quota: CapacityQuota) -> CapacityLimits:
 def read_quotas(
     quotas: Iterable[CapacityQuota], known: Mapping[str, CapacityLimits]
 ) -> tuple[dict[str, CapacityLimits], dict[str, InvalidInput]]:
-    """What holds, by the quota's name, and what was refused. Of a quota that is refused holds what was last `known`."""
+    """The valid quotas by name, and the errors of the refused ones. A refused quota keeps its last `known` limits."""
     found, refused = dict[str, CapacityLimits](), dict[str, InvalidInput]()
     for quota in quotas:
         name = quota.metadata.name

@@ -1,4 +1,4 @@
-"""What the settings say together: all that decisions are made by, checked once, at the start."""
+"""The autoscaler's configuration: all settings that decisions read, checked once, at the start."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -52,7 +52,7 @@ Provided = Callable[[], PricingModel | None]
 
 @dataclass(frozen=True)
 class StartTimes:
-    """For how long a new node may take, in seconds, where its group does not say otherwise."""
+    """How long a new node may take, in seconds, where its group sets nothing else."""
 
     provision_seconds: float = 900.0
     startup_seconds: float = 900.0
@@ -60,11 +60,12 @@ class StartTimes:
 
 @dataclass(frozen=True)
 class Config:
-    """`scale_up` is how one decision is made, but for what is found out in each round: prices, priorities, GPU label.
+    """`scale_up` holds the scale-up settings, except those that each iteration finds out: prices, priorities, GPU
+    label.
 
-    `mode` is the most that any group may have, `group_modes` what the groups of the file have where pods are pending.
-    `groups` are all of the file, `scanned` the rules of those that scale by how full they are. `prices` is what
-    `--prices` says, or a file's model. `minds_peaks`: nodes go only if the others hold what is predicted, too.
+    `mode` caps the mode of every group, `group_modes` holds the modes of the file's groups for pending pods. `groups`
+    are all groups of the file, `scanned` the rules of those that scale by utilization. `prices` is the value of
+    `--prices`, or the model from a file. `minds_peaks`: nodes go only if the others also hold the predicted usage.
     """
 
     provider: str = ""
@@ -105,15 +106,15 @@ class Config:
         return chain.PRIORITY in self.scale_up.expanders
 
     def mode_of(self, group: str) -> Mode:
-        """How far to go with a group for the sake of pending pods: its own mode, but never beyond that of all.
+        """The mode of a group for pending pods: its own mode, capped by the global one.
 
-        One that only scales by how full it is, is only observed.
+        A group that scales by utilization alone is only observed.
         """
         return self._capped(self.group_modes.get(group, self.mode))
 
     @property
     def group_options(self) -> GroupOptions:
-        """What holds for a group of which its cloud wants nothing else."""
+        """The options of a group whose cloud overrides none."""
         rules = self.scale_down.group
         return GroupOptions(
             scale_down_utilization_threshold=rules.utilization_threshold,
@@ -127,25 +128,25 @@ class Config:
         )
 
     def answers_pending_pods(self, group: str) -> bool:
-        """Whether pods that find no place may have it grow."""
+        """Whether the group may grow for unschedulable pods."""
         return all(each.takes_pending_pods for each in self.groups if each.cloud_provider_group_name == group)
 
     def scan_mode_of(self, group: NodeGroup) -> Mode:
-        """How far a group goes that scales by how full it is."""
+        """The mode of a group that scales by utilization."""
         return self._capped(group.effective_mode)
 
     def _capped(self, mode: Mode) -> Mode:
         return min(self.mode, mode, key=_ORDER.index)
 
     def unpriced(self, model: PricingModel | None) -> dict[str, InvalidInput]:
-        """What is wrong where options are to be compared by prices of the cloud's own, and it has none."""
+        """The problem where options are compared by the cloud's own prices and the cloud has none."""
         if model is not None or self.prices != PROVIDER or chain.PRICE not in self.scale_up.expanders:
             return {}
         problem = f"the cloud has no prices of its own, and the expander {chain.PRICE} needs some"
         return {"--prices": InvalidInput(source=FLAGS, field="prices", value=PROVIDER, problem=problem)}
 
     def pricing(self, provided: Provided) -> PricingModel | None:
-        """The model to price by; `provided` asks for the cloud's own, where that is wanted."""
+        """The pricing model; `provided` asks the cloud for its own, where that is configured."""
         match self.prices:
             case str() as chosen if chosen == NONE:
                 return None
@@ -161,7 +162,7 @@ class Config:
 
 
 def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None) -> Config:
-    """Raises InvalidInput naming flag or file, group and field. Estimates take their time by `clock`, in seconds."""
+    """Raises InvalidInput that names flag or file, group and field. `clock` (seconds) limits the time of estimates."""
     groups = _groups(settings)
     listed = _listed(settings, groups)
     if not listed and not settings.node_autoprovisioning:
@@ -239,7 +240,7 @@ def _groups(settings: AutoscalerSettings) -> tuple[NodeGroup, ...]:
 
 
 def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple[utilization.ScanRules, ...]:
-    """The rules of the groups that scale by how full they are, all of which have what these need."""
+    """The rules of the groups that scale by utilization; every required field is checked."""
     is_dry = Mode(settings.autoscaling_mode) is not Mode.ENFORCE
     return tuple(
         utilization.check_rules(each, dry=is_dry, source=settings.node_groups) for each in groups if each.is_scanned
@@ -247,8 +248,9 @@ def _scanned(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> tuple
 
 
 def _listed(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> dict[str, SizeBounds | None]:
-    """All that are ours. The bounds of a group that only scales by how full it is are for the scan to keep, as
-    Escalator does: to the cloud its own hold.
+    """All managed groups.
+
+    The scan keeps the bounds of a group that scales by utilization alone, as Escalator does; the cloud keeps its own.
     """
     listed: dict[str, SizeBounds | None] = {**ownership.parse_nodes(settings.nodes)}
     for each in groups:
@@ -321,7 +323,7 @@ def _actuation(settings: AutoscalerSettings) -> ActuationOptions:
 
 
 def _range(total: str, text: str, name: str, low: int | None, high: int | None) -> ResourceBounds:
-    """One resource's bounds, by either of the two ways to say them; a minimum of 0 is none."""
+    """The bounds of one resource from either of the two flag forms; a minimum of 0 means none."""
     if text and (low is not None or high is not None):
         raise InvalidInput(
             source=FLAGS, field=total, value=text, problem=f"min-{name} and max-{name} say the same; give one of both"
@@ -368,7 +370,9 @@ def _backoff(settings: AutoscalerSettings) -> BackoffTimes:
 
 
 def _prices(settings: AutoscalerSettings, expanders: Sequence[str]) -> str | PricingModel:
-    """What has no price is never chosen by it, so that without any nothing would ever grow."""
+    """Checks that prices are configured: an option without a price is never chosen, so without prices nothing would
+    grow.
+    """
     chosen = settings.prices
     if chain.PRICE in expanders:
         problem = ""

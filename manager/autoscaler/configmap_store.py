@@ -1,4 +1,4 @@
-"""One text in a ConfigMap of the manager's own."""
+"""One text in a ConfigMap of the manager."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from shared.kube.resources import CONFIGMAPS
 
 
 class ConfigMapStore:
-    """A write raises Conflict or AlreadyExists where the ConfigMap has changed since it was read."""
+    """A write raises Conflict or AlreadyExists if the ConfigMap has changed since the last read."""
 
     def __init__(self, client: Client, namespace: str, name: str, key: str) -> None:
         self._client = client
@@ -20,11 +20,11 @@ class ConfigMapStore:
 
     @property
     def source(self) -> str:
-        """What it is called in messages."""
+        """The name of the ConfigMap in messages."""
         return f"ConfigMap {self._namespace}/{self._name}"
 
     def read(self) -> tuple[str | None, str]:
-        """What is there (None: nothing), and its resourceVersion. Raises what the client raises."""
+        """The text (None if absent) and its resourceVersion. Raises the client's errors."""
         try:
             found = self._client.get(CONFIGMAPS, self._name, self._namespace, into=ConfigMap)
         except NotFound:
@@ -34,7 +34,7 @@ class ConfigMapStore:
         return (found.data or {}).get(self._key), self._version
 
     def write(self, text: str, annotations: Mapping[str, str] | None = None) -> str:
-        """The new resourceVersion."""
+        """Returns the new resourceVersion."""
         metadata: dict[str, object] = {"name": self._name, "namespace": self._namespace}
         if annotations:
             metadata["annotations"] = annotations

@@ -39,9 +39,9 @@ OBSERVED = "its mode is observe"
 CORRECTED = "its size is being put right first"
 UNCONFIRMED = "the cloud does not yet tell the size it was given last"
 
-LENDING_SECONDS = 600.0  # after which a node offers Mid and Batch, unless no agent reports for it
+LENDING_SECONDS = 600.0  # age from which a node offers Mid and Batch, unless no agent reports for it
 
-MOST_TRIED = 50  # label sets of one candidate in one round
+MOST_TRIED = 50  # label sets of one candidate in one iteration
 
 _NATIVE_OF = {BATCH_CPU: CPU, BATCH_MEMORY: MEMORY}
 
@@ -74,7 +74,7 @@ class AutoscalerCache:
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
     def for_question(self, config: Config) -> "AutoscalerCache":
-        """A copy that a question under this configuration may change; for any thread."""
+        """A copy that a plan request under this configuration may change; for any thread."""
         cache = AutoscalerCache(config)
         cache.priorities, cache.capacity_limits = self.priorities, self.capacity_limits
         return cache
@@ -99,7 +99,7 @@ class AutoscalingContext:
     offered_by: OfferedBy
     draining: frozenset[str] = frozenset()
     invalid_objects: dict[str, InvalidInput] = field(default_factory=dict)
-    problems: dict[str, str] = field(default_factory=dict)  # why a group's template is none
+    problems: dict[str, str] = field(default_factory=dict)  # why a group has no template
 
     @cached_property
     def daemons(self) -> tuple[Daemon, ...]:
@@ -109,7 +109,7 @@ class AutoscalingContext:
 
     @cached_property
     def recreatable(self) -> dict[str, Pod]:
-        """Pods that are about to be moved off nodes that are `draining`, by "namespace/name": they wait for a place."""
+        """Pods that will be moved off `draining` nodes, by "namespace/name": they wait for a place."""
         found = (
             pending_pods.recreatable_pods(self.objects.pods, self.draining, self.config.pending)
             if self.draining
@@ -119,9 +119,7 @@ class AutoscalingContext:
 
     @cached_property
     def placed(self) -> tuple[Pod, ...]:
-        """Pods that hold what they request on a node, those that were nominated for one included, without those that
-        are about to be moved.
-        """
+        """Pods that occupy their requests on a node, nominated ones included, without those about to be moved."""
         cutoff = self.config.pending.expendable_below
         return tuple(
             pod
@@ -134,7 +132,7 @@ class AutoscalingContext:
 
     @cached_property
     def templates(self) -> dict[str, NodeTemplate]:
-        """Of every group that has one, by id."""
+        """The templates of all groups that have one, by group id."""
         observed = self.cloud.observed
         on_node: defaultdict[str, list[Pod]] = defaultdict(list)
         for pod in self.objects.pods:
@@ -163,13 +161,16 @@ class AutoscalingContext:
                 self.problems[group] = str(refused)
                 continue
             if template is not None:
-                self.problems.pop(group, None)  # what its provider does not say, its nodes do, or it has said before
+                self.problems.pop(group, None)  # templates come from nodes and the cache, too
                 lends = self._lends(live[group])
                 found[group] = self.offering(template) if lends else reclaimed_capacity.without_reclaimed(template)
         return found
 
     def _lends(self, live: Sequence[LiveNode]) -> bool:
-        """Whether a new node will offer Mid and Batch: not where nodes of the group have had time to, and do not."""
+        """Whether a new node will offer Mid and Batch.
+
+        False if nodes of the group are old enough to do so, and do not.
+        """
         ready = [each.node for each in live if each.state is NodeState.READY]
         old = [each for each in ready if self.objects.now - each.metadata.created_at > LENDING_SECONDS]
         offers = [
@@ -178,14 +179,15 @@ class AutoscalingContext:
         return not old or any(reclaimed_capacity.RECLAIMED & each.keys() for each in offers)
 
     def new_template(self, group: str) -> NodeTemplate:
-        """Of a group that was created just now. Raises ProviderError and InvalidInput."""
+        """The template of a group created just now. Raises ProviderError and InvalidInput."""
         node = cluster.node_info(self.cloud.template(group), NodeState.READY)
         return self.offering(templates.from_provider(group, node, self.daemons, self.config.taints))
 
     def offering(self, template: NodeTemplate) -> NodeTemplate:
-        """With the Mid and Batch that a new node will offer, in place of what one of its kind offers now.
+        """The template with the Mid and Batch that a new node will offer, in place of what a present node offers.
 
-        Pods that come with the node take of Batch what they request, so that nothing is bought for what will not be.
+        Pods that come with the node reduce Batch by their requests, so that no node is bought for Batch that it will
+        not have.
         """
         template = reclaimed_capacity.without_reclaimed(template)
         taken = template.overhead
@@ -197,7 +199,7 @@ class AutoscalingContext:
 
     @cached_property
     def upcoming(self) -> dict[str, int]:
-        """How many nodes of each group are on their way."""
+        """The number of upcoming nodes of each group."""
         return {group: each.upcoming for group, each in self.reconciled.state.groups.items() if each.upcoming}
 
     @property
@@ -210,13 +212,13 @@ class AutoscalingContext:
 
     @property
     def pending_uids(self) -> dict[str, str]:
-        """Of pods that wait for a place, by "namespace/name"."""
+        """The UIDs of pods that wait for a place, by "namespace/name"."""
         without_node = (pod for pod in self.objects.pods if not pod.spec.node_name)
         return {pod.metadata.key: pod.metadata.uid for pod in (*without_node, *self.recreatable.values())}
 
     @cached_property
     def current(self) -> ClusterSnapshot:
-        """Nodes there and on their way."""
+        """The present and the upcoming nodes."""
         upcoming = {group: count for group, count in self.upcoming.items() if group in self.templates}
         found = cluster.take_snapshot(
             self._nodes(upcoming),
@@ -228,7 +230,10 @@ class AutoscalingContext:
         return found
 
     def _nodes(self, upcoming: Mapping[str, int]) -> list[tuple[Node, NodeState]]:
-        """Those there are; one that has not started and that nothing upcoming stands for counts towards limits, too."""
+        """The present nodes with their states.
+
+        A node that has not started and is not among `upcoming` is unready: limits count it.
+        """
         stood_for = Counter(upcoming)
         found = []
         for node in self.objects.nodes:
@@ -242,14 +247,16 @@ class AutoscalingContext:
 
     @property
     def priced(self) -> ClusterSnapshot:
-        """The same, with nodes that cost what their group's template does: a cloud is not asked about each of them."""
+        """The same snapshot with each node priced by its group's template, so that the cloud is not asked about every
+        node.
+        """
         found = self.current
         group_of_node = self.cloud.observed.group_of_node
         templates = {node: self.templates.get(group) for node, group in group_of_node.items()}
         return replace(found, nodes=tuple(_costing_as(node, templates.get(node.name)) for node in found.nodes))
 
     def states(self) -> list[GroupState]:
-        """Every group there is, the reasons of those that are not to grow with them."""
+        """All groups; a group that may not grow carries the reason."""
         state = self.reconciled.state
         corrected = {action.group for action in self.reconciled.corrections if action.mode is Mode.ENFORCE}
         found = []
@@ -276,9 +283,9 @@ class AutoscalingContext:
         ]
 
     def candidates(self, classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
-        """The groups that could be created for these pods, and why those cannot that no cloud would make.
+        """The groups that could be created for these pods, and for those that no cloud would make the reason.
 
-        Where none is of use the machine types without any labels say why.
+        If no candidate helps, the machine types without any labels say why.
         """
         rules = self.config.autoprovisioning
         if not classes or self.config.mode is Mode.OBSERVE:
@@ -303,7 +310,7 @@ class AutoscalingContext:
         return [*made, *_refused(each for each in (*plain, *tried) if each.template is None)]
 
     def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
-        """Of every candidate the best, and, while that is refused, backed off, or takes none of the pods, the next."""
+        """The best of every candidate; while that is refused, backed off, or fits no pod, the next best."""
         found: list[GroupState] = []
         for number in range(MOST_TRIED):
             tried = [(each, self._theoretical(spec)) for each in wanted if (spec := next(each, None)) is not None]
@@ -330,7 +337,7 @@ class AutoscalingContext:
         )
 
     def _theoretical(self, spec: GroupSpec) -> GroupState:
-        """Without a template, and with the reason, where it cannot be made."""
+        """Without a template, but with the reason, if the group cannot be made."""
         try:
             made = candidates.candidate_state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
@@ -350,7 +357,7 @@ class AutoscalingContext:
 
 
 def none_if_unsupported(ask: Callable[[], T]) -> T | None:
-    """None where the cloud does not offer it."""
+    """None if the cloud does not support the call."""
     try:
         return ask()
     except Unsupported:
@@ -358,7 +365,7 @@ def none_if_unsupported(ask: Callable[[], T]) -> T | None:
 
 
 def _refused(states: Iterable[GroupState]) -> list[GroupState]:
-    """Those that cannot be made, one of each id with all the reasons there are."""
+    """The groups that cannot be made, one per id with all reasons."""
     found: dict[str, GroupState] = {}
     for each in states:
         known = found.setdefault(each.id, each)
@@ -379,7 +386,7 @@ def _costing_as(node: NodeInfo, template: NodeTemplate | None) -> NodeInfo:
 
 
 def _as_node(facts: NodeInfo) -> Node:
-    """In wire form, for who decides what a Node offers."""
+    """The node in wire form, as `offered_by` reads it."""
 
     def quantities(amounts: Amounts) -> dict[str, str | int | float]:
         return {name: quantity.format_milli(amount) if name == CPU else str(amount) for name, amount in amounts.items()}

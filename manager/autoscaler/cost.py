@@ -1,4 +1,4 @@
-"""What the cluster costs per hour, and where the money goes."""
+"""The cluster's cost per hour, and its shares."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import MILLI_PER_CORE
 
-_TIERS_OF = {CPU: (MID_CPU, BATCH_CPU), MEMORY: (MID_MEMORY, BATCH_MEMORY)}  # Mid and Batch, by what they are of
+_TIERS_OF = {CPU: (MID_CPU, BATCH_CPU), MEMORY: (MID_MEMORY, BATCH_MEMORY)}  # Mid and Batch, by their native resource
 
 Floats = NDArray[np.float64]
 
@@ -20,12 +20,12 @@ Floats = NDArray[np.float64]
 class Cost:
     """In the price model's currency per hour.
 
-    `by_node` has the nodes that have a price, `by_group` nodes of no group under the empty name. `unpriced` are the
-    nodes without a price: none of these sums has them in it.
+    `by_node` holds the nodes that have a price, `by_group` has nodes without a group under the empty name. `unpriced`
+    are the nodes without a price: no sum includes them.
 
-    No part of a node is in two of these shares, which together are at most the `total`: `used` is what pods hold as Mid
-    and Batch, `idle` what no pod requests, of whatever tier, and `offered` what is reclaimed from the requests of pods
-    and held by none yet. What both Mid and Batch offer counts once, and what Batch offers of the idle part is idle.
+    The shares do not overlap, and together are at most the `total`: `used` is what pods hold as Mid and Batch, `idle`
+    what no pod of any tier requests, and `offered` what is reclaimed from the requests of pods and not held yet.
+    Capacity that both Mid and Batch offer counts once, and Batch capacity from the idle part counts as idle.
     """
 
     total: float = 0.0
@@ -38,10 +38,10 @@ class Cost:
 
 
 def cluster_cost(snapshot: ClusterSnapshot, group_of_node: Mapping[str, str], model: PricingModel | None) -> Cost:
-    """The cost of the nodes there are; what is still to come costs nothing yet. Without a model nothing has a price.
+    """The cost of the present nodes; upcoming nodes cost nothing yet. Without a model nothing has a price.
 
-    A share of a node is that of its cores and that of its memory, each weighted by what the model takes for all of it;
-    both count alike where the model has no price for them. Mid and Batch are the cores and memory they are.
+    A node's share is that of its cores and that of its memory, each weighted by the model's price for all of it; both
+    weigh the same if the model has no price for them. Mid and Batch count as cores and memory.
     """
     prices = np.full(len(snapshot.nodes), np.nan)
     unpriced: list[str] = []
@@ -76,7 +76,7 @@ def cluster_cost(snapshot: ClusterSnapshot, group_of_node: Mapping[str, str], mo
 
 
 def _unit_prices(model: PricingModel) -> dict[str, float]:
-    """Of a thousandth of a core, and of a byte; none that the model does not know."""
+    """The price of a thousandth of a core, and of a byte, where the model knows it."""
     found = {}
     for resource, amount in ((CPU, MILLI_PER_CORE), (MEMORY, GIB)):
         try:
@@ -87,7 +87,7 @@ def _unit_prices(model: PricingModel) -> dict[str, float]:
 
 
 def _shares(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> tuple[Floats, Floats, Floats]:
-    """By node, between 0 and 1 and together at most 1: what is used as Mid and Batch, idle, and offered."""
+    """The shares by node, each between 0 and 1, in sum at most 1: used as Mid and Batch, idle, and offered."""
     weights = {native: _allocatable(snapshot, native) * units.get(native, 0.0) for native in _TIERS_OF}
     total = weights[CPU] + weights[MEMORY]
     used, idle, offered = (np.zeros(len(snapshot.nodes), np.float64) for _ in range(3))
@@ -98,7 +98,7 @@ def _shares(snapshot: ClusterSnapshot, units: Mapping[str, float]) -> tuple[Floa
         held_mid, held_batch = _pod_requests(snapshot, mid), _pod_requests(snapshot, batch)
         held = np.minimum(held_mid + held_batch, there)
         free = np.clip(snapshot.free_of(native), 0, there - held)
-        # Both offer what pods request and do not use; Batch offers what is free, too.
+        # Both tiers offer what pods request and do not use; Batch also offers what is free.
         left = np.maximum(_allocatable(snapshot, mid) - held_mid, _allocatable(snapshot, batch) - held_batch - free)
         used += held * of_whole
         idle += free * of_whole
@@ -111,7 +111,7 @@ def _allocatable(snapshot: ClusterSnapshot, resource: str) -> Floats:
 
 
 def _pod_requests(snapshot: ClusterSnapshot, resource: str) -> Floats:
-    """What pods on every node hold of it together."""
+    """The sum of the pods' requests on every node."""
     each = np.array([max(0, kind.requests.get(resource, 0)) for kind in snapshot.kinds], np.float64)
     held = np.zeros(len(snapshot.nodes), np.float64)
     np.add.at(held, snapshot.placed_node, each[snapshot.placed_kind] * snapshot.placed_count)

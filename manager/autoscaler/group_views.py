@@ -1,4 +1,4 @@
-"""Each group as it is seen: its instances in the cloud beside its Nodes."""
+"""A view of each group: its cloud instances matched with its Nodes."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +24,9 @@ def _enforced(_: str) -> Mode:
 
 @dataclass(frozen=True)
 class ReconcileRules:
-    """`modes` by group. `node_states` has a `now` that does not matter. A group's own options go before the seconds
-    here. `force_delete_unregistered`: below the group's minimum, too.
+    """`modes` is by group. `node_states` has a `now` that does not matter.
+
+    A group's own options override the seconds here. `force_delete_unregistered`: also below the group's minimum.
     """
 
     modes: Callable[[str], Mode] = _enforced
@@ -38,8 +39,11 @@ class ReconcileRules:
 
 @dataclass(frozen=True)
 class GroupView:
-    """One group as it is seen. `unregistered` instances have no Node since then; `overdue` are those of them for too
-    long. `broken` ones could not be made. `staying` counts what is there, or on its way, of the target.
+    """The view of one group.
+
+    `unregistered` maps the instances without a Node to the time since when they have none; `overdue` are those without
+    one for too long. `broken` instances could not be made. `staying` counts what is present, or upcoming, of the
+    target.
     """
 
     seen: ObservedGroup
@@ -63,12 +67,12 @@ class GroupView:
 
     @property
     def missing(self) -> int:
-        """Nodes of the target for which there is no instance."""
+        """Nodes of the target without an instance."""
         return max(0, self.target - self.staying)
 
     @property
     def booting(self) -> int:
-        """Nodes that are known to be on their way."""
+        """Nodes that are known to be starting."""
         return self.readiness.unregistered + self.readiness.not_started
 
     @property
@@ -77,12 +81,12 @@ class GroupView:
 
     @property
     def outstanding(self) -> int:
-        """Nodes of the target that may come and are not up."""
+        """Nodes of the target that may still come up."""
         return max(0, self.target - self.up - len(self.broken))
 
     @property
     def returnable(self) -> int:
-        """How many of what is missing may be taken back: the minimum stays, even if it is not there."""
+        """How many missing nodes may be taken off the target: it does not go below the minimum."""
         return min(self.missing, max(0, self.target - self.seen.group.min_size))
 
 
@@ -144,7 +148,7 @@ def _view_group(
         state, found = cluster.node_state(node, state_rules), cluster.node_readiness(node, state_rules)
         counted_as = _COUNTED_AS[found]
         if instance is None and found is NodeState.UNREADY:
-            counted_as = "being_deleted"  # its machine is gone
+            counted_as = "being_deleted"  # its instance no longer exists
         elif instance is not None and instance.state is InstanceState.DELETING:
             state, counted_as = NodeState.TO_BE_DELETED, "being_deleted"
         states[node.metadata.name], readiness[node.metadata.name] = state, found

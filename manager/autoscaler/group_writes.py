@@ -26,7 +26,7 @@ MOST_NAMED = 3  # of many, in an error
 
 
 class GroupWrites:
-    """For the thread of the loop."""
+    """For the loop's thread."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class GroupWrites:
     def correct(self, action: Action) -> Action:
         """Deletes instances that never became nodes, or lowers a target that the cloud never filled."""
         if action.kind is ActionKind.DELETE_NODES:
-            # All of them had no Node; who has registered while the cloud was asked may be at work already.
+            # None of them had a Node; an instance that registered during the cloud call may run pods already.
             here = self._listers.provider_ids()
             if action.reason == reconciliation.UNREGISTERED and (unread := self._listers.unread_nodes()):
                 return replace(action, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
@@ -106,7 +106,7 @@ class GroupWrites:
         errors, kept = self._scale_up_executor.execute(wanted, kept, now)
         return [
             replace(action, done=errors[action.group] is None, error=str(errors[action.group] or ""))
-            if action.mode is Mode.ENFORCE and action.group in errors  # and no advice on the same group
+            if action.mode is Mode.ENFORCE and action.group in errors  # but not advice on the same group
             else action
             for action in actions
         ], kept

@@ -19,24 +19,25 @@ from shared.errors import InvalidInput
 
 
 class ActionKind(enum.StrEnum):
-    """What is done to a group."""
+    """What an action does to a group."""
 
     INCREASE = "increase"
     DECREASE_TARGET = "decrease target"
     DELETE_NODES = "delete nodes"
     CREATE_GROUP = "create group"
     DELETE_GROUP = "delete group"
-    REMOVE_NODES = "remove nodes"  # registered ones that the cluster can do without, drained first where need be
+    REMOVE_NODES = "remove nodes"  # registered nodes that the cluster can do without, drained first if necessary
     TAINT = "taint"
     UNTAINT = "untaint"
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do, and what became of it. Sizes are targets. `nodes` are those it is about: machines to delete by
-    provider id, registered Nodes by name. A removal is done when it has begun; its progress is in `Iteration.leaving`.
+    """One action and its result. Sizes are targets. `nodes` are provider ids of machines to delete, or names of
+    registered Nodes. A removal is done when it has begun; its progress is in `Iteration.leaving`.
 
-    It was not tried where `done` is False and `error` is empty: its group's mode, a dry run, or an error before it.
+    With `done` False and an empty `error`, the action was not tried: because of its group's mode, a dry run, or an
+    earlier error.
     """
 
     kind: ActionKind
@@ -53,10 +54,10 @@ class Action:
 
 @dataclass(frozen=True)
 class GroupScan:
-    """One group's decision as far as it was done, all that was, or would be, done about it, and what it went by.
+    """The scan of one group: its decision as carried out, the actions done or advised, and the observation.
 
-    `instances` is how many the cloud has of it, working or not. `held_seconds`: for how long the lock was held that has
-    ended before this scan. `lags`: how long each node that has arrived took from its launch until it was a Node.
+    `instances` counts the cloud's instances, working or not. `held_seconds` is how long the scale lock was held that
+    ended before this scan. `lags` holds, per arrived node, the time from launch to registration.
     """
 
     decision: utilization.ScanDecision

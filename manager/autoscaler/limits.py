@@ -1,7 +1,7 @@
 """How far the cluster may still grow: quotas over the sum of all nodes, and limits of one scale-up.
 
-Quotas are not enforcing: a cluster beyond one is left as it is, and only ever moves towards its bounds ("Node
-Auto-provisioning", Configuration). Cores count whole, rounded up per node, as Cluster Autoscaler counts them.
+Quotas are not enforcing: a cluster beyond one stays as it is, and only ever moves towards its bounds ("Node
+Auto-provisioning", Configuration). Cores count whole, rounded up per node, as in Cluster Autoscaler.
 """
 
 import re
@@ -17,13 +17,13 @@ CPU, MEMORY, NODES = "cpu", "memory", "nodes"
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
-DENIED = -1  # of a limit: no node at all
+DENIED = -1  # limit value: no node at all
 UNLIMITED = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceBounds:
-    """Of one resource; None where there is none."""
+    """The bounds of one resource; None where unset."""
 
     low: int | None = None
     high: int | None = None
@@ -31,8 +31,9 @@ class ResourceBounds:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What is left of each limited resource: whole cores, bytes, nodes, GPUs. It holds for nodes that `selector`
-    selects, without one for all.
+    """What is left of each limited resource: whole cores, bytes, nodes, GPUs.
+
+    The quota covers the nodes that `selector` selects, or all without one.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Exceeded:
-    """A quota that does not allow all that was asked, and the resources it is short of."""
+    """A quota that does not allow the whole request, and the resources that run short."""
 
     name: str
     resources: tuple[str, ...]
@@ -56,14 +57,14 @@ class Exceeded:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many nodes may be added, and what stands against the rest."""
+    """How many nodes may be added, and the quotas that forbid the rest."""
 
     nodes: int
     exceeded: tuple[Exceeded, ...] = ()
 
 
 def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[str, int]:
-    """What one node takes of a quota; no type of GPU goes by the name of cpu, memory or nodes."""
+    """What one node uses of a quota; no GPU type is named cpu, memory or nodes."""
     taken = {
         **capacity,
         **(gpus or {}),
@@ -80,13 +81,13 @@ def remaining_quota(
     usages: Iterable[Mapping[str, int]],
     selector: LabelSelector | None = None,
 ) -> Quota:
-    """What these upper limits leave, given what every node that they hold for takes."""
+    """What these upper limits leave, given the usage of every node that they cover."""
     used = total_usage(most, usages)
     return Quota(name, {resource: max(0, limit - used[resource]) for resource, limit in most.items()}, selector)
 
 
 def total_usage(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """What nodes take of these resources together."""
+    """The nodes' total usage of these resources."""
     used = dict.fromkeys(resources, 0)
     for usage in usages:
         for resource in used:
@@ -95,13 +96,16 @@ def total_usage(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -
 
 
 def cluster_wide(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[str, int]]) -> Quota:
-    """What the cluster's upper bounds leave, given what every node takes."""
+    """What the cluster's upper bounds leave, given the usage of every node."""
     most = {resource: bound.high for resource, bound in bounds.items() if bound.high is not None}
     return remaining_quota(CLUSTER_WIDE, most, usages)
 
 
 def check_quotas(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) -> Allowance:
-    """How many of `node_count` nodes, each taking `usage`, all quotas allow. Raises ValueError for a negative count."""
+    """How many of `node_count` nodes, each of this `usage`, all quotas allow.
+
+    Raises ValueError for a negative count.
+    """
     if node_count < 0:
         raise ValueError(f"a number of nodes to add is not negative: {node_count}")
     allowed = node_count
@@ -119,7 +123,7 @@ def check_quotas(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: 
 
 
 def consume_quotas(quotas: Sequence[Quota], usage: Mapping[str, int], node_count: int) -> tuple[Allowance, list[Quota]]:
-    """The allowance, and the quotas after these nodes; they stay as they are unless all of the nodes fit."""
+    """The allowance, and the quotas after these nodes; the quotas stay unchanged unless all nodes fit."""
     allowance = check_quotas(quotas, usage, node_count)
     if allowance.exceeded:
         return allowance, list(quotas)
@@ -157,13 +161,13 @@ def parse_gpu_total(text: str) -> tuple[str, ResourceBounds]:
 
 
 def lowest_limit(first: int, second: int) -> int:
-    """The stricter of two limits, of which 0 is none and a negative one denies all."""
+    """The stricter of two limits, where 0 means unlimited and a negative value denies all."""
     if first < 0 or second < 0:
         return DENIED
     return min(first, second) if first and second else first or second
 
 
 def group_capacity(sizes: Iterable[tuple[int, int]]) -> int:
-    """How many nodes groups can still take, of (max, target) each; none left denies all."""
+    """How many nodes the groups can still take, from (max, target) of each; DENIED if none."""
     room = sum(max(0, most - target) for most, target in sizes)
     return room or DENIED

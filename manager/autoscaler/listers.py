@@ -46,7 +46,7 @@ from shared.kube.resources import (
 from shared.quantity import Amounts
 from shared.telemetry import Loops
 
-ABSENT_SECONDS = 60.0  # between two looks for CapacityQuotas where the cluster does not know them
+ABSENT_SECONDS = 60.0  # between two checks for CapacityQuotas while the cluster does not know the kind
 
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
@@ -55,10 +55,10 @@ Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 class Listers:
     """Safe to read from any thread, once everything is synced.
 
-    `expected` says what these nodes will put on offer beside what they do, `peaks` what they are predicted to need;
-    `pending` is called when a pod has turned unschedulable. The priority expander's ConfigMap is only followed with
-    `reads_priorities`, what decides whether pods may be evicted only with `reads_controllers`, and CapacityQuotas only
-    with `reads_quotas`.
+    `expected` returns the capacity that these nodes' next reports will add, `peaks` their predicted peaks; `pending` is
+    called when a pod has turned unschedulable. The priority expander's ConfigMap is watched only with
+    `reads_priorities`, the objects that decide whether pods may be evicted only with `reads_controllers`, and
+    CapacityQuotas only with `reads_quotas`.
     """
 
     def __init__(
@@ -119,28 +119,28 @@ class Listers:
             self._informers |= of_controllers
 
     def start(self, loops: Loops) -> None:
-        """Follows the cluster until the loops end."""
+        """Watches the cluster until the loops end."""
         for name, informer in self._informers.items():
             loops.start(f"autoscaler-informer-{name}", informer.run)
 
     def unsynced(self) -> list[str]:
-        """What has not been seen in full yet; as long as there is any, there is no world."""
+        """The informers that have not synced; while there are any, there are no objects to read."""
         return [name for name, informer in self._informers.items() if not informer.synced.is_set()]
 
     def stale(self) -> list[str]:
-        """What is not being followed at the moment, so that it may have changed unseen."""
+        """The informers whose watch is interrupted, so that their objects may have changed unseen."""
         return [name for name, informer in self._informers.items() if not informer.current.is_set()]
 
     def unread_nodes(self) -> list[str]:
-        """Nodes that exist and cannot be read, so that their machines are unknown."""
+        """Nodes that exist but cannot be read, so that their machines are unknown."""
         return self._nodes.unread()
 
     def provider_ids(self) -> frozenset[str]:
-        """Of the Nodes there are now."""
+        """The provider ids of the present Nodes."""
         return frozenset(node.spec.provider_id for node in self._nodes.values())
 
     def objects(self, now: float) -> ClusterObjects:
-        """Everything, as it was last seen."""
+        """All objects, as last seen."""
         missing = self.unsynced()
         assert not missing, f"not seen in full: {', '.join(missing)}"
         nodes = tuple(self._nodes.values())
@@ -174,7 +174,7 @@ class Listers:
         return found
 
     def controllers(self) -> Controllers | None:
-        """Who makes pods again, as far as that is followed."""
+        """The controllers of pods, if they are watched."""
         if not self._controllers:
             return None
         followed = (each for informer in self._controllers for each in informer.values())

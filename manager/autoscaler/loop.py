@@ -53,23 +53,23 @@ from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
-OBSERVE = "cloudProviderRefresh"  # the function whose time is measured, in Cluster Autoscaler's word
+OBSERVE = "cloudProviderRefresh"  # Cluster Autoscaler's label for the duration of this function
 
 OVERDUE_INTERVALS = 3  # scan intervals that an iteration may take before an alert is due
-PAUSE_SECONDS = 0.5  # between two rounds at least, unless the scan interval is shorter
-_POLL_SECONDS = 0.1  # how soon a waiting pod, or the end, is noticed
+PAUSE_SECONDS = 0.5  # minimum between two iterations, unless the scan interval is shorter
+_POLL_SECONDS = 0.1  # how soon a pending pod, or the stop, is noticed
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the autoscaler is at home: `namespace` is the manager's own. In a dry run nothing at all is written."""
+    """Where the autoscaler runs: `namespace` is the manager's own. A dry run writes nothing at all."""
 
     namespace: str
     dry_run: bool = False
 
 
 class Autoscaler:
-    """All of it, in one thread of its own. `start` once; `round` is for that thread, and for tests."""
+    """The autoscaler, in one thread of its own. Call `start` once; `run_once` is for that thread, and for tests."""
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class Autoscaler:
         peaks: Peaks,
         chance: random.Random | None = None,
     ) -> None:
-        """`expected`, `offered_by` and `peaks` are the node side's word, see `ClusterObjects` and `planning.plan`.
+        """`expected`, `offered_by` and `peaks` come from the node side, see `ClusterObjects` and `planning.plan`.
 
-        Raises InvalidInput for a cloud that cannot be.
+        Raises InvalidInput for an invalid cloud configuration.
         """
         name = status.checked_name(settings.status_config_map_name, others=(names.BOOKS_CONFIG_MAP,))
         self._settings = settings
@@ -123,8 +123,8 @@ class Autoscaler:
         make = build.read_only if place.dry_run else partial(build.build, loops=loops)
         provider = make(*named, client=client, namespace=place.namespace, clock=clock, ours=ours)
         self._guard = Guard(provider, config.ownership, deadline_seconds=settings.cloud_provider_timeout_seconds)
-        # The guard speaks with one thread at a time. Held while the cloud is waited for: the round and the departures
-        # take it before any other lock, and a question never does (see `plan_cloud`).
+        # The guard serves one thread at a time, so this lock is held during cloud calls. The loop and the node
+        # deletions take it before any other lock; a plan request never takes it (see `plan_cloud`).
         self._cloud_lock = threading.Lock()
         self._plan_cloud = PlanCloud(provider, self._guard, deadline_seconds=settings.cloud_provider_timeout_seconds)
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=place.dry_run)
@@ -152,10 +152,10 @@ class Autoscaler:
         self._quota_status = QuotaStatus(client, self._may_write, clock)
         self._number = 0
         self._again_seconds: float | None = None
-        self._is_blind = False  # the last round was held, as not all was to be seen
+        self._is_blind = False  # the last iteration was blocked because informers were not current
         self._turned_at = clock.monotonic()
         self._seen = Iteration(0, 0.0)
-        self._asking = threading.Lock()  # one plan at a time: each takes a processor for as long as it takes
+        self._asking = threading.Lock()  # one plan at a time: each keeps a processor busy
         self._leads = False
         self._closed = False
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
@@ -188,18 +188,19 @@ class Autoscaler:
 
     @property
     def latest(self) -> Iteration | None:
-        """The last round that is over."""
+        """The last completed iteration."""
         return self.decision_log.latest
 
     def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
-        """What a round would come to now with `more` pods and under this configuration, by what the cloud said last.
+        """The iteration that would run now with `more` pods and under this configuration, on the last observation of
+        the cloud.
 
-        Does and remembers nothing; for any thread. It waits for no round, and no round waits for it. Raises
-        ProviderError, also where this process knows no cloud.
+        Acts on nothing and remembers nothing; for any thread. It does not wait for the loop, nor the loop for it.
+        Raises ProviderError, also where this process does not observe the cloud.
         """
         if missing := self.unsynced():
             raise Unavailable(self._guard.name, "", f"not all has been seen yet: {', '.join(missing)}")
-        if not self._leads:  # what this process has seen of the cloud, if anything, is long past
+        if not self._leads:  # any observation of this process is stale
             raise Unavailable(self._guard.name, "", NOT_LEADING)
         with self._asking:
             cloud = self._plan_cloud
@@ -220,40 +221,40 @@ class Autoscaler:
             return replace(iteration, scans=scanning.preview_scans(config, objects, cloud.observed))
 
     def start(self) -> None:
-        """Works from now on, in threads of its own."""
+        """Starts the threads."""
         self._listers.start(self._loops)
         if not self._place.dry_run:
             self._removals.start(self._loops)
         self._loops.start("autoscaler", self.run)
 
     def close(self) -> None:
-        """Lets the cloud go, once the threads have ended; who has not acted leaves it as it is."""
+        """Closes the cloud provider, once the threads have ended. A process that has not acted skips the cleanup."""
         if not self._closed:
             self._closed = True
             self._plan_cloud.close()
             self._guard.close(cleanup=self._leads and not self._place.dry_run)
 
     def unsynced(self) -> list[str]:
-        """What of the cluster has not been seen in full yet."""
+        """The informers that have not synced yet."""
         return self._listers.unsynced()
 
     def silent_seconds(self) -> float:
-        """For how long a round has been going on; between two rounds for next to no time."""
+        """How long the current iteration has been running; next to zero between iterations."""
         return self._clock.monotonic() - self._turned_at
 
     def overdue_seconds(self) -> float:
-        """The same once it is too long, by `OVERDUE_INTERVALS`; 0 before."""
+        """The same once it exceeds `OVERDUE_INTERVALS`; 0 before."""
         seconds = self.silent_seconds()
         return seconds if seconds > OVERDUE_INTERVALS * self._settings.scan_interval_seconds else 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Round after round, until `stop`."""
+        """Runs iteration after iteration, until `stop`."""
         while not stop.is_set():
             self._turned_at = begun = self._clock.monotonic()
             self._woken.clear()
             productive = False
             try:
-                # What is put right is for the cloud to show first: asked again at once, it would be done twice.
+                # The cloud must show a correction first: an immediate next iteration would make it twice.
                 productive = any(
                     action.done and action.kind is ActionKind.INCREASE for action in self.run_once().actions
                 )
@@ -267,7 +268,7 @@ class Autoscaler:
             self._rest(begun, pause, stop)
 
     def run_once(self) -> Iteration:
-        """One round, from beginning to end. What goes wrong with cluster or cloud holds it, and is its reason."""
+        """One complete iteration. An error of the cluster or the cloud blocks it, and becomes its reason."""
         self._number += 1
         self._again_seconds = None
         self._is_blind = False
@@ -295,7 +296,7 @@ class Autoscaler:
         except HeadroomError as error:
             logger.warning("nothing is decided: %s", error)
             iteration, failure = self._blocked(now, str(error)), error
-        except Exception as error:  # a mistake of ours is to be seen where everything else is, too
+        except Exception as error:  # report a bug of ours where every other error is reported, too
             logger.exception("the round broke down")
             iteration, failure = self._blocked(now, f"the round broke down: {error!r}"), error
         self._seen = iteration
@@ -309,7 +310,7 @@ class Autoscaler:
         return iteration
 
     def _blocked(self, now: float, why: str) -> Iteration:
-        """A round in which nothing was looked at; what was known before stays."""
+        """An iteration that decided nothing; earlier results stay."""
         state, cost = self._seen.state, self._seen.cost
         cluster, dry_run = self._config.cluster_name, self._place.dry_run
         return Iteration(
@@ -354,7 +355,7 @@ class Autoscaler:
         return planned
 
     def _carry_out(self, planned: PlannedIteration) -> Iteration:
-        """The round with what became of every act."""
+        """The iteration with the result of every action."""
         iteration = planned.iteration
         kept = planned.registry
         self._registry.write(kept)
@@ -397,7 +398,7 @@ class Autoscaler:
         )
 
     def _scan(self, iteration: Iteration, planned: PlannedIteration) -> Iteration:
-        """The round with what became of groups that scale by how full they are, where that is due."""
+        """The iteration with the results of the scans of groups that scale by utilization, if one is due."""
         if not self._scans.due_in(iteration.time):
             requests = self._registry.known.requests
             found = self._scans.scan(
@@ -417,7 +418,7 @@ class Autoscaler:
         return not self._place.dry_run and self._is_leader()
 
     def _rest(self, begun: float, pause: float, stop: threading.Event) -> None:
-        """Until the next round is due, or wanted sooner."""
+        """Waits until the next iteration is due, or is wanted sooner."""
         shortest = min(PAUSE_SECONDS, self._settings.scan_interval_seconds)
         due = max(begun + pause, self._clock.monotonic() + shortest)
         hurries = False
@@ -432,13 +433,13 @@ class Autoscaler:
             self._clock.wait(stop, min(left, _POLL_SECONDS))
 
     def _is_wanted(self) -> bool:
-        """Whether a pod wants the next round, or there is now to be seen what the last one lacked."""
+        """Whether a pod wants the next iteration, or the informers that were not current have become so."""
         if self._is_blind and not self._unseen():
             return True
         return self._settings.frequent_loops_enabled and self._woken.is_set()
 
     def _unseen(self) -> str:
-        """What of the cluster cannot be seen as it is now, in words; empty when all can."""
+        """Which informers are not current, in words; empty when all are."""
         if missing := self._listers.unsynced():
             return f"not all has been seen yet: {', '.join(missing)}"
         if stale := self._listers.stale():

@@ -4,8 +4,9 @@ import enum
 
 
 class Mode(enum.StrEnum):
-    """`observe`: it is watched and priced, and no option. `recommend`: it competes, and what is decided of it is told
-    and not done. `enforce`: it is done.
+    """`observe`: the group is observed and priced, but not an option.
+
+    `recommend`: it competes, and decisions about it are reported but not carried out. `enforce`: they are carried out.
     """
 
     OBSERVE = "observe"

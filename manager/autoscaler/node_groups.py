@@ -1,4 +1,4 @@
-"""The node groups file: Escalator's form, so that a file of Escalator's loads as it is.
+"""The node groups file, in Escalator's form, so that an Escalator file loads unchanged.
 
 node_groups:
 - name: shared
@@ -9,22 +9,21 @@ node_groups:
   max_nodes: 30
   policy: pending-pods             # or utilization (as Escalator scales; the default), or both
   mode: recommend                  # observe | recommend | enforce; never more than --autoscaling-mode
-  provider: simulated              # --cloud-provider where it is not given
-  compat: headroom                 # or escalator: its peculiarities as they are
+  provider: simulated              # --cloud-provider where it is absent
+  compat: headroom                 # or escalator: keeps Escalator's peculiarities
 
-  predicted_peaks: prod            # or off (the default), or prod-and-mid: full is what its predicted peaks fill, too
-  drain_before_termination: true   # past the hard deadline pods are evicted first (false), for as long again as it is;
-                                   # after that the node goes with whatever budgets still keep on it
-  balance_zones: true              # nodes leave the zone first that has most of them, and not the oldest (false)
+  predicted_peaks: prod            # or off (the default), or prod-and-mid: predicted peaks count as utilization, too
+  drain_before_termination: true   # past the hard deadline pods are evicted first (false), for as long again as that
+                                   # deadline; after that the node goes, even with pods that budgets protect
+  balance_zones: true              # nodes leave the zone that has most of them first, instead of the oldest (false)
 
 Escalator's further keys have Escalator's meaning, and are read as Escalator reads them: from JSON or the first document
-of YAML, in upper or lower case, any scalar for a text, and what has no value as if it were not there. Unknown
-keys are ignored with a warning, as Escalator's own samples carry some that have died. Scale-up for pending pods is
-about the groups whose policy says so.
-In a group of policy both, min_nodes and max_nodes take the place of the cloud's bounds for either way to grow; nodes
-leave it by the rules of utilization alone.
+of YAML, in upper or lower case, any scalar as a text, and a key without a value as absent. Unknown keys are ignored
+with a warning, as Escalator's own samples contain obsolete ones. Scale-up for pending pods considers the groups whose
+policy includes it. In a group of policy both, min_nodes and max_nodes replace the cloud's bounds for either way to
+grow; its nodes leave by the rules of utilization alone.
 
-What `utilization` needs of a group is judged by `problems`, in Escalator's words.
+`problems` checks what `utilization` needs of a group, in Escalator's words.
 """
 
 import enum
@@ -55,7 +54,7 @@ _UNPARSED = "{} failed to parse into a time.Duration. check your formatting."
 
 
 class ScalingPolicy(enum.StrEnum):
-    """What moves a group: how full its nodes are, pods that find no place, or both."""
+    """What scales a group: the utilization of its nodes, unschedulable pods, or both."""
 
     UTILIZATION = "utilization"
     PENDING_PODS = "pending-pods"
@@ -68,7 +67,7 @@ class Compat(enum.StrEnum):
 
 
 class PredictedPeaks(enum.StrEnum):
-    """Whether a group is as full as its predicted peaks, where these are above its requests."""
+    """Whether predicted peaks count as the group's utilization where they exceed its requests."""
 
     OFF = "off"
     PROD = "prod"
@@ -76,7 +75,7 @@ class PredictedPeaks(enum.StrEnum):
 
 
 class AwsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Escalator's, of AWS."""
+    """Escalator's AWS options."""
 
     launch_template_id: str = ""
     launch_template_version: str = ""
@@ -87,15 +86,15 @@ class AwsOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fleet_ready_seconds(self) -> float:
-        """How long instances of a fleet may take to run. What is no duration is none, as in Escalator."""
+        """How long instances of a fleet may take to run. An invalid duration counts as 0, as in Escalator."""
         text = self.fleet_instance_ready_timeout
         return seconds(text) if text else DEFAULT_FLEET_READY_SECONDS
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One group, in the words of the file. Durations are texts, which the rules of utilisation read.
+    """One group, in the words of the file. Durations are texts, which the utilization rules parse.
 
-    None, or "" of a duration that Escalator of old does not know, is what `compat` makes of it.
+    None, or "" for a duration that older Escalator versions do not know, means the default under `compat`.
     """
 
     name: str = ""
@@ -135,27 +134,30 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def takes_pending_pods(self) -> bool:
-        """Whether scale-up is about it."""
+        """Whether the group scales up for pending pods."""
         return self.policy is not ScalingPolicy.UTILIZATION
 
     @property
     def is_scanned(self) -> bool:
-        """Whether it scales by how full its nodes are."""
+        """Whether the group scales by utilization."""
         return self.policy is not ScalingPolicy.PENDING_PODS
 
     @property
     def bounds(self) -> SizeBounds | None:
-        """None leaves them to the cloud."""
+        """None leaves the bounds to the cloud."""
         return SizeBounds(self.min_nodes, self.max_nodes) if self.min_nodes or self.max_nodes else None
 
     @property
     def effective_mode(self) -> Mode:
-        """Escalator's dry mode does nothing, and tells what it would do."""
+        """Escalator's dry mode changes nothing, and reports what it would do."""
         return Mode.RECOMMEND if self.dry_mode and self.mode is Mode.ENFORCE else self.mode
 
 
 def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
-    """All groups of the file; `provider` is the one there is. Raises InvalidInput naming file, group and field."""
+    """All groups of the file; `provider` is the configured one.
+
+    Raises InvalidInput that names file, group and field.
+    """
     source = str(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -168,7 +170,7 @@ def load(path: Path, *, provider: str = "") -> tuple[NodeGroup, ...]:
 
 
 def decode(text: str, source: str) -> tuple[NodeGroup, ...]:
-    """The groups of a text as they stand there. Raises InvalidInput where they have another form."""
+    """The groups of a text, unchecked. Raises InvalidInput for another form."""
     try:
         document = yaml_file.parse(text, _first_document)
     except yaml.YAMLError as error:
@@ -182,15 +184,15 @@ def decode(text: str, source: str) -> tuple[NodeGroup, ...]:
 
 
 def seconds(text: str) -> float:
-    """A duration of the file, 0 where it is none: what that means is said by `problems`."""
+    """A duration of the file in seconds, 0 if invalid: `problems` judges what that means."""
     return _parsed(text) or 0.0
 
 
 def problems(group: NodeGroup) -> tuple[str, ...]:
-    """What keeps a group from being scaled by utilisation: all of it, in Escalator's words and order.
+    """All reasons why a group cannot be scaled by utilization, in Escalator's words and order.
 
-    Our own rules differ where Escalator's let through what cannot work: min_nodes may equal max_nodes, rates are not
-    negative, every duration is checked under its own name.
+    Our rules differ where Escalator's accept what cannot work or reject what can: min_nodes may equal max_nodes, rates
+    are not negative, every duration is checked under its own name.
     """
     return tuple(_escalators_problems(group)) + tuple(_our_problems(group))
 
@@ -290,7 +292,7 @@ def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     _warn_of(read, set(NodeGroup.__struct_fields__), source)
     if isinstance(read.get("aws"), dict):
         read["aws"] = _as_fields(read["aws"], AwsOptions)
-    if read.get("predicted_peaks") is False:  # what YAML reads an `off` as that is not quoted
+    if read.get("predicted_peaks") is False:  # YAML reads an unquoted `off` as false
         read["predicted_peaks"] = PredictedPeaks.OFF.value
     try:
         return msgspec.convert(read, NodeGroup)
@@ -302,7 +304,7 @@ def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
 
 
 class _Loader(yaml.SafeLoader):
-    """Escalator's reader of YAML knows no dates: they are texts."""
+    """Escalator's YAML reader knows no dates: they are texts."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -312,7 +314,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _first_document(text: str) -> Any:
-    """What begins like JSON is read as such, where it is."""
+    """Reads the text as JSON if it begins like JSON and parses."""
     if text.lstrip().startswith("{"):
         try:
             return json.JSONDecoder().raw_decode(text.lstrip())[0]
@@ -322,7 +324,7 @@ def _first_document(text: str) -> Any:
 
 
 def _given_options(options: dict[Any, Any], fields: Collection[str]) -> dict[Any, Any]:
-    """The options that say anything, under the names of the fields; of several that fit the exact one is the last."""
+    """The options that have a value, under the names of the fields; of several spellings the exact one comes last."""
     found = {}
     for key in sorted(options, key=str):
         lowered = key.lower() if isinstance(key, str) else key
@@ -332,7 +334,7 @@ def _given_options(options: dict[Any, Any], fields: Collection[str]) -> dict[Any
 
 
 def _as_fields(given: dict[Any, Any], kind: type[msgspec.Struct]) -> dict[Any, Any]:
-    """Escalator's reader takes any scalar for a text, and 30.0 for a whole number."""
+    """Escalator's reader takes any scalar for a text, and 30.0 for an integer."""
     texts = {field.name for field in msgspec.structs.fields(kind) if field.type is str}
     whole = ((key, _whole(value)) for key, value in _given_options(given, kind.__struct_fields__).items())
     return {key: _text(value) if key in texts else value for key, value in whole}

@@ -1,4 +1,4 @@
-"""Which pending pods a round is about, and which it leaves aside, each with the reason."""
+"""Which pending pods an iteration considers, and which it skips, each with the reason."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ EXPENDABLE = "its priority is below the cut-off"
 DAEMON = "a DaemonSet's pod: it comes with its node"
 TOO_YOUNG = "it waits until it is old enough"
 NOT_JUDGED = "the scheduler has not yet found it unschedulable"
-# In the words of the scheduler: a node is no help.
+# The scheduler's words: a new node does not help.
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 OTHER_SCHEDULER = "another scheduler's"
@@ -26,9 +26,9 @@ OTHER_SCHEDULER = "another scheduler's"
 
 @dataclass(frozen=True)
 class PendingRules:
-    """`bypassed` schedulers' pods count before those have judged them; an empty `schedulers` means all of them.
+    """Pods of `bypassed` schedulers count before those have judged them; empty `schedulers` means all.
 
-    A round in which even the oldest pod is younger than `settling_seconds` waits: its owner may be making more.
+    An iteration in which even the oldest pod is younger than `settling_seconds` waits: its controller may create more.
     """
 
     expendable_below: int = equivalence_groups.EXPENDABLE_BELOW
@@ -41,7 +41,7 @@ class PendingRules:
 
 @dataclass(frozen=True)
 class PendingPods:
-    """`settled_at`: all of the pods are new, so that this round is to wait until then. None where it need not."""
+    """`settled_at`: all pods are new, so scale-up waits until then; None where it does not wait."""
 
     pods: tuple[Pod, ...]
     skipped_pods: dict[str, str] = field(default_factory=dict)
@@ -55,8 +55,10 @@ def list_pending_pods(
     nodes: Container[str],
     claims: Mapping[str, PersistentVolumeClaim] | None = None,
 ) -> PendingPods:
-    """Of pods without a node. Those that are finished, being deleted, or nominated for one of `nodes`, which are all
-    there are, are not looked at, except for which of `claims`, by "namespace/name", they have for themselves.
+    """Sorts the pods without a node.
+
+    Pods that have finished, are being deleted, or are nominated for one of `nodes` (all present ones) are ignored,
+    except that their use of `claims`, by "namespace/name", counts.
     """
     counted: list[Pod] = []
     skipped_pods: dict[str, str] = {}
@@ -82,8 +84,9 @@ def list_pending_pods(
 
 
 def recreatable_pods(placed: Iterable[Pod], draining: Container[str], rules: PendingRules) -> tuple[Pod, ...]:
-    """Of pods with a node, those on nodes that are being drained which a controller is about to make anew. One that is
-    being deleted has been made anew already.
+    """The pods on nodes under drain that a controller will recreate.
+
+    A pod that is being deleted has been recreated already.
     """
     return tuple(
         pod
@@ -103,7 +106,7 @@ def _claimed(pod: Pod, exclusive: Set[str]) -> set[str]:
 
 
 def _late(waiting: Iterable[Pod], exclusive: Set[str], in_use: Set[str]) -> set[str]:
-    """The keys of those that another has a claim of, be it one that the scheduler takes up before them."""
+    """The keys of pods whose exclusive claim another pod uses, or gets first in the scheduler's order."""
     taken, late = set(in_use), set()
     for pod in sorted(
         waiting, key=lambda each: (-(each.spec.priority or 0), each.metadata.created_at, each.metadata.key)
@@ -131,13 +134,13 @@ def _skip_reason(pod: Pod, rules: PendingRules, now: float) -> str:
         return EXPENDABLE
     if equivalence_groups.is_daemon(pod):
         return DAEMON
-    # An age exactly at the delay does not exceed it; without a delay every pod counts.
+    # An age equal to the delay does not exceed it; without a delay every pod counts.
     delay = _delay(pod, rules)
     return TOO_YOUNG if delay and now - pod.metadata.created_at <= delay else ""
 
 
 def found_unschedulable(pod: Pod) -> bool:
-    """Whether the scheduler has looked at it, and found no place."""
+    """Whether the scheduler has tried the pod and found no node."""
     return any(_unschedulable(pod))
 
 
@@ -148,7 +151,7 @@ def _unschedulable(pod: Pod) -> Iterator[Condition]:
 
 
 def _delay(pod: Pod, rules: PendingRules) -> float:
-    """The pod's own wish only ever makes it longer; one that cannot be read is none."""
+    """The delay of a pod. Its annotation can only prolong the delay; an unreadable one is ignored."""
     text = pod.metadata.annotation(ANNOTATION_DELAY)
     if not text:
         return rules.delay_seconds

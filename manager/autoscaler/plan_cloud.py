@@ -1,8 +1,8 @@
-"""The cloud for questions, which are asked beside the rounds: what a round observed last, and reads of its own.
+"""The cloud for plan requests, which run beside the loop: the loop's last observation, and reads of their own.
 
-Locks: rounds and departures share the cloud's lock, which stands for the guard's one thread. A question takes none of
-that: it reads what was observed without a lock, and asks the provider in a thread of its own, within a deadline of its
-own. So neither waits for the other, however slow the cloud is, and there is no order in which locks are to be taken.
+Locks: the loop and the node deletions share the cloud lock, which stands for the guard's one thread. A plan request
+never takes it: it reads the observation without a lock, and asks the provider in its own thread, within its own
+deadline. So neither waits for the other, however slow the cloud is, and there is no lock order to keep.
 """
 
 from manager.autoscaler.cloudprovider.contract import Provider
@@ -12,10 +12,10 @@ from manager.autoscaler.cloudprovider.reader import CloudReader
 
 
 class PlanCloud(CloudReader):
-    """See `context.Cloud`. For one question at a time, each of which begins with `begin`."""
+    """See `context.ObservedCloud`. Serves one plan request at a time; each starts with `begin`."""
 
     def __init__(self, provider: Provider, guard: Guard, *, deadline_seconds: float) -> None:
-        """All that one question asks the provider is over within `deadline_seconds`."""
+        """All provider calls of one plan request end within `deadline_seconds`."""
         caller = Caller(provider.name, deadline_seconds)
         super().__init__(provider, caller)
         self._guard = guard
@@ -23,7 +23,7 @@ class PlanCloud(CloudReader):
         self._observed = CloudObservation()
 
     def begin(self) -> None:
-        """From now on all is as it was last observed. Raises ProviderError where nothing is."""
+        """Switches to the last observation. Raises ProviderError if there is none."""
         observed = self._guard.observed
         if observed is not self._observed:
             self.forget()

@@ -1,4 +1,4 @@
-"""What a manager is asked to plan for beside what waits: further pods, and settings that are others for once."""
+"""The body of a plan request: pods beyond the pending ones, and settings to override."""
 
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from shared.api.core import Condition, Pod, PodStatus
 from shared.api.meta import OwnerReference, prepared
 from shared.errors import MAX_SHOWN_VALUE, InvalidInput
 
-MOST_PODS = 100_000  # of one question
+MOST_PODS = 100_000  # of one request
 MOST_NAME = 253  # characters, as for the API server; every copy has its own
 SOURCE = "POST /api/v1/plan"
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
@@ -55,7 +55,7 @@ _REQUEST = msgspec.json.Decoder(PlanRequest)
 
 
 def decode(body: bytes) -> PlanRequest:
-    """What is asked; an empty body asks for nothing special. Raises InvalidInput."""
+    """The request; an empty body asks for no extra pods or settings. Raises InvalidInput."""
     try:
         return _REQUEST.decode(body) if body.strip() else PlanRequest()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -65,7 +65,7 @@ def decode(body: bytes) -> PlanRequest:
 
 
 def _standing_at(body: bytes, where: str) -> object:
-    """The value that was refused; the whole text where it cannot be told."""
+    """The refused value, or the whole text if its position is unknown."""
     try:
         return yaml_file.at(msgspec.json.decode(body), where)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -73,12 +73,12 @@ def _standing_at(body: bytes, where: str) -> object:
 
 
 def refused(field: str, value: object, problem: str) -> InvalidInput:
-    """The error that names what of the question cannot be."""
+    """The error that names the refused field of the request."""
     return InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
 
 
 def pods(wanted: PlanRequest) -> list[Pod]:
-    """As pods that wait, each under a name of its own; those of one manifest as made by one controller.
+    """The requested pods as pending ones, each with its own name; the copies of one manifest share one controller.
 
     Raises InvalidInput.
     """
@@ -90,7 +90,7 @@ def pods(wanted: PlanRequest) -> list[Pod]:
 
 
 def _check(pod: Pod, where: str) -> None:
-    """Raises InvalidInput for a pod that could not be."""
+    """Raises InvalidInput for an impossible pod."""
     if pod.spec.node_name:
         raise refused(f"{where}.spec.nodeName", pod.spec.node_name, "it has a node already")
     for field, value in (("name", pod.metadata.name), ("namespace", pod.metadata.namespace)):

@@ -49,10 +49,11 @@ EMPTY = "created here, and empty"
 
 @dataclass(frozen=True)
 class PlannedIteration:
-    """An iteration that nothing has acted on yet, with what acting needs. The `registry` is stored before any action.
+    """A planned iteration on which nothing has acted yet, with what the actions need. The `registry` is stored before
+    any action.
 
-    `again_seconds` says when the next iteration is due, where that differs from the scan interval. `abandoned` nodes
-    carry marks of a removal that no longer runs; the loop takes the marks off.
+    `again_seconds` says when the next iteration is due, if not after the scan interval. `abandoned` nodes carry taints
+    of a removal that no longer runs; the loop takes the taints off.
     """
 
     iteration: Iteration
@@ -207,8 +208,9 @@ def _is_growth(decision: ScaleUpDecision) -> bool:
 def _decisions(
     scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
-    """What is decided; where that would have groups grow that are only recommended, it is advice, and followed by what
-    is done without them.
+    """The decisions.
+
+    If they would grow groups in recommend mode, they are advice, and the decisions without these groups follow.
     """
     mode_of = context.config.mode_of
     decisions = _salvo(scale_up_input, context, settings, chance)
@@ -233,7 +235,7 @@ def _decisions(
 def _salvo(
     scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
 ) -> list[ScaleUpDecision]:
-    """The decision; in a salvo those that follow, with the nodes of all before them on their way."""
+    """The decision; in a salvo also those that follow, each with the nodes of all before it as upcoming."""
     config = context.config
     decisions = [orchestrator.decide(scale_up_input, settings, chance)]
     is_late = options.no_deadline
@@ -249,7 +251,7 @@ def _salvo(
 
 
 def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
-    """The pods that nothing in the cluster has room for, now or within a reporting interval."""
+    """The pods that fit no node of the cluster, now or within a reporting interval."""
     ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
     left: list[int] = orchestrator.filter_out_schedulable(scale_up_input, ordered).left.pending.tolist()
     return [
@@ -260,7 +262,7 @@ def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup
 
 
 def increase_actions(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Action]:
-    """What raises the targets; one act for each group, whatever number of decisions it is in, and one of advice."""
+    """The actions that raise targets; one per group over all decisions, and one of advice."""
     known = list(decisions)
     return [
         Action(
@@ -278,7 +280,7 @@ def increase_actions(decisions: Iterable[ScaleUpDecision], config: Config) -> li
 
 
 def _merge_increases(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increase, str]]:
-    """Each group's increases as one, with its reason."""
+    """The increases of each group merged into one, with its reason."""
     found: dict[str, tuple[Increase, str]] = {}
     for decision in decisions:
         grows = decision.outcome is ScaleUpOutcome.GROW
@@ -313,7 +315,7 @@ def _creations(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Act
 
 
 def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
-    """Groups that were created here and have nothing any more, nor get anything now."""
+    """Deletes autoprovisioned groups that are empty and get no nodes now."""
     observed, state = context.cloud.observed, context.reconciled.state
     idle = [
         each.group
@@ -343,7 +345,7 @@ def _blocked_reason(context: AutoscalingContext) -> str:
 def _priorities(
     objects: ClusterObjects, config: Config, cache: AutoscalerCache
 ) -> tuple[Priorities, dict[str, InvalidInput]]:
-    """What the priority expander goes by: nothing where there is none, the last good one where this cannot be read."""
+    """The priorities of the expander: empty without a ConfigMap, the last valid ones if it cannot be read."""
     if not config.uses_priorities:
         return Priorities(), {}
     try:

@@ -1,7 +1,6 @@
 """Compares an observation of the cloud with the registry: the state, the next registry, and the corrections due.
 
-Nothing here acts. The rules are Cluster Autoscaler's; the comments say where ours go further so that nothing is bought
-twice.
+Pure. The rules are Cluster Autoscaler's; comments mark where ours go further so that nothing is bought twice.
 """
 
 from collections import Counter
@@ -31,9 +30,9 @@ NOT_MADE = "it could not be made"
 NEVER_CAME = "they did not come in time"
 NOT_THERE = "the cloud has no instances for them"
 
-TIMEOUT = "timeout"  # the code of the backoff
+TIMEOUT = "timeout"  # error code of the backoff
 
-# Clouds may tell the old target for a while after they have accepted a new one.
+# Clouds may return the old target for a while after they have accepted a new one.
 SETTLING_SECONDS = 60.0
 
 
@@ -57,7 +56,7 @@ class Reconciliation:
 def reconcile(
     observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> Reconciliation:
-    """What has become of every group at `now`, in Unix seconds. Groups that are refused keep their books."""
+    """The state of every group at `now`, in Unix seconds. Refused groups keep their registry entries."""
     views = view_groups(observed, nodes, registry, rules, now)
     total = _sum([*(view.readiness for view in views.groups.values()), views.ungrouped_readiness])
     healthy = rules.health.bear(unready=total.unready, total=total.registered)
@@ -91,7 +90,7 @@ def reconcile(
 
 
 def initial_registry(observed: CloudObservation, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
-    """Books for a cluster that had none: what groups lack of their targets is taken to be on its way."""
+    """A registry for a cluster that had none: nodes missing from a target count as upcoming."""
     registry = Registry()
     for view in view_groups(observed, nodes, registry, rules, now).groups.values():
         if view.up < view.target:
@@ -110,7 +109,7 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
 def _carry_over(
     registry: Registry, observed: CloudObservation, views: Mapping[str, GroupView], rules: ReconcileRules, now: float
 ) -> Registry:
-    """Without groups that are gone, and with the instances that wait for a Node now."""
+    """Drops groups that no longer exist, and updates the instances that wait for a Node."""
 
     def is_kept(each: str) -> bool:
         return each in views or each in observed.refused
@@ -138,7 +137,7 @@ def _carry_over(
 def _record_failures(
     registry: Registry, view: GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> Registry:
-    """Instances that could not be made are told of once; their group is backed off, and they are waited for no more."""
+    """Reports each instance that could not be made once, backs its group off, and stops waiting for the instance."""
     told = registry.failed.get(view.id, ())
     new = [each for each in view.broken if each.provider_id not in told]
     if not new:
@@ -159,7 +158,9 @@ def _record_failures(
 def _follow_request(
     registry: Registry, view: GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> tuple[Registry, int]:
-    """An increase ends when nothing is outstanding, or when its time is over; then with how many nodes are."""
+    """Ends an increase when no node is outstanding, or when its time is over; returns the number of outstanding nodes
+    then.
+    """
     request = registry.requests.get(view.id)
     if request is None:
         return registry, 0
@@ -174,7 +175,7 @@ def _follow_request(
             return registry, 0
         incidents.append(Incident(IncidentKind.REGISTERED, view.id, request.nodes, seconds))
         before = registry.backoffs.get(view.id)
-        # What failed of this very increase stays failed: asking for it again at once would fail again.
+        # A failure of this very increase stays: an immediate retry would fail again.
         if before is not None and before.failed_at < request.started_at:
             registry = bookkeeping.remove_backoff(registry, view.id)
         return registry, 0
@@ -188,7 +189,7 @@ def _follow_request(
 
 
 def _follow_shortage(registry: Registry, view: GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
-    """What is missing without an increase under way; and how many of it are to be taken back now."""
+    """Tracks nodes that are missing without an increase under way; returns how many to take off the target now."""
     others = {name: each for name, each in registry.short.items() if name != view.id}
     if not view.missing or view.id in registry.requests:
         return msgspec.structs.replace(registry, short=others), 0
@@ -229,7 +230,7 @@ def _corrections(view: GroupView, rules: ReconcileRules, *, healthy: bool, timed
     overdue = view.overdue[: max(0, target - least)]
     if overdue:
         action(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
-    broken = broken[: max(0, target)]  # the cloud itself is at what it has lowered its target for
+    broken = broken[: max(0, target)]  # a cloud that lowered its target for broken instances deletes them itself
     if broken:
         action(ActionKind.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
     returned = min(short or timed_out, view.returnable, max(0, target - group.min_size))
@@ -277,7 +278,9 @@ def _asked_by_others(view: GroupView, registry: Registry, now: float) -> int:
 
 
 def _untold(view: GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
-    """What the cloud has accepted and does not tell yet: else it would be bought once more in every round."""
+    """Nodes that the cloud has accepted but does not yet show in its target; they would otherwise be bought again in
+    every iteration.
+    """
     if request is None or backoff is not None or now - request.started_at > SETTLING_SECONDS:
         return 0
     return max(0, request.to_size - view.target)
@@ -286,7 +289,7 @@ def _untold(view: GroupView, request: ScaleUpRequest | None, backoff: GroupBacko
 def _upcoming(
     view: GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, unconfirmed: int
 ) -> int:
-    # What has failed never comes, and counts towards the target until it is deleted.
+    # Broken instances never come up, and count towards the target until they are deleted.
     hoped = health.upcoming_nodes(
         view.readiness,
         target=max(0, view.target + unconfirmed - len(view.broken)),
@@ -295,6 +298,6 @@ def _upcoming(
     if request is None:
         return min(hoped, elsewhere)
     if backoff is None or backoff.code == bookkeeping.CLOUD_PROVIDER_ERROR:
-        return hoped  # where there was no answer, the target says what became of the increase
-    # One part of an increase failed, another is on its way: its pods need no second node.
+        return hoped  # the cloud did not answer, so the target shows the result of the increase
+    # Part of the increase failed, part is on its way: its pods need no second node.
     return min(hoped, view.booting)

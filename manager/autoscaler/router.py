@@ -1,4 +1,4 @@
-"""The autoscaler's part of the API: the groups, what was decided and why, and what would be under other conditions."""
+"""The autoscaler's part of the API: groups, decisions with their reasons, and plans under other conditions."""
 
 import asyncio
 import time
@@ -25,11 +25,11 @@ from shared.api.core import Pod
 from shared.errors import InvalidInput, shown
 
 MAX_BODY_BYTES = 8 << 20
-MOST_ROUNDS = 20  # of one answer, where the query names no number
+MOST_ROUNDS = 20  # of one answer, if the query sets no number
 
 
 class Asked(Protocol):
-    """The autoscaler, as far as it is asked."""
+    """The parts of the autoscaler that the API reads."""
 
     @property
     def decision_log(self) -> DecisionLog: ...
@@ -48,9 +48,9 @@ _BODY = {
 
 
 def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
-    """The routes; `settings` are those that overrides go before."""
+    """The routes; overrides of a plan request take precedence over `settings`."""
     routes, decision_log = APIRouter(prefix="/api/v1"), autoscaler.decision_log
-    one_at_a_time = asyncio.Lock()  # or plans would take all threads there are, and probes wait behind them
+    one_at_a_time = asyncio.Lock()  # otherwise plans could take all threads, and probes would wait behind them
 
     @routes.get("/groups", summary="Node groups: sizes, health, what is on its way, cost", response_model=Groups)
     def groups() -> Response:
@@ -128,13 +128,13 @@ def plan_router(
     body: bytes,
     clock: Callable[[], float] = time.monotonic,
 ) -> Plan:
-    """The answer. Raises InvalidInput, and ProviderError where there is not enough to go by."""
+    """The answer. Raises InvalidInput, and ProviderError where the observations do not suffice."""
     wanted = plan_request.decode(body)
     given = {name: value for name, value in msgspec.structs.asdict(wanted.overrides).items() if value is not None}
     try:
         chosen = config.load(with_fields(settings, **given), clock)
     except InvalidInput as error:
-        if error.source not in (config.FLAGS, "--expander"):  # a file that has been spoilt since the start
+        if error.source not in (config.FLAGS, "--expander"):  # a file that has become invalid since the start
             raise
         raise plan_request.refused(f"overrides: {error.field}", error.value, error.problem) from error
     return answers.plan(autoscaler.plan_question(plan_request.pods(wanted), chosen))

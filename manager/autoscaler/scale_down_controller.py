@@ -1,4 +1,4 @@
-"""Scale-down's part of the rounds: what it remembers from one to the next, and how its acts are done."""
+"""Scale-down's part of the iterations: its history from one to the next, and its actions."""
 
 import logging
 import threading
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 NOT_BEGUN = "it is on its way already, or not there any more"
 OUT_OF_TIME = "no time was left for it in this round"
-ATTEMPT_SECONDS = 10.0  # for which one request is tried
-JUMP_SECONDS = 5.0  # of the wall clock against the monotonic one between two rounds, that nobody's clock drifts
+ATTEMPT_SECONDS = 10.0  # time limit of one request, retries included
+JUMP_SECONDS = 5.0  # wall clock against monotonic clock between two iterations; no clock drifts that far
 
 
 class ScaleDownController:
-    """For the thread that makes rounds; whoever speaks to the cloud holds the lock."""
+    """For the loop's thread; calls to the cloud hold the lock."""
 
     def __init__(
         self,
@@ -65,22 +65,22 @@ class ScaleDownController:
         self._memory = ScaleDownHistory()
         self._taken: Counter[str] = Counter()
         self._offset = clock.now() - clock.monotonic()
-        self.jumped_seconds = 0.0  # of the wall clock since the round before, where it has
+        self.jumped_seconds = 0.0  # wall clock jump since the last iteration
         self.underway = DeletionsInProgress()
-        self.begins = True  # nothing was done about the marks yet that somebody else may have left
+        self.begins = True  # taints that another process may have left are not handled yet
 
     def start(self, loops: Loops) -> None:
-        """Works from now on, in a thread of its own."""
+        """Starts its thread."""
         loops.start("departures", self.actuator.run)
 
     def forget(self) -> None:
-        """Somebody else leads."""
+        """Another process leads."""
         self.actuator.leadership_lost()
         self._memory, self.underway, self.begins = ScaleDownHistory(), DeletionsInProgress(), True
         self._taken.clear()
 
     def begin(self, now: float) -> tuple[DeletionProgress, ...]:
-        """A round begins; the nodes that are on their way out, or were."""
+        """Begins an iteration; returns the nodes under deletion, and those whose deletion has ended."""
         offset = now - self._clock.monotonic()
         jumped, self._offset = offset - self._offset, offset
         self.jumped_seconds = jumped if abs(jumped) > JUMP_SECONDS else 0.0
@@ -94,27 +94,27 @@ class ScaleDownController:
         return leaving
 
     def observed(self, observed: CloudObservation) -> None:
-        """The cloud was looked at, under its lock."""
+        """Takes the observation of the cloud, under its lock."""
         self.actuator.cloud_observed(observed)
 
     def put_right(self, registry: Registry) -> Registry:
-        """The books, after the nodes that the cloud has taken since they were last written."""
+        """The registry, minus the nodes that the cloud has deleted since the last write."""
         self._taken.update(self.actuator.take_accepted())
         for group, nodes in self._taken.items():
             registry = lower_request(registry, group, nodes)
         return registry
 
     def remember(self, made: Iteration) -> None:
-        """What a round has found."""
+        """Keeps the history of an iteration."""
         if made.scale_down is not None:
             self._memory = made.scale_down.memory
 
     def execute(self, planned: PlannedIteration) -> list[Action]:
-        """The acts of a round that are scale-down's, and what became of them."""
+        """Carries out scale-down's actions; returns them with their results."""
         made = planned.iteration
         self.actuator.untaint_abandoned(planned.abandoned)
         self.begins = False
-        self._taken.clear()  # the books have it
+        self._taken.clear()  # the stored registry includes them
         nodes = {node.metadata.name: node for node in planned.context.objects.nodes}
         removals = () if made.scale_down is None else made.scale_down.removals
         late = self._clock.monotonic() + self._config.actuation.soft_taint_seconds
@@ -127,7 +127,7 @@ class ScaleDownController:
         return done
 
     def note(self, actions: Sequence[Action]) -> None:
-        """Increases among these keep nodes from going for a while."""
+        """Increases among these start the cooldown of scale-down."""
         grown = [
             action.group
             for action in actions
@@ -149,7 +149,7 @@ class ScaleDownController:
         return replace(action, nodes=tuple(begun), to_size=action.from_size - len(begun), done=True)
 
     def _softened(self, action: Action, late: float) -> Action:
-        """As many as there is time for; the others are for a later round."""
+        """Writes as many soft taints as time allows; the others wait for a later iteration."""
         if action.mode is not Mode.ENFORCE:
             return action
 

@@ -1,4 +1,4 @@
-"""A round's scale-down: what of the cluster can be done without, once it is settled that nothing is to grow."""
+"""Scale-down in one iteration: finds the unneeded nodes, once it is clear that nothing scales up."""
 
 import itertools
 from collections.abc import Callable, Container, Iterable, Mapping
@@ -53,7 +53,7 @@ def decide(
     underway: DeletionsInProgress,
     gpu_label: str | None,
 ) -> ScaleDownDecision:
-    """What is not needed, with the pods that `waiting` places on nodes there are."""
+    """The decision, with the pods that `waiting` places on present nodes."""
     config = context.config
     rules = replace(config.scale_down, gpu_label=gpu_label)
     situation = _situation(context, waiting, underway)
@@ -71,7 +71,7 @@ def decide(
 
 
 def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) -> list[Action]:
-    """What is to be done by a decision, group by group."""
+    """The actions of a decision, per group."""
     groups = context.cloud.observed.groups
     mode_of = context.config.mode_of
     of_node = context.cloud.observed.group_of_node
@@ -101,18 +101,18 @@ def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) ->
         by_group = _by_group(
             (each, of_node[each])
             for each in names
-            if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # nobody needs advice on these
+            if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # advice on soft taints is of no use
         )
         made += [Action(what, name, mode_of(name), nodes=nodes, reason=reason) for name, nodes in by_group.items()]
     return made
 
 
 def abandoned_nodes(context: AutoscalingContext, underway: DeletionsInProgress, *, begins: bool) -> tuple[str, ...]:
-    """Nodes of ours that are marked as being deleted, while nobody deletes them: who did has died, or given up.
+    """Nodes of managed groups with a deletion taint but no process that deletes them: it has died, or given up.
 
-    Whoever `begins` to lead takes all of them back, and later on those that have been marked for long. Where nodes are
-    not marked as likely to go, whoever begins takes such marks back, too. Nodes that leave by how full their group is
-    get neither mark, and so keep none that they once had.
+    A new leader (`begins`) takes all these taints off, and later those that are old. Without soft taints, a new leader
+    also takes off soft taints. Nodes of groups that scale down by utilization get neither taint, and so keep none from
+    before.
     """
     config, group_of = context.config, context.cloud.observed.group_of_node
     busy = {*underway.on_their_way, *_deleted_by_cloud(context)}
@@ -144,7 +144,7 @@ def _situation(context: AutoscalingContext, waiting: ScaleUpInput, underway: Del
     observed = context.cloud.observed
     groups = _groups(context, underway)
     read = pods_on_nodes.read_pods(
-        # Where nothing may shrink, it makes no difference who is there.
+        # Where nothing may shrink, the pods do not matter.
         (pod for pod in objects.pods if groups and pods_on_nodes.needs_attention(pod, cutoff)),
         objects.surroundings,
         objects.controllers,
@@ -171,13 +171,16 @@ def _situation(context: AutoscalingContext, waiting: ScaleUpInput, underway: Del
 
 
 def _peaks(context: AutoscalingContext) -> dict[str, Resources] | None:
-    """Of prod with the system of each node. What Mid pods request is counted beside it, and so not what they use."""
+    """The prod peak of each node, system included.
+
+    The requests of Mid pods count beside it, so their usage does not.
+    """
     found = context.objects.peaks if context.config.minds_peaks else None
     return None if found is None else {name: each.prod for name, each in found.items()}
 
 
 def _untold(context: AutoscalingContext) -> frozenset[str]:
-    """Pods that came to their nodes after these last told their peaks."""
+    """The pods that came to their nodes after the nodes' last prediction."""
     told = (context.objects.peaks or {}) if context.config.minds_peaks else {}
     return frozenset(
         pod.metadata.key
@@ -187,7 +190,7 @@ def _untold(context: AutoscalingContext) -> frozenset[str]:
 
 
 def _placed_at(pod: Pod) -> float:
-    """When it got its node, as far as it says."""
+    """When the pod got its node, by its condition or else its creation time."""
     for each in pod.status.conditions or ():
         if each.type == SCHEDULED and each.last_transition_time:
             return durations.instant(each.last_transition_time)
@@ -213,12 +216,12 @@ def _groups(context: AutoscalingContext, underway: DeletionsInProgress) -> dict[
 
 
 def _scanned(config: Config) -> frozenset[str]:
-    """Groups whose nodes leave by the rules of utilization: one hand takes nodes away, and not two."""
+    """Groups whose nodes leave by utilization; only one component removes nodes from a group."""
     return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
 
 
 def _corrected(group: Group, context: AutoscalingContext) -> Group:
-    """With the target that it has once the corrections of this round are done."""
+    """The group with its target after the corrections of this iteration."""
     taken = sum(
         action.from_size - action.to_size for action in context.reconciled.corrections if action.group == group.id
     )
@@ -238,7 +241,7 @@ def _nodes(context: AutoscalingContext) -> list[NodeInfo]:
 
 
 def _of_unread(context: AutoscalingContext) -> dict[str, NodeRemovalStatus]:
-    """On nodes that cannot be read."""
+    """The verdicts on nodes that cannot be read."""
     invalid_objects, group_of = context.invalid_objects, context.cloud.observed.group_of_node
     return {
         name: NodeRemovalStatus(
@@ -250,7 +253,7 @@ def _of_unread(context: AutoscalingContext) -> dict[str, NodeRemovalStatus]:
 
 
 def _deleted_by_cloud(context: AutoscalingContext) -> frozenset[str]:
-    """Nodes whose machines are no part of their group's target any more."""
+    """Nodes whose machines are no longer part of their group's target."""
     return _with_machines(context, lambda state: state is InstanceState.DELETING)
 
 
@@ -266,7 +269,7 @@ def _with_machines(context: AutoscalingContext, wanted: Callable[[InstanceState]
 
 
 def _nominated(context: AutoscalingContext) -> list[PodOnNode]:
-    """Pods for which others are being moved out of the way."""
+    """Pods for which the scheduler preempts others."""
     on = {
         pod.metadata.key: pod.status.nominated_node_name
         for pod in context.objects.pods
@@ -279,7 +282,9 @@ def _nominated(context: AutoscalingContext) -> list[PodOnNode]:
 
 
 def _placed(waiting: ScaleUpInput, recreatable: Container[str]) -> list[PodOnNode]:
-    """Pending pods on the nodes that have room for them, without those that a pass moves off leaving nodes itself."""
+    """Pending pods on the nodes that have room for them, without those that a pass itself moves off nodes under
+    deletion.
+    """
     if not waiting.classes:
         return []
     ordered = sorted(waiting.classes, key=lambda each: each.pods)
@@ -298,7 +303,7 @@ def _placed(waiting: ScaleUpInput, recreatable: Container[str]) -> list[PodOnNod
 def _with_requests(
     happened: CooldownTimestamps | None, context: AutoscalingContext, groups: Iterable[str]
 ) -> CooldownTimestamps:
-    """With the increases that are under way: they may have been asked for by who led before."""
+    """Adds the increases under way: an earlier leader may have requested them."""
     happened = happened or CooldownTimestamps()
     requests = context.reconciled.registry.requests
     moments = [min(requests[group].started_at, context.objects.now) for group in groups if group in requests]
@@ -320,7 +325,7 @@ def _by_group(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
 def _keep_apart(
     found: ScaleDownDecision, done: ScaleDownDecision, group_of: Mapping[str, str], advised: set[str]
 ) -> ScaleDownDecision:
-    """Nodes that are only advised to go stay where they are: what is `done` is what the others come to without them."""
+    """Keeps nodes of recommend groups in place: `done` is the decision for the other groups without them."""
 
     def is_advised(node: str) -> bool:
         return group_of.get(node, "") in advised

@@ -1,7 +1,7 @@
-"""Groups that scale by how full they are: looked at in turn, decided about, and acted upon.
+"""The scans of groups that scale by utilization: observes, decides and acts, group by group.
 
-What a group's next scan must know is kept in this process, as Escalator does; how long a node has been marked stands
-on the node. Of what is on its way when a process begins, see `memory.taken_over`.
+The memory of a group's next scan stays in this process, as in Escalator; the time of a taint stands on the node. For
+nodes already upcoming when a process starts, see `memory.taken_over`.
 """
 
 import logging
@@ -30,7 +30,7 @@ BROKE_DOWN = "the scan broke down: {!r}"
 
 
 class Scans:
-    """All groups of the file that scale by how full they are, in its order. For one thread."""
+    """The groups of the file that scale by utilization, in its order. For one thread."""
 
     def __init__(self, config: Config, *, interval_seconds: float, dry_run: bool = False) -> None:
         self._config = config
@@ -42,7 +42,7 @@ class Scans:
         self._scanned_at: float | None = None
 
     def due_in(self, now: float) -> float:
-        """In how many seconds the next scan is due; never where there is nothing to scan."""
+        """Seconds until the next scan is due; infinite without any group to scan."""
         if not self._observers:
             return math.inf
         if not memories.is_within(self._interval_seconds, since=self._scanned_at, now=now):
@@ -51,12 +51,12 @@ class Scans:
         return self._scanned_at + self._interval_seconds - now
 
     def forget(self) -> None:
-        """Drops what is known: another replica leads and scans."""
+        """Drops the memory: another replica leads and scans."""
         self._memories.clear()
         self._scanned_at = None
 
     def shift(self, seconds: float) -> None:
-        """The clock has jumped by so much."""
+        """Adjusts to a clock jump of `seconds`."""
         if not seconds:
             return
         self._memories = {name: memories.shifted(each, seconds) for name, each in self._memories.items()}
@@ -71,9 +71,9 @@ class Scans:
         *,
         upcoming: Mapping[str, int] | None = None,
     ) -> ScanResult:
-        """One scan of every group. `upcoming` nodes were asked for, by group, and are not up.
+        """Scans every group once. `upcoming` counts, by group, the nodes that were requested and are not up.
 
-        What goes wrong with one group is its decision's error, and nothing to the others.
+        An error in one group is that group's decision's error, and does not affect the others.
         """
         self._scanned_at = now
         peaks = _peaks(objects)
@@ -92,7 +92,7 @@ class Scans:
     ) -> GroupScan:
         rules = observer.rules
         group, identity = rules.group, rules.group.cloud_provider_group_name
-        actions: list[Action] = []  # what was done of them stands, whatever comes of the rest
+        actions: list[Action] = []  # completed actions stand, whatever happens to the rest
         try:
             observed = hands.nodes.guard.observed
             seen = _observation(observer, objects, observed, peaks)
@@ -124,7 +124,7 @@ class Scans:
         )
 
     def _lock_for(self, group: str, actions: Sequence[Action], now: float) -> None:
-        """What was asked for before a scan broke down is waited for all the same."""
+        """Locks the group for the nodes that a scan requested before it failed."""
         asked = sum(
             action.to_size - action.from_size
             for action in actions
@@ -135,7 +135,7 @@ class Scans:
 
 
 def preview_scans(config: Config, objects: ClusterObjects, observed: CloudObservation) -> tuple[ScanDecision, ...]:
-    """What the first scan of each group would decide. Nothing is done, and nothing is remembered."""
+    """What the first scan of each group would decide. Acts on nothing, and remembers nothing."""
     found = []
     for rules in config.scanned:
         seen = _observation(Observer(rules), objects, observed, _peaks(objects))
@@ -150,7 +150,7 @@ def _observation(observer: Observer, objects: ClusterObjects, observed: CloudObs
         refused = observed.refused.get(name)
         return Observation(unlisted=NOT_THERE.format(name) if refused is None else str(refused))
     group = found.group
-    # What is being made does not run yet; a breaker has to see that.
+    # An instance still being created does not run; a breaker must see that.
     running = sum(
         each.error is None and each.state in (InstanceState.RUNNING, InstanceState.UNKNOWN) for each in found.instances
     )
@@ -165,7 +165,9 @@ def _held_seconds(rules: ScanRules, memory: Memory, now: float) -> float | None:
 
 
 def _lags(decision: ScanDecision, hands: ScanClients) -> Iterator[float]:
-    """Of those nodes whose launch the cloud tells; the first that it does not tell is the last that is asked about."""
+    """Seconds from launch to registration, of nodes with a known launch time; asks no further after the first without
+    one.
+    """
     try:
         for node in decision.arrived:
             with hands.nodes.cloud_lock:
@@ -181,7 +183,7 @@ def _peaks(objects: ClusterObjects) -> Peaks:
 
 
 def _waiting_for(memory: Memory, upcoming: int, rules: ScanRules, now: float) -> Memory:
-    """What pending pods have asked for is waited for like what a scan has."""
+    """Locks the group for nodes that pending pods requested, as for those that a scan requested."""
     if upcoming <= 0 or scan.lock_state(rules, memory, now=now):
         return memory
     return replace(memory, lock=ScaleLock(now, upcoming))

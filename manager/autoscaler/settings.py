@@ -1,7 +1,7 @@
 """The autoscaler's settings, which are part of the manager's (see `shared.settings`).
 
-Flags have Cluster Autoscaler's names and those of "Node Auto-provisioning", with the same meaning. What they say
-together is read by `config`. This module is loaded by every manager, and loads nothing of the autoscaler.
+Flags have the names and meanings of Cluster Autoscaler and of "Node Auto-provisioning". `config` checks them together.
+Every manager imports this module, which imports nothing of the autoscaler.
 """
 
 from typing import Annotated
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 _RANGE = r"^([0-9]{1,12}:[0-9]{1,12})?$"
-_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # that objects of Kubernetes have
+_NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # an object name in Kubernetes
 _MOST_SECONDS = 2_592_000.0  # thirty days: more is a mistake
 Key = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
@@ -50,7 +50,7 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     autoprovisioning_prefix: Annotated[
         str,
         Meta(
-            pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*$",  # an id may be a path, of which this begins the last part
+            pattern="^[A-Za-z0-9][-A-Za-z0-9_.]*$",  # an id may be a path; the prefix applies to its last part
             description="what names of created groups begin with; such groups are the autoscaler's",
         ),
     ] = "nodeautoprovisioning"

@@ -25,9 +25,9 @@ from shared.errors import InvalidInput
 
 TO_BE_REMOVED = templates.TAINT_ESCALATOR
 FORCE = templates.TAINT_ESCALATOR_FORCE
-DEFAULT_EFFECT = "NoSchedule"  # of the scan's taint, as Escalator's
+DEFAULT_EFFECT = "NoSchedule"  # of the scan's taint, as in Escalator
 ANNOTATION_NO_DELETE = "atlassian.com/no-delete"
-# Tells a node that scale-down has cordoned from one that people have cordoned, which stays cordoned.
+# Marks a node that scale-down cordoned; a node that a person cordoned stays cordoned.
 ANNOTATION_CORDONED = "headroom.io/cordoned-for-scale-down"
 
 _WHOLE_SECONDS = re.compile(r"[+-]?[0-9]{1,63}")
@@ -38,12 +38,12 @@ NodePatch = dict[str, dict[str, object]]  # a merge patch
 
 
 def has_taint(taints: Iterable[Taint], key: str) -> bool:
-    """Whether one of this key is there, whatever its value and effect."""
+    """Whether a taint with this key is present, whatever its value and effect."""
     return any(taint.key == key for taint in taints)
 
 
 def with_taint(taints: Taints, taint: Taint) -> Taints | None:
-    """With one more; a taint of the same key stays as it is, with its time."""
+    """The taints with one more; a taint with the same key stays unchanged, with its time."""
     return None if has_taint(taints, taint.key) else (*taints, taint)
 
 
@@ -53,17 +53,17 @@ def without_taints(taints: Taints, *keys: str) -> Taints | None:
 
 
 def with_scan_taint(taints: Taints, *, now: float, effect: str = "") -> Taints | None:
-    """The taints of a node that a scan wants to go."""
+    """The taints of a node that a scan wants to remove."""
     return with_taint(taints, Taint(TO_BE_REMOVED, str(int(now)), effect or DEFAULT_EFFECT))
 
 
 def without_scan_taint(taints: Taints) -> Taints | None:
-    """The taints of a node that is to stay after all."""
+    """The taints of a node that stays after all."""
     return without_taints(taints, TO_BE_REMOVED)
 
 
 def with_scan_time(taints: Taints, *, at: float) -> Taints:
-    """The same with the scan's taint put on at this time, and never earlier."""
+    """The same taints with the scan's taint at this time, rounded up."""
     value = str(math.ceil(at))
     return tuple(
         msgspec.structs.replace(taint, value=value) if taint.key == TO_BE_REMOVED else taint for taint in taints
@@ -87,7 +87,7 @@ def is_being_deleted(node: Node) -> bool:
 
 
 def deletion_patch(node: Node, now: float, *, cordons: bool) -> NodePatch | None:
-    """For a node that is being deleted: no pod comes to it from now on."""
+    """For a node under deletion: no further pods come to it."""
     spec: dict[str, object] = {}
     annotations: NodePatch = {}
     taints = with_taint(node.spec.taints or (), Taint(TAINT_TO_BE_DELETED, str(int(now)), "NoSchedule"))
@@ -100,7 +100,9 @@ def deletion_patch(node: Node, now: float, *, cordons: bool) -> NodePatch | None
 
 
 def retention_patch(node: Node) -> NodePatch | None:
-    """For a node that stays: both taints of scale-down go, as it is decided anew whether the node may be deleted."""
+    """For a node that stays: takes off both taints of scale-down, as the next pass decides again whether it is a
+    candidate.
+    """
     spec: dict[str, object] = {}
     annotations: NodePatch = {}
     taints = without_taints(node.spec.taints or (), TAINT_TO_BE_DELETED, TAINT_DELETION_CANDIDATE)
@@ -119,7 +121,7 @@ def candidate_patch(node: Node, now: float) -> NodePatch | None:
 
 
 def needed_patch(node: Node) -> NodePatch | None:
-    """For a node that is not likely to be deleted any more."""
+    """For a node that is no longer likely to be deleted."""
     return taints_patch(without_taints(node.spec.taints or (), TAINT_DELETION_CANDIDATE))
 
 
@@ -129,14 +131,14 @@ def taints_patch(taints: Taints | None) -> NodePatch | None:
 
 @dataclass(frozen=True, slots=True)
 class SoftTaints:
-    """Nodes on which `DeletionCandidateOfClusterAutoscaler` is to be put, and those off which it is to be taken."""
+    """Nodes that get the taint `DeletionCandidateOfClusterAutoscaler`, and those that lose it."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
 
 
 def soft_taints(nodes: Iterable[NodeInfo], unneeded: Iterable[str], at_once: int) -> SoftTaints:
-    """At most so many changes at once. Nodes that are needed again come first: pods are waiting for nothing there."""
+    """At most `at_once` changes. Nodes that are needed again come first."""
     wanted = list(unneeded)
     tainted = {node.name for node in nodes if has_taint(node.taints, TAINT_DELETION_CANDIDATE)}
     remove = sorted(tainted - set(wanted))[:at_once]
