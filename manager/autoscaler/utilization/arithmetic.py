@@ -1,7 +1,7 @@
-"""Escalator's arithmetic: how full nodes are, and how many more make them less full.
+"""Escalator's arithmetic: the utilization of nodes, and the number of nodes that lowers it.
 
-Floating point is evaluated in Escalator's order, on thousandths of cpus and of bytes, so that it agrees in the last bit
-with what is compared: 55 of 100 are a little more than 55 %.
+Floating point is evaluated in Escalator's order, on thousandths of cpus and of bytes, so that the results agree in the
+last bit: 55 of 100 are a little more than 55 %.
 """
 
 import math
@@ -11,26 +11,26 @@ from dataclasses import dataclass, field
 
 from shared.quantity import Resources
 
-FROM_ZERO = sys.float_info.max  # the utilisation of pods that have no node at all
+FROM_ZERO = sys.float_info.max  # the utilization of pods without any node
 DIVIDES_BY_ZERO = "cannot divide by zero in percent calculation"
 NEGATIVE_DELTA = "negative scale up delta"
 NO_THRESHOLD = "scale_up_threshold_percent must be larger than 0"
 
 
 class Uncomputable(ValueError):
-    """There is no number for it; says why in Escalator's words."""
+    """There is no number; the text says why in Escalator's words."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupUtilization:
-    """In percent of what is allocatable; both are FROM_ZERO where pods have no nodes."""
+    """In percent of the allocatable; both are FROM_ZERO where pods have no nodes."""
 
     cpu_percent: float
     memory_percent: float
 
     @property
     def percent(self) -> float:
-        """The one that decides."""
+        """The higher one, which decides."""
         return max(self.cpu_percent, self.memory_percent)
 
     @property
@@ -39,7 +39,7 @@ class GroupUtilization:
 
 
 def utilization(demand: Resources, capacity: Resources, nodes: int) -> GroupUtilization:
-    """Of so many nodes. Raises Uncomputable."""
+    """The utilization of `nodes` nodes. Raises Uncomputable."""
     if not any((*demand, *capacity, nodes)):
         return GroupUtilization(0.0, 0.0)
     if 0 in capacity:
@@ -51,7 +51,10 @@ def utilization(demand: Resources, capacity: Resources, nodes: int) -> GroupUtil
 
 
 def nodes_more(utilized: GroupUtilization, threshold_percent: int, nodes: int) -> int:
-    """The fewest nodes like those there are that bring both resources to the threshold. Raises Uncomputable."""
+    """The fewest additional nodes of the present size that bring both resources to the threshold.
+
+    Raises Uncomputable.
+    """
     _check(threshold_percent)
     both = (utilized.cpu_percent, utilized.memory_percent)
     delta = max(math.ceil(nodes * ((percent - threshold_percent) / threshold_percent)) for percent in both)
@@ -61,7 +64,7 @@ def nodes_more(utilized: GroupUtilization, threshold_percent: int, nodes: int) -
 
 
 def nodes_from_zero(demand: Resources, node: Resources, threshold_percent: int) -> int:
-    """How many nodes of this size hold the demand at the threshold; 1 as long as no size is known.
+    """How many nodes of this size hold the demand at the threshold; 1 while no size is known.
 
     Raises Uncomputable.
     """
@@ -74,20 +77,20 @@ def nodes_from_zero(demand: Resources, node: Resources, threshold_percent: int) 
 
 @dataclass(frozen=True, slots=True)
 class Largest:
-    """Of several amounts the one with most cpu and the one with most memory, which may be two."""
+    """The amount with most cpu and the amount with most memory of several, which may differ."""
 
     of_cpu: Resources = field(default_factory=Resources)
     of_memory: Resources = field(default_factory=Resources)
 
     def exceeds(self, other: "Largest") -> bool:
-        """Whether the one has more cpu than any of the others, or more memory."""
+        """Whether this has more cpu than all of the others, or more memory."""
         return (
             self.of_cpu.cpu_milli > other.of_cpu.cpu_milli or self.of_memory.memory_bytes > other.of_memory.memory_bytes
         )
 
 
 def largest(amounts: Iterable[Resources]) -> Largest:
-    """The first of equals; nothing is larger than less than nothing."""
+    """The first of equals wins; negative amounts count as none."""
     of_cpu = of_memory = Resources()
     for each in amounts:
         if each.cpu_milli > of_cpu.cpu_milli:
@@ -103,5 +106,5 @@ def _check(threshold_percent: int) -> None:
 
 
 def _thousandths(amount: Resources) -> tuple[float, float]:
-    """As floating point before anything is divided: of whole numbers the quotient may differ in its last bit."""
+    """Converts to floating point before any division: a quotient of integers may differ in its last bit."""
     return float(amount.cpu_milli), float(amount.memory_bytes * 1000)

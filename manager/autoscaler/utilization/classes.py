@@ -1,4 +1,4 @@
-"""Which of a group's nodes are which, and in what order they are taken."""
+"""The classes of a group's nodes, and the order in which a scan takes nodes."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -10,7 +10,7 @@ from manager.autoscaler.utilization.observation import GroupNode
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Every node is in one of them. Cordoned ones are left alone, whatever else they are."""
+    """Every node is in exactly one class. The scan leaves cordoned nodes alone, whatever their taints."""
 
     untainted: tuple[GroupNode, ...] = ()
     tainted: tuple[GroupNode, ...] = ()
@@ -19,7 +19,7 @@ class Classes:
 
 
 def classify(nodes: Iterable[GroupNode]) -> Classes:
-    """By what is on the nodes; taints of others do not matter."""
+    """Classifies by the taints and cordons of the nodes; taints of other components do not matter."""
 
     def class_of(node: GroupNode) -> str:
         if node.cordoned:
@@ -32,7 +32,7 @@ def classify(nodes: Iterable[GroupNode]) -> Classes:
 
 
 def classify_dry(nodes: Iterable[GroupNode], tainted: Collection[str], force_tainted: Collection[str] = ()) -> Classes:
-    """By what would have been done to them so far, and by nothing else."""
+    """Classifies only by what would have been done to the nodes so far."""
 
     def class_of(node: GroupNode) -> str:
         if node.name in force_tainted:
@@ -51,7 +51,7 @@ def newest_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
 
 
 def fullest_zones_first(nodes: Iterable[GroupNode]) -> tuple[GroupNode, ...]:
-    """Each taken from the zone that has most nodes left, the oldest of them, so that zones stay even."""
+    """Takes each node from the zone with most remaining nodes, the oldest first, so that zones stay even."""
     by_zone: dict[str, deque[GroupNode]] = {}
     for node in oldest_first(nodes):
         by_zone.setdefault(node.zone, deque()).append(node)

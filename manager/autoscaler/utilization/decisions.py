@@ -1,4 +1,4 @@
-"""What one scan of one group decided, with all that led to it. Nothing here acts."""
+"""The decision of one scan of one group, with its reasons. Nothing here acts."""
 
 import enum
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from shared.quantity import Resources
 
 
 class ScanRule(enum.StrEnum):
-    """What set how many nodes more, or fewer, are wanted."""
+    """The rule that set how many nodes to add or remove."""
 
     NOTHING_THERE = "neither nodes nor pods"
     BELOW_MIN = "below the minimum"
@@ -31,7 +31,7 @@ class ScanRule(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScanStep:
-    """One rule that had a say, and what was wanted after it."""
+    """One rule that applied, and the delta after it."""
 
     rule: ScanRule
     delta: int
@@ -39,7 +39,7 @@ class ScanStep:
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """The first `count` of the candidates; one that cannot be written is passed over, and the next one taken."""
+    """The first `count` of the candidates; if a write fails, the next candidate is taken instead."""
 
     candidates: tuple[GroupNode, ...] = ()
     count: int = 0
@@ -51,7 +51,7 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Fullness:
-    """What the thresholds were held against: demand on the capacity of untainted nodes."""
+    """What the thresholds were compared with: demand on the capacity of untainted nodes."""
 
     requested: Resources = field(default_factory=Resources)
     demand: Resources = field(default_factory=Resources)
@@ -70,12 +70,12 @@ class ScanThresholds:
 
 @dataclass(frozen=True)
 class ScanDecision:
-    """`delta` is what is wanted, before clamps, and what Escalator reports; `error` why the scan came to nothing.
+    """`delta` is the wanted change, before clamps, as Escalator reports it; `error` says why the scan failed.
 
-    To do, in this order: taint `health_taints`, delete what `forced` says, then what `reaped` says, drain `drains`, and
-    either `taint`, or `untaint` and have the cloud's target raised by `increase`, by no more than `most_increase`.
-    `refusals` are what of it cannot be done. In a `dry` one nothing is. `healthy` is None where it was not checked.
-    `arrived` are nodes made since the scale-up whose lock ended.
+    The actions, in this order: taint `health_taints`, delete the nodes of `forced`, then those of `reaped`, drain
+    `drains`, and either `taint`, or `untaint` and raise the cloud's target by `increase`, at most by `most_increase`.
+    `refusals` names the parts that cannot be done. A `dry` decision does nothing. `healthy` is None where it was not
+    checked. `arrived` are nodes created since the scale-up whose lock ended.
     """
 
     group: str
@@ -104,21 +104,21 @@ class ScanDecision:
         return (*self.forced.nodes, *self.reaped.nodes)
 
     def increase_after(self, untainted: int) -> int:
-        """By how much the cloud's target is to be raised when only so many nodes could be untainted."""
+        """By how much to raise the cloud's target if only so many nodes could be untainted."""
         return min(self.increase + self.untaint.count - untainted, self.most_increase)
 
     @property
     def drains(self) -> tuple[GroupNode, ...]:
-        """Nodes whose pods are to be evicted, and that are deleted by the scan that finds them empty."""
+        """Nodes whose pods are evicted; the scan that finds them empty deletes them."""
         return self.reaped.draining
 
     @property
     def target_change(self) -> int:
-        """By how much the cloud's target moves when all is done."""
+        """The change of the cloud's target once all actions are done."""
         return 0 if self.dry else self.increase - len(self.deletions)
 
     @property
     def writes(self) -> bool:
-        """Whether there is anything to do at all."""
+        """Whether there is anything to do."""
         to_do = (*self.health_taints, *self.deletions, *self.drains, *self.taint.planned, *self.untaint.planned)
         return not self.dry and bool(to_do or self.increase)

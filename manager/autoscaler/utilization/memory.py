@@ -1,7 +1,7 @@
-"""What a group's next scan must know of those before: in memory only, a new process begins without it.
+"""What a group's next scan must know of earlier scans. In memory only: a new process starts without it.
 
-How long a node has been tainted is not here but on the node. Here is only which time of today's clock that is: what was
-written before the clock was corrected is of another one.
+The node itself records how long it has been tainted. This module only maps that time to today's clock, because a time
+written before a clock correction belongs to another clock.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,17 +13,20 @@ from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 
-PATIENCE_SECONDS = 900.0  # for so long what a cloud was asked for counts as on its way
+PATIENCE_SECONDS = 900.0  # for so long a requested node counts as upcoming
 
 
 def is_within(seconds: float, *, since: float | None, now: float) -> bool:
-    """Whether so much time is not over yet. A clock that was set back ends it, so that nothing waits for ever."""
+    """Whether less than `seconds` have passed.
+
+    A clock that was set back ends the wait, so that nothing waits forever.
+    """
     return since is not None and 0 <= now - since < seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ScaleLock:
-    """Held after a scale-up of the cloud by so many nodes, for the cool-down. Nothing lets go of it earlier."""
+    """Held for the cool-down after a scale-up of the cloud by `nodes`. Nothing releases it earlier."""
 
     since: float
     nodes: int
@@ -34,11 +37,11 @@ class ScaleLock:
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """Stops asking a cloud that does not deliver.
+    """Stops requests to a cloud that does not deliver.
 
-    `failures`: scale-ups in a row after which no more instances ran than before. The last one was asked for at
-    `asked_at`, when `size_before` ran, to have `asked_size`. `open_until_size`: so many must run until the cloud is
-    asked again; None while it is closed.
+    `failures` counts the scale-ups in a row after which no more instances ran than before. The last one was requested
+    at `asked_at`, when `size_before` ran, to have `asked_size`. `open_until_size`: so many instances must run before
+    the next request; None while the breaker is closed.
     """
 
     failures: int = 0
@@ -52,9 +55,9 @@ class Breaker:
         return self.open_until_size is not None
 
     def observe_size(self, *, size: int, target: int, now: float) -> "Breaker":
-        """With so many instances running.
+        """The breaker after an observation of `size` running instances.
 
-        A cloud that has given up, and so has nothing left to bring, is tried once more after a while: that one decides.
+        A cloud that has given up, and so has nothing left to deliver, gets one more try after a while, which decides.
         """
         if self.open_until_size is None:
             return self
@@ -64,9 +67,9 @@ class Breaker:
         return self if waits else Breaker(self.failures)
 
     def before_increase(self, *, size: int, most_failures: int) -> "Breaker":
-        """Judges the last increase as the next one is wanted; open when that was one failure too many.
+        """Judges the last increase when the next one is wanted; opens if that was one failure too many.
 
-        It goes by what was asked for, as the target of a cloud that gives up is as low as before.
+        It compares with the requested size, because a cloud that gives up lowers its target again.
         """
         if not most_failures or self.is_open or self.size_before is None or self.asked_size is None:
             return self
@@ -79,7 +82,7 @@ class Breaker:
         return Breaker(self.failures, size, self.open_until_size, asked_size, now)
 
     def deleted(self, count: int) -> "Breaker":
-        """With so many nodes fewer that were taken away on purpose, and are not missing."""
+        """Accounts for nodes that were deleted on purpose, which are not missing."""
         if self.size_before is None or self.asked_size is None:
             return self
         return replace(self, size_before=self.size_before - count, asked_size=self.asked_size - count)
@@ -87,19 +90,19 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """So many nodes that the cloud was asked for are not there; none of them has come `since` then."""
+    """`nodes` requested nodes are not present; none has come since `since`."""
 
     since: float
     nodes: int
 
     def is_late(self, nodes: int, *, now: float) -> bool:
-        """Whether as many are missing still, so long after, that nobody should count on them."""
+        """Whether equally many are still missing after so long that they no longer count as upcoming."""
         return nodes == self.nodes and not is_within(PATIENCE_SECONDS, since=self.since, now=now)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A node's taint: the time that it `says`, and `since` when it is there by the clock as it goes now."""
+    """A node's taint: the time that it `says`, and the time `since` when it is there on the present clock."""
 
     says: float
     since: float
@@ -107,7 +110,8 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`node_size` is what the first node seen last can give; `scaled_out_at` since when nodes are wanted, if they are.
+    """`node_size` is the allocatable of the first node seen last; `scaled_out_at` is since when nodes are wanted, if
+    any.
 
     `dry_tainted` are the nodes that would have been tainted, in that order. `untainted_at` and `marks` are by node.
     """
@@ -125,7 +129,7 @@ class Memory:
 
 
 def shifted(memory: Memory, seconds: float) -> Memory:
-    """After the clock has jumped by so much: what was ten seconds ago still was."""
+    """The memory after a clock jump of `seconds`: what was ten seconds ago still was."""
 
     def moved(moment: float | None) -> float | None:
         return None if moment is None else moment + seconds
@@ -144,8 +148,10 @@ def shifted(memory: Memory, seconds: float) -> Memory:
 
 
 def marks_on(nodes: Iterable[GroupNode], before: Mapping[str, Mark], *, now: float) -> dict[str, Mark]:
-    """The marks of nodes as they are. One from a time to come was written by a clock that was ahead, and counts from
-    when it was first seen: it would keep its node for as long as that clock was ahead.
+    """The taint times of the nodes.
+
+    A taint from the future was written by a clock that was ahead, and counts from its first observation: it would
+    otherwise keep its node for as long as that clock was ahead.
     """
     found = {}
     for node in nodes:
@@ -160,13 +166,13 @@ def marks_on(nodes: Iterable[GroupNode], before: Mapping[str, Mark], *, now: flo
 
 
 def marks_put(nodes: Iterable[GroupNode], *, now: float) -> dict[str, Mark]:
-    """The marks of nodes that were tainted now."""
+    """The taint times of nodes that were tainted now."""
     at = float(int(now))
     return {node.name: Mark(at, at) for node in nodes}
 
 
 def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
-    """The same, whose taints say what the marks of its nodes come to by the clock as it goes now."""
+    """The observation with its taint times converted to the present clock."""
     off = {name: mark.since for name, mark in marks.items() if mark.since != mark.says}
     if not off:
         return seen
@@ -180,14 +186,14 @@ def dated(seen: Observation, marks: Mapping[str, Mark]) -> Observation:
 
 
 def taken_over(rules: ScanRules, seen: Observation, *, now: float) -> Memory:
-    """The memory of a process that begins."""
+    """The memory of a new process: a lock for the nodes that the cloud has not delivered yet."""
     if seen.unlisted or not rules.fixes.takes_over or not seen.missing:
         return Memory()
     return Memory(lock=ScaleLock(now, seen.missing))
 
 
 def awaited(before: Awaited | None, seen: Observation, *, asked: int, now: float) -> Awaited | None:
-    """What is missing after a scan that asked for so many nodes more."""
+    """The missing nodes after a scan that requested `asked` more."""
     missing = max(0, seen.cloud.target_size + asked - len(seen.nodes))
     if before is not None and missing == before.nodes and not asked:
         return before

@@ -1,4 +1,4 @@
-"""What a scan of one group goes by: its nodes, the pods that count, and what its cloud says of it."""
+"""The inputs of a scan of one group: its nodes, the pods that count, and the state of its cloud group."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,8 +29,8 @@ _OVER = frozenset({"Succeeded", "Failed"})
 class GroupNode:
     """One node. `created_at` in Unix seconds; `no_delete` says why it must stay, if it must.
 
-    `zone` is empty where it is in none. The peaks are what its pods, and those of Mid, are expected to use at most;
-    a `prod_peak` of None is not known.
+    `zone` is empty for a node without one. The peaks are the highest expected usage of its pods, and of its Mid pods; a
+    `prod_peak` of None is unknown.
     """
 
     name: str
@@ -47,10 +47,10 @@ class GroupNode:
 
 
 class GroupPod(msgspec.Struct, frozen=True, gc=False):
-    """One pod, in a form of which tens of thousands cost little.
+    """One pod, in a compact form, since there are tens of thousands.
 
-    `node` is empty until it is bound; `of_node`: it is there because the node is. `scheduled`: its
-    condition says so, which Escalator goes by besides the node's name.
+    `node` is empty until the pod is bound; `of_node`: the pod comes with its node, as a DaemonSet pod does.
+    `scheduled` is the pod's condition, which Escalator reads besides the node's name.
     """
 
     name: str
@@ -65,13 +65,13 @@ class GroupPod(msgspec.Struct, frozen=True, gc=False):
         return self.phase == _PENDING
 
 
-# By node: what its pods are expected to use at most, and those of Mid.
+# By node: the highest expected usage of its pods, and of its Mid pods.
 Peaks: TypeAlias = Mapping[str, tuple[Resources, Resources]]
 
 
 @dataclass(frozen=True, slots=True)
 class CloudGroup:
-    """The cloud's group: what was asked of it, and how many instances it has; None where it is unknown."""
+    """The cloud's group: its target and its number of instances, None where that is unknown."""
 
     min_size: int = 0
     max_size: int = 0
@@ -87,8 +87,8 @@ class CloudGroup:
 class Observation:
     """One group at one time.
 
-    `others` are pods of no demand to the group that are on its nodes all the same. `unlisted` says why there is nothing
-    to go by.
+    `others` are pods on the group's nodes that are not demand on the group. `unlisted` says why the group cannot be
+    observed.
     """
 
     nodes: tuple[GroupNode, ...] = ()
@@ -105,15 +105,15 @@ class Observation:
 
     @property
     def missing(self) -> int:
-        """How many nodes the cloud was asked for that are not there."""
+        """How many requested nodes are not present."""
         return max(0, self.cloud.target_size - len(self.nodes))
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A pod as it was seen: whether it is demand on the group, and the node it is on; `read` once that mattered.
+    """A pod as seen: whether it is demand on the group, and its node; `read` is filled when needed.
 
-    One that is over is neither, and nowhere.
+    A finished pod is neither demand nor on a node.
     """
 
     pod: Pod
@@ -123,12 +123,12 @@ class _Seen:
 
 
 class Observer:
-    """Selects a group from all nodes and pods. What it has read it reads again only when it has changed."""
+    """Selects a group from all nodes and pods. Reads an object again only after it has changed."""
 
     def __init__(self, rules: ScanRules) -> None:
         self.rules = rules
         self._nodes: dict[str, tuple[Node, GroupNode | InvalidInput]] = {}
-        self._pods: dict[int, _Seen] = {}  # by the id of the object, which is another one once the pod has changed
+        self._pods: dict[int, _Seen] = {}  # by the id of the object; a changed pod is another object
 
     def observe(
         self,
@@ -137,9 +137,9 @@ class Observer:
         cloud: CloudGroup,
         peaks: Peaks | None = None,
     ) -> Observation:
-        """The group as it is; `peaks` by node, those of its pods and those of Mid.
+        """The present group; `peaks` holds, by node, those of all its pods and those of its Mid pods.
 
-        What cannot be read is in `refused`: such nodes are left out, such pods count nothing and keep their nodes.
+        Unreadable objects are in `refused`: such nodes are left out, such pods have no requests and keep their nodes.
         """
         refused: list[InvalidInput] = []
         expected = peaks or {}
@@ -185,7 +185,7 @@ class Observer:
         known, self._pods = self._pods, {}
         for pod in pods:
             key = id(pod)
-            found = known.get(key)  # what is known holds its pod, so that no other has its id
+            found = known.get(key)  # the known entry holds its pod, so that no other object gets its id
             if found is None:
                 is_over = pod.status.phase in _OVER
                 found = _Seen(pod, not is_over and takes_pod(self.rules, pod), "" if is_over else pod.spec.node_name)
@@ -204,7 +204,7 @@ def _or_refused(read: Callable[[K], T], given: K) -> T | InvalidInput:
 
 
 def free(nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> Iterator[Resources]:
-    """What the pods that are on each node leave of it, which may be less than nothing."""
+    """What the pods on each node leave of it; may be negative."""
     taken: dict[str, list[Resources]] = {}
     for pod in pods:
         if pod.node and pod.scheduled and pod.phase in (_PENDING, _RUNNING):
@@ -217,7 +217,7 @@ def takes_node(rules: ScanRules, labels: Mapping[str, str]) -> bool:
 
 
 def takes_pod(rules: ScanRules, pod: Pod) -> bool:
-    """Whether the pod is demand on the group: it asks for its nodes, or in the default group for none."""
+    """Whether the pod is demand on the group: it selects the group's nodes, or, in the default group, no nodes."""
     if _is_of_daemon_set(pod):
         return False
     selector, affinity = pod.spec.node_selector or {}, pod.spec.affinity or Affinity()
@@ -295,13 +295,16 @@ def _requests(rules: ScanRules, pod: Pod) -> Resources:
     spec = pod.spec
     if len(spec.containers) == 1 and not (spec.init_containers or spec.overhead or spec.resources):
         found = spec.containers[0].resources
-        if not found.limits:  # most pods are as simple as that, and there are many
+        if not found.limits:  # most pods are this simple, and there are many
             return _resources(found.requests)
     return pods.native_request(pod)
 
 
 def _escalators_requests(pod: Pod) -> Resources:
-    """Of containers together or of the largest init container, each for itself, and overhead. Raises QuantityError."""
+    """The sum of the containers, or each init container if larger, plus overhead, as Escalator counts.
+
+    Raises QuantityError.
+    """
     running = quantity.total([_requested(each) for each in pod.spec.containers])
     for each in pod.spec.init_containers or ():
         running = running.most(_requested(each))

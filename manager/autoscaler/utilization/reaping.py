@@ -1,4 +1,4 @@
-"""Which marked nodes are deleted now, and why each of the others is still there."""
+"""Which tainted nodes are deleted now, and why each of the others stays."""
 
 import enum
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ BELOW_MIN_SIZE = "terminating nodes will breach minimum node size"
 
 
 class TaintedNodeReason(enum.StrEnum):
-    """What becomes of a marked node, and why."""
+    """What happens to a tainted node, and why."""
 
     EMPTY = "empty for long enough"
     OVERDUE = "past its hard deadline"
@@ -36,7 +36,7 @@ DELETED = frozenset({TaintedNodeReason.EMPTY, TaintedNodeReason.OVERDUE, Tainted
 
 @dataclass(frozen=True, slots=True)
 class TaintedNodeStatus:
-    """On one marked node. `tainted_at` in Unix seconds; `pods` still on it."""
+    """The verdict on one tainted node. `tainted_at` in Unix seconds; `pods` counts those still on it."""
 
     node: GroupNode
     why: TaintedNodeReason
@@ -54,9 +54,9 @@ class TaintedNodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class Reaping:
-    """Nodes to delete in one call of the cloud, and those to drain, which are deleted in a later one.
+    """Nodes to delete in one cloud call, and nodes to drain, which a later call deletes.
 
-    `refused` is the cloud's answer, known beforehand, in place of doing either.
+    `refused` is the cloud's refusal, known beforehand; with it neither happens.
     """
 
     statuses: tuple[TaintedNodeStatus, ...] = ()
@@ -71,7 +71,7 @@ class Reaping:
         return () if self.refused else tuple(each.node for each in self.statuses if each.drains)
 
     def pass_over(self, passed_over: Container[str]) -> "Reaping":
-        """As it was done, without these nodes."""
+        """The reaping as carried out, without these nodes."""
         return replace(
             self,
             statuses=tuple(
@@ -89,7 +89,7 @@ class Reaping:
 
 @dataclass(frozen=True)
 class PodsByNode:
-    """What is on the nodes of a group; pods on other nodes are left out."""
+    """The pods on a group's nodes; pods on other nodes are left out."""
 
     by_node: Mapping[str, tuple[GroupPod, ...]] = field(default_factory=dict)
 
@@ -102,23 +102,23 @@ class PodsByNode:
         return cls({name: tuple(each) for name, each in found.items()})
 
     def remaining(self, node: str) -> int | None:
-        """How many pods would be lost with the node; None when it is not known."""
+        """How many pods the node's deletion would lose; None if unknown."""
         pods = self.by_node.get(node)
         return None if pods is None else sum(not pod.of_node for pod in pods)
 
     def is_empty(self, node: str) -> bool:
-        """Whether none would; a node nobody knows is not empty."""
+        """Whether its deletion loses no pod; an unknown node is not empty."""
         return self.remaining(node) == 0
 
 
 def pods_that_keep_nodes(rules: ScanRules, seen: Observation) -> PodsByNode:
-    """Those for whose sake a node stays until its hard deadline."""
+    """The pods that keep a node until its hard deadline."""
     pods = (*seen.pods, *seen.others) if rules.fixes.all_pods_keep_nodes else seen.pods
     return PodsByNode.group(seen.nodes, pods)
 
 
 def force_tainted_statuses(nodes: Iterable[GroupNode], pods: PodsByNode) -> tuple[TaintedNodeStatus, ...]:
-    """Of nodes that others have marked: nothing but pods keeps them, and these for good."""
+    """The verdicts on force-tainted nodes: only pods keep them, and without a deadline."""
     return tuple(
         TaintedNodeStatus(
             node,
@@ -132,7 +132,7 @@ def force_tainted_statuses(nodes: Iterable[GroupNode], pods: PodsByNode) -> tupl
 def tainted_statuses(
     rules: ScanRules, nodes: Iterable[GroupNode], pods: PodsByNode, *, healthy_may_go: bool, now: float
 ) -> tuple[TaintedNodeStatus, ...]:
-    """Of nodes that we have marked."""
+    """The verdicts on nodes that the scan has tainted."""
     return tuple(_verdict(rules, node, pods, healthy_may_go=healthy_may_go, now=now) for node in nodes)
 
 
@@ -166,9 +166,9 @@ def _verdict(
 def within_minimum(
     verdicts: Sequence[TaintedNodeStatus], *, target_size: int, min_size: int, clamps: bool, spare: int | None = None
 ) -> Reaping:
-    """What the cloud lets of it: its minimum refuses them all, or only (`clamps`) those that are too many.
+    """Applies the cloud's minimum: it refuses all deletions, or with `clamps` only those beyond it.
 
-    No more than the `spare` ones go, where there are any that are not.
+    At most `spare` nodes go, where that is set.
     """
     if spare is not None:
         verdicts = tuple(_kept_to(verdicts, max(0, spare), TaintedNodeReason.AWAITS_OTHERS))
@@ -185,7 +185,7 @@ def within_minimum(
 
 
 def _kept_to(verdicts: Sequence[TaintedNodeStatus], most: int, why: TaintedNodeReason) -> Iterator[TaintedNodeStatus]:
-    """With no more than so many nodes that go, those that are to be drained counted after all others."""
+    """Lets at most `most` nodes go; nodes to drain count after all others."""
     most_drained = most - sum(each.goes for each in verdicts)
     for each in verdicts:
         most -= each.goes

@@ -1,4 +1,4 @@
-"""Why a scan does what it does, in one line each: the rule, how full the group is, and the threshold."""
+"""The reasons of a scan's actions, one line each: the rule, the group's utilization, and the threshold."""
 
 from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.reaping import Reaping
@@ -12,7 +12,7 @@ _THRESHOLDS = {
 
 
 def of_delta(rules: ScanRules, decision: ScanDecision) -> str:
-    """Of nodes that are tainted, untainted or asked for."""
+    """Why nodes are tainted, untainted or requested."""
     rule = decision.steps[-1].rule if decision.steps else None
     if rule is ScanRule.BELOW_MIN:
         return f"{rule}: {len(decision.classes.untainted)} nodes take pods, min_nodes is {_min_nodes(rules)}"
@@ -25,7 +25,7 @@ def of_delta(rules: ScanRules, decision: ScanDecision) -> str:
 
 
 def fullness(decision: ScanDecision) -> str:
-    """How full the nodes are that take pods."""
+    """The utilization of the nodes that take pods."""
     found = decision.fullness.utilization
     if found is None:
         return ""
@@ -36,17 +36,17 @@ def fullness(decision: ScanDecision) -> str:
 
 
 def of_health(rules: ScanRules) -> str:
-    """Of nodes that are tainted because they are not ready."""
+    """Why unready nodes are tainted."""
     return f"not ready, unhealthy_node_grace_period is {rules.group.unhealthy_node_grace_period}"
 
 
 def of_deletion(reaping: Reaping) -> str:
-    """Of nodes that go."""
+    """Why nodes are deleted."""
     return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.goes}))
 
 
 def of_drain(reaping: Reaping) -> str:
-    """Of nodes whose pods are evicted."""
+    """Why pods are evicted from nodes."""
     return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.drains}))
 
 

@@ -1,4 +1,4 @@
-"""The options of one group as the scan reads them, and where it departs from Escalator."""
+"""The options of one group as the scan reads them, and the differences from Escalator."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -10,33 +10,33 @@ from manager.autoscaler.node_groups import Compat, NodeGroup, PredictedPeaks
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 
-DEFAULT_GROUP = "default"  # the group of this name takes the pods that ask for no nodes in particular
+DEFAULT_GROUP = "default"  # the group of this name takes pods that select no particular nodes
 SCALE_UP_FAILURES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Fixes:
-    """What is done otherwise than by Escalator."""
+    """The differences from Escalator."""
 
-    keeps_max_nodes: bool = True  # scale-up ends at the group's own maximum, too, and not at the cloud's alone
-    locks_below_min: bool = True  # what is below its minimum grows once in a cool-down, and not at every scan
-    reaps_while_locked: bool = True  # nodes that may go do so while a scale-up is under way
-    bound_pods_do_not_starve: bool = True  # a pod that has its node and pulls its image is not waiting for one
+    keeps_max_nodes: bool = True  # scale-up respects the group's own maximum, too, not only the cloud's
+    locks_below_min: bool = True  # a group below its minimum grows once per cool-down, not at every scan
+    reaps_while_locked: bool = True  # nodes may be deleted during a scale-up
+    bound_pods_do_not_starve: bool = True  # a bound pod that pulls its image does not wait for a node
     all_pods_keep_nodes: bool = True  # a node is empty when no pod at all is left, not only none of the group's
-    counts_sidecars: bool = True  # init containers that stay are added to what runs with them
-    ignores_pod_affinity: bool = True  # pods with affinity to pods alone are the default group's
-    reaps_while_growing: bool = True  # nodes that may go, and cannot come back, do so while others are added
-    clamps_deletions: bool = True  # as many nodes are deleted as the cloud's minimum lets, in place of none
-    counts_deletions: bool = True  # what was deleted in a scan is off the target that the rest of it goes by
-    excludes_unavailable: bool = True  # pods on nodes that are on their way out are no demand on the others
-    taints_what_others_hold: bool = True  # no node is tainted whose pods, once back, would fill the others
-    marks_once: bool = True  # in dry mode an unhealthy node is marked once, and not at every scan again
-    locks_in_doubt: bool = True  # a cloud that has not answered may have done it, which is waited for like an answer
-    keeps_min_nodes: bool = True  # what is deleted leaves the group its own minimum, too, and not the cloud's alone
-    grows_below_min: bool = True  # what has lost nodes is brought back to its minimum, which its cloud may not know
-    counts_ordered: bool = True  # what is on its way already is not asked for once more
-    renews_with_room: bool = True  # what is as large as it may get is not told to grow since a node is too old
-    takes_over: bool = True  # what is on its way when a process begins is waited for as if it had asked for it
+    counts_sidecars: bool = True  # sidecar init containers add to the running containers
+    ignores_pod_affinity: bool = True  # pods with only pod affinity belong to the default group
+    reaps_while_growing: bool = True  # nodes that may go, and cannot come back, are deleted while others are added
+    clamps_deletions: bool = True  # as many nodes are deleted as the cloud's minimum allows, instead of none
+    counts_deletions: bool = True  # the rest of a scan uses the target less the scan's deletions
+    excludes_unavailable: bool = True  # pods on nodes that are being removed are no demand on the others
+    taints_what_others_hold: bool = True  # no node is tainted whose pods would fill the other nodes
+    marks_once: bool = True  # in dry mode an unhealthy node is tainted once, not at every scan
+    locks_in_doubt: bool = True  # a request without an answer may have worked, so the scan waits as after an answer
+    keeps_min_nodes: bool = True  # deletions respect the group's own minimum, too, not only the cloud's
+    grows_below_min: bool = True  # a group that lost nodes returns to its own minimum, which the cloud may not know
+    counts_ordered: bool = True  # upcoming nodes are not requested again
+    renews_with_room: bool = True  # a group at its maximum does not grow to renew an old node
+    takes_over: bool = True  # a new process waits for upcoming nodes as if it had requested them
 
 
 AS_ESCALATOR = Fixes(**{field.name: False for field in dataclasses.fields(Fixes)})
@@ -44,9 +44,9 @@ AS_ESCALATOR = Fixes(**{field.name: False for field in dataclasses.fields(Fixes)
 
 @dataclass(frozen=True, slots=True)
 class ScanRules:
-    """A group with its durations in seconds; what is no duration is 0, as in Escalator.
+    """A group with its durations in seconds; an invalid duration is 0, as in Escalator.
 
-    `dry`: nothing is written. A breaker of 0 failures is none.
+    `dry`: nothing is written. A breaker of 0 failures is disabled.
     """
 
     group: NodeGroup
@@ -67,11 +67,11 @@ class ScanRules:
 
     @property
     def discovers_bounds(self) -> bool:
-        """Whether the bounds are the cloud's, at every scan."""
+        """Whether every scan takes the bounds from the cloud."""
         return self.group.bounds is None
 
     def peak(self, *, prod: Resources | None, mid: Resources) -> Resources | None:
-        """The predicted use that counts, None where none does or none is known."""
+        """The predicted usage that counts, None if none counts or none is known."""
         peaks = self.group.predicted_peaks
         if peaks is PredictedPeaks.OFF or prod is None:
             return None
@@ -82,7 +82,7 @@ class ScanRules:
 
 
 def scan_rules(group: NodeGroup, *, dry: bool = False) -> ScanRules:
-    """The rules of a group as it is, valid or not; `dry` is that of all groups."""
+    """The rules of a group, valid or not; `dry` applies to all groups."""
     ours = group.compat is Compat.HEADROOM
     fixes = Fixes() if ours else AS_ESCALATOR
     if group.exclude_unavailable_node_pods is not None:
@@ -108,7 +108,7 @@ def scan_rules(group: NodeGroup, *, dry: bool = False) -> ScanRules:
 
 
 def check_rules(group: NodeGroup, *, dry: bool = False, source: str) -> ScanRules:
-    """The rules of a group that has what they need. Raises InvalidInput with all that it lacks."""
+    """The rules of a group with all required fields. Raises InvalidInput that lists the missing ones."""
     found = node_groups.problems(group)
     if found:
         raise InvalidInput(source=source, field=f"group {group.name}", value=group.name, problem="; ".join(found))

@@ -1,6 +1,6 @@
-"""One scan of one group: everything observed in, one decision out.
+"""One scan of one group: observations in, one decision out.
 
-The order of the rules is Escalator's, and so are the words of errors. What differs is named by `rules.Fixes`.
+The rules follow Escalator's order, and errors use Escalator's words. `rules.Fixes` names the differences.
 """
 
 from collections.abc import Container, Iterable
@@ -26,16 +26,16 @@ BREAKER_OPEN = "refusing to scale up as long as {} of {} instances are running: 
 
 
 def decide(rules: ScanRules, seen: Observation, memory: Memory, *, now: float) -> ScanDecision:
-    """What is to be done now; `now` in Unix seconds. Nothing of what is given changes."""
+    """The decision; `now` in Unix seconds. Pure."""
     if seen.unlisted:
         return ScanDecision(rules.group.name, error=seen.unlisted, dry=rules.dry)
     return _Scan(rules, seen, memory, now).decision()
 
 
 def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: ScanDecision, *, now: float) -> Memory:
-    """The memory for the next scan, when all was done as decided.
+    """The memory for the next scan, once the decision is carried out.
 
-    Where part of it failed, `decision` is the part that was done: its increase is 0 where the cloud refused.
+    If part of it failed, `decision` is the part that was done: its increase is 0 if the cloud refused.
     """
     if seen.unlisted:
         return memory
@@ -69,12 +69,12 @@ def remember(rules: ScanRules, seen: Observation, memory: Memory, decision: Scan
 
 
 def lock_state(rules: ScanRules, memory: Memory, *, now: float) -> bool:
-    """Whether the scale-up before this scan is still under way."""
+    """Whether the previous scale-up is still under way."""
     return memory.lock is not None and memory.lock.is_held(now=now, cool_down_seconds=rules.cool_down_seconds)
 
 
 def thresholds(rules: ScanRules, utilized: GroupUtilization) -> ScanRule:
-    """What the utilisation alone says. All comparisons are strict: at a threshold nothing happens."""
+    """The rule by utilization alone. All comparisons are strict: at a threshold nothing happens."""
     group = rules.group
     if utilized.percent < group.taint_lower_capacity_threshold_percent:
         return ScanRule.FAST_REMOVAL
@@ -84,19 +84,19 @@ def thresholds(rules: ScanRules, utilized: GroupUtilization) -> ScanRule:
 
 
 def room(wanted: int, *, target_size: int, max_size: int) -> int:
-    """How many of the wanted nodes a cloud may add; negative where it has too many."""
+    """How many of the wanted nodes a cloud may add; negative if it has too many."""
     return min(wanted, max_size - target_size)
 
 
 def is_too_old(rules: ScanRules, found: Classes, *, min_nodes: int, now: float) -> bool:
-    """Whether a group at its minimum, where nothing else moves, is to be renewed by one node more."""
+    """Whether to renew a group at its minimum, with no other change pending, by one additional node."""
     if rules.max_node_age_seconds <= 0 or not found.untainted or found.tainted or len(found.untainted) != min_nodes:
         return False
     return any(now - node.created_at > rules.max_node_age_seconds for node in found.untainted)
 
 
 def untaintable(rules: ScanRules, tainted: tuple[GroupNode, ...], *, now: float) -> tuple[GroupNode, ...]:
-    """The newest first; of those that are checked only healthy ones come back."""
+    """The newest first; with health checks only healthy nodes come back."""
     grace = rules.unhealthy_grace_seconds
     return tuple(
         node
@@ -169,12 +169,12 @@ class _Scan:
         return tuple(node for node in bad if node.name not in known)
 
     def arrived(self) -> tuple[GroupNode, ...]:
-        """What the last scale-up has brought."""
+        """The nodes that the last scale-up brought."""
         at = self.memory.scaled_out_at
         return () if at is None else tuple(node for node in self.seen.nodes if node.created_at > at)
 
     def demanding_pods(self) -> tuple[GroupPod, ...]:
-        """Pods that need room on the nodes that stay: those that are there, and those that are nowhere."""
+        """Pods that need room on the nodes that stay: the pods there, and pods without a node."""
         if not self.rules.fixes.excludes_unavailable:
             return self.seen.pods
         return available(self.seen.pods, {node.name for node in self.classes.untainted}, with_unscheduled=True)
@@ -183,9 +183,9 @@ class _Scan:
         return self.classes.untainted if self.rules.fixes.excludes_unavailable else self.seen.nodes
 
     def demand(self, pods: Iterable[GroupPod], nodes: Iterable[GroupNode]) -> tuple[Resources, Resources]:
-        """What pods request, and what counts: where that is more, what is expected to be used of the nodes.
+        """The pods' requests, and the demand: the nodes' expected usage where that is higher.
 
-        A pod that is in no node's peak, being on none or on one of which none is known, counts as it requests.
+        A pod that no node's peak covers counts by its requests.
         """
         found = {node.name: self.rules.peak(prod=node.prod_peak, mid=node.mid_peak) for node in nodes}
         peaks = {name: peak for name, peak in found.items() if peak is not None}
@@ -201,7 +201,7 @@ class _Scan:
         return replace(begun, delta=self.step(rule, delta), steps=tuple(self.steps))
 
     def wanted(self, demand: Resources, utilized: GroupUtilization) -> int:
-        """How many nodes more or fewer, before anything is clamped. Raises Uncomputable."""
+        """How many nodes to add or remove, before clamps. Raises Uncomputable."""
         group, untainted = self.rules.group, len(self.classes.untainted)
         rule = thresholds(self.rules, utilized)
         delta = 0
@@ -227,13 +227,13 @@ class _Scan:
         return self.seen.nodes[0].allocatable if self.seen.nodes else self.memory.node_size
 
     def is_to_renew(self) -> bool:
-        """Whether a node is too old, and the cloud has room for the one that takes its place."""
+        """Whether a node is too old, and the cloud has room for its replacement."""
         if self.rules.fixes.renews_with_room and self.most_nodes <= self.seen.cloud.target_size:
             return False
         return is_too_old(self.rules, self.classes, min_nodes=self.min_nodes, now=self.now)
 
     def is_starving(self) -> bool:
-        """Whether a pending pod is larger than what any node has left, of cpu or of memory."""
+        """Whether a pending pod is larger than the free cpu or memory of every node."""
         if not self.rules.group.scale_on_starve or len(self.classes.untainted) >= self.max_nodes:
             return False
         bound_too = not self.rules.fixes.bound_pods_do_not_starve
@@ -243,7 +243,7 @@ class _Scan:
         return pending.exceeds(arithmetic.largest(observation.free(self.classes.untainted, self.seen.pods)))
 
     def waiting(self, begun: ScanDecision) -> ScanDecision:
-        """While a scale-up is under way nothing else begins; nodes that were to go may still do so."""
+        """During a scale-up nothing else starts; nodes that may go are still deleted."""
         assert self.memory.lock is not None
         decision = replace(self.ended(begun, ScanRule.LOCKED, self.memory.lock.nodes), locked=True)
         if not self.rules.fixes.reaps_while_locked:
@@ -253,7 +253,7 @@ class _Scan:
         return replace(decision, healthy=healthy, forced=forced, reaped=self.reaped(forced, healthy is not False))
 
     def raised_to_min(self, begun: ScanDecision) -> ScanDecision:
-        """At once, whatever else there is; what is in the way of it goes."""
+        """Raises the group to its minimum at once, whatever else is due; nodes in the way are deleted."""
         wanted = self.min_nodes - len(self.classes.untainted)
         decision = self.ended(begun, ScanRule.BELOW_MIN, wanted)
         if self.rules.fixes.reaps_while_growing:
@@ -273,7 +273,7 @@ class _Scan:
         decision = replace(begun, delta=delta, steps=tuple(self.steps), forced=forced, healthy=healthy)
         if delta > 0:
             return self.scaled_up(decision, delta)
-        # On the way down the healthy may go; an unhealthy group never gets there.
+        # On the way down healthy nodes may go; an unhealthy group never gets here.
         reaped = self.reaped(forced, healthy is not False)
         decision = replace(decision, reaped=reaped)
         return self.scaled_down(decision, -delta) if delta < 0 else decision
@@ -310,10 +310,10 @@ class _Scan:
         )
 
     def spare(self) -> int:
-        """How many marked nodes may go as far as the group's own minimum is concerned.
+        """How many tainted nodes may go under the group's own minimum.
 
-        As many as it has above it: what takes the place of others is there before they go. Where that cannot be, since
-        the group is as large as it may get, as many go first as are in the way, being of no use to anybody.
+        As many as the group has above it: replacements are present before these nodes go. If the group is at its
+        maximum, so that replacements cannot come, as many useless nodes go first as block them.
         """
         beyond = len(self.seen.nodes) - self.min_nodes
         back = len(untaintable(self.rules, self.classes.tainted, now=self.now))
@@ -323,13 +323,13 @@ class _Scan:
 
     @property
     def most_nodes(self) -> int:
-        """That the cloud may be asked for."""
+        """How many nodes the cloud may be asked for."""
         most = self.seen.cloud.max_size
         return min(most, self.max_nodes) if self.rules.fixes.keeps_max_nodes else most
 
     @property
     def on_its_way(self) -> int:
-        """How many nodes the cloud was asked for that can still be expected."""
+        """How many requested nodes are still expected."""
         awaited = self.memory.awaited
         is_late = awaited is not None and awaited.is_late(self.seen.missing, now=self.now)
         return self.seen.missing if self.rules.fixes.counts_ordered and not is_late else 0
@@ -375,7 +375,7 @@ class _Scan:
         return replace(decision, breaker=breaker, increase=increase)
 
     def scaled_down(self, decision: ScanDecision, wanted: int) -> ScanDecision:
-        """The refusals say of each node that is not tainted after all what keeps it."""
+        """The refusals say what keeps each node that is not tainted after all."""
         cloud, untainted = self.seen.cloud, self.classes.untainted
         gone = len(decision.deletions) if self.rules.fixes.counts_deletions else 0
         kept: list[str] = []
@@ -391,32 +391,32 @@ class _Scan:
             return replace(decision, refusals=(*decision.refusals, refusal))
         count = at_most(wanted, above_min, f"the group's minimum is {self.min_nodes}")
         deletable = cloud.target_size - gone - cloud.min_size
-        if deletable >= 0:  # a target that is below the cloud's minimum already says nothing
+        if deletable >= 0:  # a target below the cloud's minimum already sets no limit
             count = at_most(count, deletable, f"the cloud's minimum is {cloud.min_size}")
         ordered = classes.fullest_zones_first if self.rules.group.balance_zones else classes.oldest_first
         candidates = tuple(node for node in ordered(untainted) if not self.is_fresh(node))
         count = at_most(count, len(candidates), "the others were untainted a short time ago")
         if self.rules.fixes.taints_what_others_hold:
-            # What is above the maximum goes, whether the others hold it or not.
+            # Nodes above the maximum go, whether or not the others can hold their pods.
             excess = max(0, len(untainted) - self.max_nodes)
             held = max(min(count, excess), self.removable_count(candidates, count))
             count = at_most(count, held, f"without them the others would be above {self.fullest_percent} %")
         return replace(decision, taint=Picks(candidates, count), refusals=(*decision.refusals, *kept))
 
     def is_fresh(self, node: GroupNode) -> bool:
-        """Whether it came back a short time ago, so that it stays."""
+        """Whether it was untainted a short while ago, so that it stays."""
         since = self.memory.untainted_at.get(node.name)
         return memories.is_within(self.rules.untaint_grace_seconds, since=since, now=self.now)
 
     @property
     def fullest_percent(self) -> int:
-        """How full the nodes that stay may get: so that they need no others, and never more than full."""
+        """How full the remaining nodes may get: below scale-up, and never more than full."""
         return min(self.rules.group.scale_up_threshold_percent, 100)
 
     def removable_count(self, candidates: tuple[GroupNode, ...], count: int) -> int:
-        """How many of them may go so that the others would hold every pod of the group without a way up.
+        """How many of them may go so that the others can hold every pod of the group without a scale-up.
 
-        Every pod: also those on nodes that are on their way out, because who makes pods makes them anew elsewhere.
+        That includes pods on nodes that are being removed, because their controllers recreate them elsewhere.
         """
         pods = available(self.seen.pods, {node.name for node in self.seen.nodes}, with_unscheduled=True)
         _, demand = self.demand(pods, self.seen.nodes)
@@ -436,7 +436,7 @@ class _Scan:
 
 
 def available(pods: tuple[GroupPod, ...], nodes: set[str], *, with_unscheduled: bool) -> tuple[GroupPod, ...]:
-    """The pods on these nodes, with or without those that are on none."""
+    """The pods on these nodes, with or without those on no node."""
     return tuple(pod for pod in pods if pod.node in nodes or (with_unscheduled and not pod.node))
 
 
