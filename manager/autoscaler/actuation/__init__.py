@@ -1,1 +1,1 @@
-"""What was decided, done to nodes and to the cloud."""
+"""Carries decisions out on nodes and in the cloud."""

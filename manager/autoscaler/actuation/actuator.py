@@ -1,7 +1,7 @@
-"""The edge of `deletion_machine`: carries its instructions out, one after the other, and reports what became of each.
+"""The edge of `deletion_machine`: carries out its instructions in order, and reports the result of each.
 
-The loop chooses nodes and asks how their deletions are going; one thread works on them, in passes. A pass is not begun
-where another process leads, and every write asks once more.
+The loop chooses nodes and reads the progress of their deletions; one thread works on them, in passes. A pass does not
+start while another process leads, and every write checks leadership again.
 """
 
 import logging
@@ -64,11 +64,11 @@ from shared.kube.errors import Conflict, NotFound, Unreachable
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0  # between two passes: each goes through all pods of the cluster
-ANNOTATION_HOLD = "delay-deletion.cluster-autoscaler.kubernetes.io/"  # what such annotations begin with
+ANNOTATION_HOLD = "delay-deletion.cluster-autoscaler.kubernetes.io/"  # the prefix of such annotations
 
 
 class ClusterSource(Protocol):
-    """What is known of the cluster. `listers.Listers` is one."""
+    """The state of the cluster. `listers.Listers` is one."""
 
     def node(self, name: str) -> Node | None: ...
     def pods_on(self, nodes: Container[str]) -> dict[str, list[Pod]]: ...
@@ -85,14 +85,14 @@ class Actuator:
         self._source = source
         self._options = options
         self._clock = clock
-        self._lock = threading.Lock()  # of what follows; not held while the cluster or the cloud is spoken to
+        self._lock = threading.Lock()  # of the fields below; not held during calls to the API server or the cloud
         self._state = DeletionState()
-        self._term = 0  # counts losses of leadership: what an earlier term asked for is not reported any more
+        self._term = 0  # counts losses of leadership: results of requests of an earlier term are dropped
 
     def begin(
         self, removals: Iterable[NodeToRemove], nodes: Mapping[str, Node], atomic: Collection[str] = ()
     ) -> list[str]:
-        """Begins to delete these nodes; the names of those it does begin with. `atomic` groups go as a whole."""
+        """Starts to delete these nodes; returns the names of those it starts with. `atomic` groups go as a whole."""
         wall, now = self._clock.now(), self._clock.monotonic()
         chosen = tuple(
             NodeDeletion(each, NodeRef.from_node(node), node.metadata.uid, wall, now, each.group in atomic)
@@ -105,11 +105,11 @@ class Actuator:
             return list(dict.fromkeys(each.name for each in chosen if each.name not in known))
 
     def untaint_abandoned(self, nodes: Iterable[str]) -> None:
-        """Removes the taints of nodes that no process deletes any more."""
+        """Takes the taints off nodes that no process deletes any more."""
         self._report(TaintsAbandoned(tuple(nodes)))
 
     def cloud_observed(self, observed: CloudObservation) -> None:
-        """The caller holds the lock of the cloud since before it was observed."""
+        """The caller has held the cloud's lock since before the observation."""
         instances = [each for group in observed.groups.values() for each in group.instances]
         deleting = frozenset(each.provider_id for each in instances if each.state is InstanceState.DELETING)
         spare = {name: each.group.target_size - each.group.min_size for name, each in observed.groups.items()}
@@ -117,7 +117,7 @@ class Actuator:
         self._report(CloudObserved(present, deleting, spare))
 
     def nodes_added(self, groups: Iterable[str]) -> None:
-        """The cloud was asked for nodes in these groups."""
+        """The loop requested nodes in these groups."""
         self._report(NodesAdded(tuple(groups), self._clock.monotonic()))
 
     def leadership_lost(self) -> None:
@@ -132,14 +132,14 @@ class Actuator:
             return DeletionCounts(len(self._state.deletions) - drained, drained)
 
     def take_progress(self) -> tuple[DeletionProgress, ...]:
-        """All deletions in progress, and those that have ended since this was last asked."""
+        """All deletions in progress, and those that have ended since the last call."""
         with self._lock:
             state = self._state
             self._apply(EndedTaken())
         return (*state.ended, *(each.progress() for each in state.deletions.values()))
 
     def take_accepted(self) -> Mapping[str, int]:
-        """By group, how many nodes the cloud has accepted to delete since this was last asked."""
+        """By group, how many node deletions the cloud has accepted since the last call."""
         with self._lock:
             accepted = self._state.accepted
             self._apply(AcceptedTaken())
@@ -148,7 +148,7 @@ class Actuator:
     def deletions_in_progress(
         self, progress: tuple[DeletionProgress, ...], history: ScaleDownHistory
     ) -> DeletionsInProgress:
-        """All that one iteration has to know, for which `take_progress` has given `progress`."""
+        """The deletions as one iteration needs them; `progress` comes from `take_progress`."""
         counts = self.counts()
         offset = self._clock.now() - self._clock.monotonic()
         with self._lock:
@@ -161,12 +161,12 @@ class Actuator:
         return DeletionsInProgress(history, progress, deleted, counts, of_all, latest)
 
     def run(self, stop: threading.Event) -> None:
-        """Pass after pass, until `stop`."""
+        """Runs pass after pass, until `stop`."""
         while not self._clock.wait(stop, PAUSE_SECONDS):
             self.run_pass()
 
     def run_pass(self) -> None:
-        """Everything that is to be done now."""
+        """Does everything that is due now."""
         if not self._writer.may_write():
             return
         with self._lock:
@@ -199,18 +199,18 @@ class Actuator:
         return instructions
 
     def _report(self, event: Event) -> None:
-        """Of events after which there is nothing to do at once."""
+        """For events that have no immediate consequences."""
         with self._lock:
             self._apply(event)
 
     def _carry_out(self, event: Event, term: int) -> None:
-        """What the event asks for, and what follows from that, before what comes later."""
+        """Carries out what follows from the event, and from each result, before any later instruction."""
         queue = deque(self._next(event, term))
         while queue:
             queue.extendleft(reversed(self._execute(queue.popleft(), term)))
 
     def _next(self, event: Event | None, term: int) -> Sequence[Instruction]:
-        """The instructions after an event; none after a write that was not tried, and of an earlier term."""
+        """The instructions after an event; none for a write that was not tried, or one of an earlier term."""
         with self._lock:
             return () if event is None or term != self._term else self._apply(event)
 
@@ -229,7 +229,7 @@ class Actuator:
                 case InspectBatch():
                     return self._next(self._inspect(instruction), term)
                 case DeleteBatch():
-                    with self._writer.cloud_lock:  # the next observation comes after the answer is known
+                    with self._writer.cloud_lock:  # the next observation comes after the result is known
                         return self._next(self._delete(instruction), term)
         except LeadershipLost:
             return ()
@@ -270,7 +270,7 @@ class Actuator:
         except LeadershipLost:
             raise
         except (NotFound, Conflict):
-            pass  # it is gone, and another one may have its name
+            pass  # it no longer exists, or another pod has its name
         except HeadroomError as error:
             logger.info("pod not evicted: %s", error, extra={"pod": pod.key})
             answered = not isinstance(error, Unreachable)
@@ -311,7 +311,7 @@ class Actuator:
 
 
 def _same(node: Node, uid: str) -> Node:
-    """The node. Raises NodeVanished where it is not the one that was chosen."""
+    """The node. Raises NodeVanished unless it is the chosen one."""
     if uid and node.metadata.uid != uid:
         raise NodeVanished(f"another Node is called {node.metadata.name} by now")
     return node

@@ -67,14 +67,14 @@ from manager.autoscaler.scale_down.timing import CooldownTimestamps
 
 TAINTING_SECONDS = 5.0  # after which a taint that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to remove a taint
-SILENCE_SECONDS = 60.0  # after a deletion that was not answered, until a machine that is there counts as kept
-CLOUD_SECONDS = 600.0  # for which a node waits for a cloud that says nothing
-GONE_SECONDS = 900.0  # for which the Node of a machine that is deleted is passed over
+SILENCE_SECONDS = 60.0  # after an unanswered deletion, until a machine that is still present counts as kept
+CLOUD_SECONDS = 600.0  # for which a node waits for a silent cloud
+GONE_SECONDS = 900.0  # for which the Node of a deleted machine is ignored
 
 
 @dataclass(frozen=True)
 class DeletionOptions:
-    """Pods of a priority below `expendable_below` do not keep a node."""
+    """Pods with a priority below `expendable_below` do not keep a node."""
 
     actuation: ActuationOptions = field(default_factory=ActuationOptions)
     drain: DrainRules = field(default_factory=DrainRules)
@@ -82,14 +82,14 @@ class DeletionOptions:
 
 
 def step(state: DeletionState, event: Event, options: DeletionOptions) -> tuple[DeletionState, tuple[Instruction, ...]]:
-    """What follows from the event."""
+    """The next state and the instructions after the event."""
     transition = _Transition(state, options)
     transition.apply(event)
     return transition.state, tuple(transition.instructions)
 
 
 class _Transition:
-    """One step: `state` is what it has come to so far."""
+    """One step: `state` is the result so far."""
 
     def __init__(self, state: DeletionState, options: DeletionOptions) -> None:
         self.state = state
@@ -160,7 +160,7 @@ class _Transition:
                     self._fail(name, str(error), now)
 
     def _advance(self, each: NodeDeletion, pods: PodsToDrain | None, now: float) -> None:
-        """What one node needs next. Raises CannotDelete."""
+        """The next action for one node. Raises CannotDelete."""
         if each.error:
             if each.untainted_at is None or now - each.untainted_at >= AGAIN_SECONDS:
                 self._update(replace(each, untainted_at=now))
@@ -187,7 +187,7 @@ class _Transition:
     def _is_spare(self, each: NodeDeletion, waited_seconds: float) -> bool:
         """Whether the group can do without the node and those chosen before it.
 
-        Raises CannotDelete where it cannot, and where the cloud has not told the size of the group for too long.
+        Raises CannotDelete if it cannot, or if the cloud has not returned the group's size for too long.
         """
         cloud = self.state.cloud
         spare = cloud.spare.get(each.group)
@@ -221,7 +221,7 @@ class _Transition:
                 self._evict_next(self._update(replace(each, drain=drain)), drain, event.now, answered=event.answered)
 
     def _confirm(self, each: NodeDeletion, asked: UnconfirmedDeletion, now: float) -> None:
-        """What has become of a deletion that failed. Raises CannotDelete."""
+        """Finds out the result of a deletion call that failed. Raises CannotDelete."""
         cloud = self.state.cloud
         is_news = cloud.observation > asked.observation and each.group in cloud.spare
         if is_news and each.ref.provider_id not in cloud.present:
@@ -234,7 +234,7 @@ class _Transition:
             raise CannotDelete(f"the cloud does not say what became of it: {asked.error}")
 
     def _end_pass(self, event: PassEnding) -> None:
-        """Nodes whose drain is over are deleted, group by group."""
+        """Deletes the drained nodes, group by group."""
         now = event.now
         for each in [] if event.stale else list(self.state.deletions.values()):
             drains = each.stage is DeletionStage.DRAINING and not each.error
@@ -244,7 +244,7 @@ class _Transition:
         for each in list(self.state.deletions.values()):
             if not each.is_ready:
                 continue
-            if each.ref.provider_id in self.state.cloud.deleting:  # the cloud does it by itself
+            if each.ref.provider_id in self.state.cloud.deleting:  # the cloud deletes it by itself
                 self._end(each, DeletionStage.GONE)
             elif each.name not in event.held or now - (each.ready_at or 0.0) >= self._options.actuation.hold_seconds:
                 by_group.setdefault(each.group, []).append(each)
@@ -277,7 +277,7 @@ class _Transition:
         elif found.pods is None:
             self._give_up_late(each, found.error, now)
         elif found.pods.moving():
-            self._update(replace(each, stage=DeletionStage.DRAINING, ready_at=None))  # where they are judged
+            self._update(replace(each, stage=DeletionStage.DRAINING, ready_at=None))  # it judges them
         else:
             return True
         return False
@@ -313,7 +313,7 @@ class _Transition:
             self._fail(each.name, why, now)
 
     def _deleted(self, each: NodeDeletion, now: float) -> None:
-        """The cloud has accepted: the node is not part of its group any more."""
+        """The cloud has accepted: the node is no longer part of its group."""
         state = self.state
         self.state = replace(
             state,

@@ -1,4 +1,4 @@
-"""Raising the targets that were decided on, one after the other or all at once."""
+"""Raises the decided targets, one after another or all at once."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ MOST_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class IncreaseResult:
-    """One increase, and what went wrong with it; with an error the target may have been raised or not."""
+    """One increase and its error; after an error the target may or may not have been raised."""
 
     increase: Increase
     error: ProviderError | None = None
@@ -22,7 +22,7 @@ class IncreaseResult:
 def carry_out(
     increases: Sequence[Increase], increase: Callable[[str, int], None], *, parallel: bool = False
 ) -> list[IncreaseResult]:
-    """What was attempted, in the order given. One after the other, the first error is the end; all at once, all are."""
+    """The attempts, in the given order. One after another, the first error stops; in parallel, all are attempted."""
 
     def attempt(each: Increase) -> IncreaseResult:
         try:
@@ -43,7 +43,7 @@ def carry_out(
 
 
 def combined_errors(results: Sequence[IncreaseResult]) -> str:
-    """All errors as one text, each once, by kind and then text; empty without any."""
+    """All errors as one text, each once, by kind and then text; empty without errors."""
     errors = sorted({(type(each.error).__name__, str(each.error)) for each in results if each.error is not None})
     texts = list(dict.fromkeys(text for _, text in errors))
     if len(texts) < 2:

@@ -1,7 +1,7 @@
-"""The deletions of nodes as values: how far each has come, what happens to them, and what is to be done.
+"""The deletions of nodes as values: their progress, the events, and the instructions.
 
-`deletion_machine.step` makes states and instructions of states and events. Moments are of the monotonic clock, so that
-a wall clock that jumps deletes no node early and keeps none; only `since` is in Unix seconds.
+`deletion_machine.step` maps states and events to states and instructions. Moments are of the monotonic clock, so that a
+wall clock jump deletes no node early and keeps none; only `since` is in Unix seconds.
 """
 
 from collections.abc import Mapping
@@ -16,9 +16,9 @@ from manager.autoscaler.scale_down.timing import CooldownTimestamps
 
 @dataclass(frozen=True, slots=True)
 class UnconfirmedDeletion:
-    """The cloud was asked to delete the node and failed: what became of it, a later observation has to tell.
+    """A call to delete the node failed, and a later observation must show the result.
 
-    The node counts as kept where it is still there in an observation after number `observation`, from `until` on.
+    The node counts as kept if it is still present in an observation after number `observation`, from `until` on.
     """
 
     error: str
@@ -60,7 +60,7 @@ class NodeDeletion:
 
     @property
     def is_ready(self) -> bool:
-        """Whether nothing of the node itself keeps the cloud from deleting it."""
+        """Whether the node itself is ready to be deleted by the cloud."""
         return self.ready_at is not None and self.unconfirmed is None and not self.error
 
     def progress(self) -> DeletionProgress:
@@ -71,7 +71,7 @@ class NodeDeletion:
 
 @dataclass(frozen=True, slots=True)
 class DeletedNode:
-    """A node that the cloud has accepted to delete, until its Node object is gone, or `until` then."""
+    """A node whose deletion the cloud has accepted, until its Node object no longer exists, or until `until`."""
 
     group: str
     uid: str
@@ -80,7 +80,7 @@ class DeletedNode:
 
 @dataclass(frozen=True, slots=True)
 class CloudView:
-    """The machines as they were observed last, by provider id, and how many nodes each group has above its minimum."""
+    """The machines as last observed, by provider id, and how many nodes each group has above its minimum."""
 
     observation: int = 0
     present: frozenset[str] = frozenset()
@@ -90,10 +90,10 @@ class CloudView:
 
 @dataclass(frozen=True)
 class DeletionState:
-    """All deletions of this process, by node, in the order in which they were chosen.
+    """All deletions of this process, by node, in the order in which the nodes were chosen.
 
-    `abandoned` are nodes with a taint of scale-down that no deletion works on, with the moment of the last try to
-    remove it. `ended` and `accepted` (nodes by group) wait until the loop takes them. `latest` is by group.
+    `abandoned` are nodes with a scale-down taint that no deletion works on, with the moment of the last try to remove
+    it. `ended` and `accepted` (nodes by group) wait until the loop takes them. `latest` is by group.
     """
 
     deletions: Mapping[str, NodeDeletion] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class DeletionState:
     latest: Mapping[str, CooldownTimestamps] = field(default_factory=dict)
 
 
-# What happens: decisions of the loop,
+# The events: decisions of the loop,
 @dataclass(frozen=True, slots=True)
 class NodesChosen:
     deletions: tuple[NodeDeletion, ...]
@@ -137,7 +137,7 @@ class AcceptedTaken:
     pass
 
 
-# what is observed,
+# observations,
 @dataclass(frozen=True, slots=True)
 class CloudObserved:
     present: frozenset[str]
@@ -147,7 +147,7 @@ class CloudObserved:
 
 @dataclass(frozen=True, slots=True)
 class NodesObserved:
-    """A pass begins. `pods` are by node; `uids` of the Node objects there are, by name."""
+    """A pass begins. `pods` are by node; `uids` are those of the present Node objects, by name."""
 
     now: float
     pods: Mapping[str, PodsToDrain]
@@ -156,15 +156,17 @@ class NodesObserved:
 
 @dataclass(frozen=True, slots=True)
 class PassEnding:
-    """What the pass began has been carried out. `held` nodes ask by an annotation to be kept for a while; with `stale`
-    observations no drain is over."""
+    """The first instructions of the pass are carried out.
+
+    `held` nodes ask by an annotation to be kept for a while; with `stale` observations no drain is over.
+    """
 
     now: float
     held: frozenset[str] = frozenset()
     stale: bool = False
 
 
-# and what became of an instruction.
+# and results of instructions.
 @dataclass(frozen=True, slots=True)
 class NodeTainted:
     node: str
@@ -185,7 +187,7 @@ class NodeUntainted:
 
 @dataclass(frozen=True, slots=True)
 class NodeGone:
-    """The Node object is not there, or another Node has its name."""
+    """The Node object does not exist, or another Node has its name."""
 
     node: str
 
@@ -203,8 +205,9 @@ class EvictionTried:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A node right before it is deleted, as the API server has it: gone, or to stay, or not to be seen for an error, or
-    there with these pods."""
+    """A node right before its deletion, as the API server returns it: it does not exist, or stays, or cannot be read
+    because of an error, or has these pods.
+    """
 
     node: str
     is_gone: bool = False
@@ -229,7 +232,7 @@ class BatchDeleted:
 
 @dataclass(frozen=True, slots=True)
 class DeletionFailed:
-    """`refused`: the cloud said no; `unconfirmed`: it may have deleted some all the same."""
+    """`refused`: the cloud refused; `unconfirmed`: it may have deleted some nodes nevertheless."""
 
     group: str
     nodes: tuple[str, ...]
@@ -262,7 +265,7 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class TaintNode:
-    """Taint the node as being deleted, and cordon it where that is set."""
+    """Taint the node as being deleted, and cordon it if configured."""
 
     node: str
     uid: str
@@ -270,7 +273,7 @@ class TaintNode:
 
 @dataclass(frozen=True, slots=True)
 class UntaintNode:
-    """Remove scale-down's taints, and uncordon what scale-down has cordoned; without a `uid`, of any Node so named."""
+    """Remove scale-down's taints, and its cordon; without a `uid`, from any Node of this name."""
 
     node: str
     uid: str = ""
@@ -284,7 +287,7 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class InspectBatch:
-    """Read these nodes and their pods from the API server itself, as a deletion cannot be undone."""
+    """Read these nodes and their pods from the API server itself, because a deletion cannot be undone."""
 
     group: str
     nodes: tuple[tuple[str, str], ...]  # name and uid
@@ -300,7 +303,7 @@ class DeleteBatch:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """`level` as of the logging module."""
+    """`level` is that of the logging module."""
 
     level: int
     text: str

@@ -1,8 +1,8 @@
-"""The drain of one node as a value: its pods are evicted, and waited for until they have gone.
+"""The drain of one node as a value: evicts its pods, and waits until they have ended.
 
 A pod that a disruption budget protects is evicted again every `RETRY_SECONDS`, for a while. A pod that comes to the
-node meanwhile is judged like the others. Pods of DaemonSets are evicted last and once, and do not keep the node: they
-have their grace period, and then go with it. Moments are of the monotonic clock.
+node meanwhile is judged like the others. DaemonSet pods are evicted last and once, and do not keep the node: they have
+their grace period, and then go with it. Moments are of the monotonic clock.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,11 +18,11 @@ from shared.api.workloads import PodDisruptionBudget
 from shared.errors import HeadroomError
 
 RETRY_SECONDS = 10.0  # between two tries to evict one pod
-HEADROOM_SECONDS = 30.0  # beyond a pod's grace
+HEADROOM_SECONDS = 30.0  # beyond a pod's grace period
 
 
 class CannotDelete(HeadroomError):
-    """The node has to stay; the text says why."""
+    """The node must stay; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class PodsToDrain:
     now: float
 
     def moving(self) -> list[tuple[Pod, DrainInfo]]:
-        """Those that have to be elsewhere once the node is gone."""
+        """The pods that need another node."""
         return [(pod, info) for pod, info in self._all() if info.needs_a_place(self.now)]
 
     def daemons(self, *, evicted: bool) -> list[Pod]:
-        """Those of DaemonSets that are `evicted`, or ask for it by their annotation."""
+        """The DaemonSet pods that are `evicted` by default, or by their annotation."""
         return [
             pod
             for pod, info in self._all()
@@ -52,7 +52,7 @@ class PodsToDrain:
 
 @dataclass(frozen=True, slots=True)
 class PodEviction:
-    """One pod that is to go, and what became of its eviction."""
+    """One pod to evict, and the result."""
 
     namespace: str
     name: str
@@ -75,10 +75,10 @@ class PodEviction:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrain:
-    """`may_have_pods`: the node was known to have some when it was chosen.
+    """`may_have_pods`: the node was known to have pods when it was chosen.
 
-    `evictions` are by uid, those of all pods that were ever seen; `waiting` the uids of those still there. `daemons`
-    are the evictions of DaemonSets' pods, by uid; None as long as other pods are there. `waits_for` are pods by key.
+    `evictions` holds, by uid, those of all pods ever seen; `waiting` the uids of the pods still present. `daemons`
+    holds the evictions of DaemonSet pods, by uid; None while other pods are present. `waits_for` are pods by key.
     """
 
     began_at: float
@@ -89,7 +89,7 @@ class NodeDrain:
     waits_for: tuple[str, ...] = ()
 
     def observed(self, pods: PodsToDrain, rules: DrainRules, options: ActuationOptions, now: float) -> "NodeDrain":
-        """With the pods as they are now. Raises CannotDelete for a new one that may not be evicted."""
+        """The drain with the present pods. Raises CannotDelete for a new pod that may not be evicted."""
         there = pods.moving()
         evictions = dict(self.evictions)
         disruptions = RemainingDisruptions(pods_on_nodes.disruption_budgets(pods.budgets))
@@ -112,7 +112,7 @@ class NodeDrain:
         return replace(self, evictions=evictions, waiting=waiting, daemons=daemons)._waiting_at(now)
 
     def _daemons(self, pods: PodsToDrain, options: ActuationOptions, now: float) -> Mapping[str, PodEviction]:
-        """Those that were there when the last other pod went, and still are."""
+        """The DaemonSet pods that were present when the last other pod ended, and still are."""
         evicted = options.evicts_daemons if self.may_have_pods else options.evicts_daemons_of_empty
         there = {pod.metadata.uid: pod for pod in pods.daemons(evicted=evicted)}
         if self.daemons is None:
@@ -120,7 +120,7 @@ class NodeDrain:
         return {uid: each for uid, each in self.daemons.items() if uid in there}
 
     def next_eviction(self, now: float) -> PodEviction | None:
-        """The pod whose turn it is."""
+        """The next pod to evict."""
         if self.waiting:
             return next((each for uid in self.waiting if (each := self.evictions[uid]).is_due(now)), None)
         untried = (each for each in (self.daemons or {}).values() if each.tried_at is None and each.evicted_at is None)
@@ -139,7 +139,7 @@ class NodeDrain:
         return replace(self, evictions=mark_tried(self.evictions), daemons=daemons)._waiting_at(now)
 
     def overdue(self, options: ActuationOptions, now: float) -> str:
-        """Why the node has to stay when a pod takes too long; empty as long as none does."""
+        """Why the node must stay when a pod takes too long; empty while none does."""
         for each in (self.evictions[uid] for uid in self.waiting):
             if each.evicted_at is None:
                 if now - self.began_at > options.eviction_seconds:
@@ -149,7 +149,7 @@ class NodeDrain:
         return ""
 
     def is_over(self, now: float) -> bool:
-        """Whether all pods have gone, and DaemonSets' pods have had the time to."""
+        """Whether all pods have ended, and the grace periods of DaemonSet pods are over."""
         if self.waiting or self.daemons is None or self.next_eviction(now) is not None:
             return False
         return not any(each.is_in_grace(now) for each in self.daemons.values())

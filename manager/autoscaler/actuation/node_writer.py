@@ -1,7 +1,7 @@
-"""The one way in which nodes are changed, drained and deleted, for scale-down and for scans of groups.
+"""The only writer that changes, drains and deletes nodes, for scale-down and for scans.
 
-Before every write the writer asks whether this process still leads. A Node is changed on the version that was read, so
-that what others write meanwhile stays.
+Before every write it checks that this process still leads. A patch applies to the version that was read, so that
+concurrent writes of others survive.
 """
 
 import threading
@@ -22,7 +22,7 @@ ATTEMPTS = 4  # others write Nodes, too, but not all the time
 
 
 class NodeVanished(HeadroomError):
-    """The Node is not there any more, or another Node has its name."""
+    """The Node no longer exists, or another Node has its name."""
 
 
 class UnreadablePod(HeadroomError):
@@ -35,7 +35,7 @@ class UnreadablePod(HeadroomError):
 
 @dataclass(frozen=True)
 class NodeWriter:
-    """Every write raises LeadershipLost where another process leads, and what the client or the guard raises.
+    """Every write raises LeadershipLost if another process leads, and the errors of the client or the guard.
 
     The guard serves one thread at a time: `cloud_lock` is held around each of its calls.
     """
@@ -50,23 +50,23 @@ class NodeWriter:
             raise LeadershipLost(NOT_LEADING)
 
     def node(self, name: str) -> Node:
-        """The Node as the API server has it. Raises NodeVanished."""
+        """The Node, read from the API server. Raises NodeVanished."""
         try:
             return self.client.get(NODES, name, into=Node)
         except NotFound as error:
             raise NodeVanished(f"Node {name} is not there any more") from error
 
     def pods_on(self, name: str) -> tuple[Pod, ...]:
-        """All pods that are bound to the node, as the API server has them. Raises UnreadablePod."""
+        """All pods bound to the node, read from the API server. Raises UnreadablePod."""
         found = self.client.list(PODS, into=Pod, field_selector=f"spec.nodeName={name}")
         if found.refused:
             raise UnreadablePod(name, found.refused[0].key, found.refused[0])
         return tuple(found.items)
 
     def change(self, name: str, patch_of: Callable[[Node], NodePatch | None]) -> None:
-        """Writes what `patch_of` makes of the Node, which may refuse it by an error.
+        """Writes the patch that `patch_of` returns for the Node; `patch_of` may refuse by an error.
 
-        Raises NodeVanished, and Conflict where others keep writing.
+        Raises NodeVanished, and Conflict if others keep writing.
         """
         for attempt in range(1, ATTEMPTS + 1):
             self.check_leads()
@@ -90,11 +90,11 @@ class NodeWriter:
         self.client.evict(namespace, name, uid=uid, grace_period_seconds=grace_seconds)
 
     def delete_machines(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """In one call of the cloud. The caller holds `cloud_lock`. Raises ProviderError."""
+        """In one cloud call. The caller holds `cloud_lock`. Raises ProviderError."""
         self.check_leads()
         self.guard.delete_nodes(group, nodes)
 
     def delete_node(self, name: str, uid: str) -> None:
-        """The Node object of a machine that is gone."""
+        """Deletes the Node object of a machine that no longer exists."""
         self.check_leads()
         self.client.delete(NODES, name, uid=uid)

@@ -1,4 +1,4 @@
-"""Raises target sizes: stores the request, asks the cloud, and takes the request back where the cloud refused."""
+"""Raises target sizes: stores the request, asks the cloud, and drops the request if the cloud refuses."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class ScaleUpExecutor:
-    """`lock` is held when the cloud is asked; whether this process still leads is asked right before."""
+    """`lock` is held during cloud calls; leadership is checked right before each."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ScaleUpExecutor:
     def execute(
         self, wanted: Sequence[Increase], kept: Registry, now: float
     ) -> tuple[Mapping[str, HeadroomError | None], Registry]:
-        """Returns the error of each increase that was tried, by group, and the next registry."""
+        """Returns the error of each attempted increase, by group, and the next registry."""
         noted = kept
         for each in wanted:
             noted = add_request(noted, each, now, self._provision_seconds(each.group))
@@ -70,9 +70,9 @@ class ScaleUpExecutor:
         return errors, kept
 
     def execute_for_scan(self, increase: Increase) -> HeadroomError | None:
-        """The same for one that a scan wants: what went wrong, if anything.
+        """The same for a scan's increase; returns its error, if any.
 
-        In a group that pending pods cannot raise, the scan's own lock and breaker are the memory of it.
+        For a group that pending pods cannot raise, the scan's own lock and breaker replace the registry.
         """
         if not self._config.answers_pending_pods(increase.group):
             try:

@@ -1,7 +1,7 @@
-"""One group's scan carried out: what was decided becomes writes, and the decision what was done of it.
+"""Carries out one group's scan: turns the decision into writes, and returns the decision as carried out.
 
-Whether this process still leads is asked before every write. What is written is looked at once more before: a node that
-has changed since is passed over, and the next candidate taken where there is one.
+Every write checks leadership first, and reads its object again: a node that has changed since the decision is passed
+over, and the next candidate taken if there is one.
 """
 
 import logging
@@ -29,22 +29,22 @@ from shared.kube.errors import ApiError, NotFound, ServerError, TooManyRequests,
 
 logger = logging.getLogger(__name__)
 
-MOST_FAILURES = 10  # of writes to nodes one after the other, after which the rest is left to the next scan
+MOST_FAILURES = 10  # of consecutive node writes, after which the next scan takes over
 MOST_NAMED = 3  # of many, in an error
 LOST = "its machine is gone"
-_SILENT = (Unreachable, ServerError, TooManyRequests)  # whoever else is asked gives no answer either
+_SILENT = (Unreachable, ServerError, TooManyRequests)  # another call would get no answer either
 
 Grow = Callable[[Increase], HeadroomError | None]
 _Judge = Callable[[Observation], tuple[TaintedNodeStatus, ...]]
 
 
 class PassedOver(HeadroomError):
-    """The node is not what it was when it was decided about, and is left alone."""
+    """The node is not in the state of the decision, and is left alone."""
 
 
 @dataclass(frozen=True)
 class ScanClients:
-    """What a scan acts through. `grow` raises a target, and gives what went wrong."""
+    """The clients of a scan. `grow` raises a target, and returns the error."""
 
     nodes: NodeWriter
     grow: Grow
@@ -52,7 +52,7 @@ class ScanClients:
 
 @dataclass
 class ScanActuator:
-    """One decision. `actions` are what was, or would be, done about it; `marks` are by node, as in `Memory`."""
+    """One decision. `actions` are those done or advised; `marks` are by node, as in `Memory`."""
 
     rules: ScanRules
     mode: Mode
@@ -68,7 +68,7 @@ class ScanActuator:
         return self.rules.group.cloud_provider_group_name
 
     def execute(self) -> ScanDecision:
-        """The decision as it was done; the same one where nothing may be."""
+        """The decision as carried out; unchanged in dry or advisory mode."""
         decision = self.decision
         if decision.dry or self.mode is not Mode.ENFORCE:
             self._advise()
@@ -81,7 +81,7 @@ class ScanActuator:
             ActionKind.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint
         )
         wanted = self.decision.increase_after(len(untainted))
-        # What the cloud does not delete keeps nobody from growing who needs no place of it.
+        # A deletion that fails does not stop a growth that does not need its place.
         waits = wanted > self.decision.most_increase - self._places(self.decision)
         grown = decision if waits else self._increased(decision, wanted, why)
         forced = self._deleted(decision.forced, self._forced_verdict)
@@ -105,7 +105,7 @@ class ScanActuator:
         return len(decision.deletions) if self.rules.fixes.counts_deletions else 0
 
     def _advise(self) -> None:
-        """What would be done."""
+        """Records the actions that would be done."""
         decision = self.decision
         why = reasons.of_delta(self.rules, decision)
         self._tell(ActionKind.TAINT, decision.health_taints, reasons.of_health(self.rules))
@@ -127,7 +127,7 @@ class ScanActuator:
         done: bool = False,
         errors: Iterable[str] = (),
     ) -> None:
-        """`change` of the target is to come, or was refused; one that is done has come."""
+        """`change` of the target is still to come, or was refused; with `done` it has come."""
         told = list(errors)
         if not nodes and not change and not told:
             return
@@ -144,7 +144,7 @@ class ScanActuator:
 
     @property
     def _target_size(self) -> int:
-        """As the cloud has it now, with what was written since it was looked at."""
+        """The cloud's present target, including writes since the observation."""
         found = self.hands.nodes.guard.observed.groups.get(self.group)
         return self.seen.cloud.target_size if found is None else found.group.target_size
 
@@ -159,7 +159,7 @@ class ScanActuator:
         why: str,
         write: Callable[[GroupNode], None],
     ) -> tuple[GroupNode, ...]:
-        """The first so many that it could be done to."""
+        """The first `count` nodes on which the write succeeded."""
         done: list[GroupNode] = []
         failed: list[tuple[GroupNode, str]] = []
         failures = 0
@@ -175,7 +175,7 @@ class ScanActuator:
             except ApiError as error:
                 failed.append((node, f"{node.name}: {error}"))
                 failures = MOST_FAILURES if isinstance(error, _SILENT) else failures + 1
-            except HeadroomError as error:  # nobody answers, or somebody else leads
+            except HeadroomError as error:  # no answer, or another process leads
                 failed.append((node, f"{node.name}: {error}"))
                 break
             else:
@@ -201,7 +201,7 @@ class ScanActuator:
             raise PassedOver(f"{node.name}: it is gone") from error
 
     def _deleted(self, planned: Reaping, judge: _Judge) -> Reaping:
-        """By the cloud, and then their Nodes, up to the first that stays."""
+        """Deletes machines and then their Nodes, up to the first that stays."""
         if not planned.nodes:
             return planned
         why = reasons.of_deletion(planned)
@@ -243,8 +243,9 @@ class ScanActuator:
         return planned.pass_over(failed)
 
     def _delete(self, going: Sequence[Node]) -> dict[str, str]:
-        """In one call of the cloud; what went wrong, by node. Those that are refused together are then asked for one by
-        one, so that a node that cannot go keeps no other.
+        """Deletes the nodes in one cloud call; returns the errors by node.
+
+        If the call is refused, each node gets a call of its own, so that a node that cannot go keeps no other.
         """
         if not going:
             return {}
@@ -275,7 +276,7 @@ class ScanActuator:
         return None
 
     def _still_there(self, going: Sequence[Node], before: Mapping[str, InstanceState]) -> Sequence[Node]:
-        """Those that the cloud still has after a deletion that failed; all where it does not say."""
+        """The nodes that the cloud still has after a failed deletion; all of them if it does not answer."""
         try:
             with self.hands.nodes.cloud_lock:
                 observed = self.hands.nodes.guard.observe_again()
@@ -296,7 +297,7 @@ class ScanActuator:
 
     @property
     def _deletable(self) -> int:
-        """How many the cloud's minimum lets go."""
+        """How many nodes may go under the cloud's minimum."""
         seen = self.hands.nodes.guard.observed.groups.get(self.group)
         return 0 if seen is None else max(0, seen.group.settled_size - seen.group.min_size)
 
@@ -307,8 +308,9 @@ class ScanActuator:
         )
 
     def _is_lost(self, node: GroupNode) -> bool:
-        """Whether the cloud says that its machine is gone: of what we have marked and nobody hears of, only the Node is
-        left, which nothing is asked of the cloud for.
+        """Whether the cloud says that the machine no longer exists.
+
+        A tainted, unready node without a machine has only its Node left, which needs no cloud call.
         """
         if node.ready or not taints.has_taint(node.taints, taints.TO_BE_REMOVED) or self._is_member(node):
             return False
@@ -326,7 +328,7 @@ class ScanActuator:
             raise PassedOver(f"{node.name} ({node.provider_id}) is not in the cloud's group")
 
     def _delete_nodes(self, gone: Sequence[Node]) -> None:
-        """What is left of them in the cluster. Where this fails, the cloud's own controllers do it later."""
+        """Deletes their Node objects. If that fails, the cloud's own controllers do it later."""
         for node in gone:
             try:
                 self.hands.nodes.delete_node(node.metadata.name, node.metadata.uid)
@@ -337,14 +339,14 @@ class ScanActuator:
                 return
 
     def _drained(self, planned: Reaping, nodes: Sequence[GroupNode]) -> Reaping:
-        """With evictions asked for."""
+        """Drains the nodes; returns the reaping as carried out."""
         evicted = self._each(ActionKind.REMOVE_NODES, nodes, len(nodes), reasons.of_drain(planned), self._evict)
         return planned.pass_over({each.name for each in nodes} - {each.name for each in evicted})
 
     def _evict(self, node: GroupNode) -> None:
-        """Asks all pods to go for whose sake the node is still there; those that may not yet are asked again.
+        """Evicts all pods that keep the node; pods that may not be evicted yet are tried again later.
 
-        One that cannot go keeps no other from being asked, on this node or the next.
+        A pod that cannot be evicted does not stop the eviction of others, on this node or the next.
         """
         _, seen, pods = self._looked_again(node, self._verdict, lambda verdict: verdict.drains)
         there = reaping.pods_that_keep_nodes(self.rules, seen).by_node[node.name]
@@ -360,7 +362,7 @@ class ScanActuator:
                 continue
             except TooManyRequests:
                 kept.append(meta.key)
-            except ApiError as error:  # by the pod: more than one budget, a webhook
+            except ApiError as error:  # because of the pod: several budgets, or a webhook
                 refused.append(f"{meta.key} stays: {error}")
         if kept:
             refused.insert(0, f"disruption budgets keep {', '.join(kept[:MOST_NAMED])}")
@@ -370,7 +372,7 @@ class ScanActuator:
     def _looked_again(
         self, node: GroupNode, judge: _Judge, still: Callable[[TaintedNodeStatus], bool]
     ) -> tuple[Node, Observation, tuple[Pod, ...]]:
-        """The node and its pods as they are now, of which the same has to be true. Raises PassedOver."""
+        """The present node and its pods, for which the verdict must still hold. Raises PassedOver."""
         try:
             found = _unchanged(self.hands.nodes.node(node.name), node)
             pods = self.hands.nodes.pods_on(node.name)
@@ -414,8 +416,7 @@ class ScanActuator:
 def _unchanged(found: Node, node: GroupNode) -> Node:
     """The Node as it is now.
 
-    Raises PassedOver where it is another machine, and where it is cordoned: cordoned nodes are left to those who
-    cordoned them.
+    Raises PassedOver if it is another machine, or is cordoned: cordoned nodes are left to the person who cordoned them.
     """
     if found.spec.provider_id != node.provider_id:
         raise PassedOver(f"{node.name}: it is another machine by now")
