@@ -1,1 +1,1 @@
-"""How many new nodes pending pods need."""
+"""How many new nodes the pending pods need."""

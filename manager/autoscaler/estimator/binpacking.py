@@ -1,8 +1,8 @@
-"""How many new nodes of one group pending pods need, and how many of them find a place (Cluster Autoscaler's
-bin-packing estimator).
+"""How many new nodes of one group pending pods need, and how many of the pods fit (Cluster Autoscaler's bin-packing
+estimator).
 
-Classes come largest first. The pods of one go to new nodes that are there already, then to the last one, then to
-further ones while those are permitted. A class whose next pod does not even fit on an empty new node is given up.
+Classes come largest first. The pods of a class go to new nodes that are already added, then to the last one, then to
+further ones while these are permitted. A class whose next pod does not fit on an empty new node is given up.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Permissions:
         self.nodes = 0
 
     def take(self, wanted: int) -> int:
-        """Takes permission for up to so many further nodes; for how many it was given."""
+        """Asks for up to `wanted` further nodes; returns how many are granted."""
         if self._most < 0 or (self._out_of_time is not None and self._out_of_time()):
             return 0
         granted = min(wanted, self._most - self.nodes) if self._most else wanted
@@ -40,7 +40,7 @@ class Permissions:
 
 @dataclass(frozen=True)
 class Fit:
-    """Which classes a new node of a template takes, by position, and why not the others."""
+    """The classes that fit on a new node of a template, by position, and why the others do not."""
 
     flags: Flags
     _probe: Packing
@@ -56,9 +56,9 @@ class Fit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """`placed` counts pods by the position of their class; `reasons` says why the rest of a class found no place.
+    """`placed` counts pods by the position of their class; `reasons` says why the rest of a class does not fit.
 
-    `existing_used` counts nodes of the cluster that took pods after all, once new nodes had evened out their spread.
+    `existing_used` counts present nodes that took pods after all, once new nodes had evened out their spread.
     """
 
     group: str
@@ -74,11 +74,10 @@ class Estimate:
 
 
 def pack_on_existing_nodes(problem: PackingProblem) -> Packing:
-    """The cluster with every pending pod that finds a place there put on it, those of the highest priority first, and
-    of these the largest.
+    """The cluster with every pending pod that fits placed on it, highest priority first, then largest first.
 
-    Empty nodes, there or upcoming, come last and are filled one after the other, as in the estimate that led to them,
-    so that pods find the places that were bought for them. `pending` is what is left of each class.
+    Empty nodes, present or upcoming, come last and are filled one after another, as in the estimate that bought them,
+    so that pods find the nodes that were bought for them. `pending` is what remains of each class.
     """
     packing = Packing(problem)
     nodes = problem.snapshot.nodes
@@ -100,7 +99,7 @@ def pack_on_existing_nodes(problem: PackingProblem) -> Packing:
 
 
 def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Packing | None = None) -> Fit:
-    """Which classes the first new node of a template would take."""
+    """The classes that the first new node of a template would take."""
     probe = Packing(problem, template, after)
     probe.add_nodes(1)
     flags: Flags = np.all(problem.requests <= probe.free_on(probe.known), axis=1)
@@ -123,7 +122,7 @@ def estimate(
     """How many nodes of the template these classes need.
 
     `after` is the cluster with the pods on it that need no new node. With `fast_path` the class for which counting
-    saves most comes last, as Cluster Autoscaler's option of that name has it.
+    saves most comes last, as with Cluster Autoscaler's option of that name.
     """
     packing = Packing(problem, template, after)
     order = in_order(problem, template, positions)
@@ -166,7 +165,7 @@ def zero_or_max(found: Estimate, max_size: int, *, all_or_nothing: bool = False)
 def scores(
     cpu: Integers, memory: Integers, allocatable: Amounts
 ) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-    """How large pods are: the shares of a node's cpu and memory they request, added up."""
+    """The size score of pods: the sum of their shares of a node's cpu and memory."""
     found = np.zeros(len(cpu))
     for requested, name in ((cpu, "cpu"), (memory, "memory")):
         if allocatable.get(name, 0) > 0:
@@ -185,7 +184,7 @@ def in_order(problem: PackingProblem, template: NodeTemplate, positions: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class FastPathCase:
-    """What of a class decides whether counting saves much: requests, number, and its rules between pods."""
+    """The facts of a class that decide how much counting saves: requests, number, and inter-pod rules."""
 
     cpu: int
     memory: int
@@ -196,7 +195,7 @@ class FastPathCase:
 
 
 def fast_path_index(cases: Sequence[FastPathCase], capacity: Amounts) -> int:
-    """The class for which simulating one node and dividing saves the most simulations; -1 where none allows it.
+    """The class for which simulating one node and dividing saves the most simulations; -1 if no class allows it.
 
     That is the largest pods - floor(pods / nodes), the later one where they tie.
     """
@@ -233,7 +232,7 @@ def _last(order: list[int], problem: PackingProblem, template: NodeTemplate) -> 
 
 
 def _on_new_nodes(packing: Packing, position: int, left: int, permissions: Permissions) -> tuple[int, bool]:
-    """What is left of a class, and whether more nodes may be added for the next one."""
+    """The rest of a class, and whether more nodes may be added for the next class."""
     rules = packing.problem.bonds.rules.get(position)
     if rules is None or rules.of_one_node:
         return _by_counting(packing, position, left, permissions)
@@ -260,7 +259,7 @@ def _on_new_nodes(packing: Packing, position: int, left: int, permissions: Permi
 
 
 def _by_counting(packing: Packing, position: int, left: int, permissions: Permissions) -> tuple[int, bool]:
-    """The same where every new node takes equally many, and those that are there have no room left."""
+    """The same where every new node takes equally many pods, and the present nodes are full."""
     if packing.new_count and not packing.used[packing.size - 1]:
         return left, True
     each = packing.room_on_fresh(position)

@@ -1,8 +1,8 @@
-"""Nodes that are being filled: pods of one class at a time, counted where they are alike for every node.
+"""Nodes under filling: places one class at a time, and counts where every node is alike.
 
-The order is Cluster Autoscaler's: each pod goes to the first node that takes it, beginning after the one that took
-the last. So pods of a class go round the nodes that have room for them, one each time round, and how many each gets
-follows from how many each has room for.
+The order is Cluster Autoscaler's: each pod goes to the first node that fits, starting after the node that took the last
+pod. So the pods of a class go round the nodes that have room for them, one pod each per round, and the room of each
+node determines how many it gets.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,11 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers,
 from shared.api.placement import TOO_MANY_PODS
 
 UNLIMITED = 1 << 62
-_FIRST_ROOM = 64  # for new nodes; doubled whenever it is used up
+_FIRST_ROOM = 64  # for new nodes; doubled when used up
 
 
 class PackedPods(NamedTuple):
-    """So many pods of a class on each of these nodes."""
+    """The number of pods of a class on each of these nodes."""
 
     position: int
     nodes: Integers
@@ -28,19 +28,19 @@ class PackedPods(NamedTuple):
 
 
 class OpenNode(NamedTuple):
-    """Which nodes a class may go to, of a range of them, and how many pods may go before it must be asked again."""
+    """Which nodes of a range are open to a class, and how many pods may go before the next check."""
 
     nodes: Flags | None
     pods: int
 
 
 class Packing:
-    """The nodes of a problem's snapshot, new ones of one template after them, and what was put on all of them."""
+    """The nodes of a problem's snapshot, followed by new nodes of one template, and the pods placed on all of them."""
 
     def __init__(
         self, problem: PackingProblem, template: NodeTemplate | None = None, after: "Packing | None" = None
     ) -> None:
-        """Begins with the snapshot, or with what `after`, which has no new nodes, has made of it."""
+        """Starts with the snapshot, or with the result of `after`, which has no new nodes."""
         self.problem = problem
         self.template = template
         self.known = len(problem.snapshot.nodes)
@@ -52,13 +52,13 @@ class Packing:
         room = self.known + (_FIRST_ROOM if template else 0)
         self._free: Integers = np.empty((len(problem.resources), room), np.int64)
         self._free[:, : self.known] = source
-        self._rows = list(self._free)  # views, one a resource
+        self._rows = list(self._free)  # views, one per resource
         self.used = np.zeros(room, np.bool_)
         self.pending: Integers = (problem.pending if after is None else after.pending).copy()
         self._fresh = problem.row(template.free) if template else np.empty(0, np.int64)
         self._fresh_amounts: list[int] = self._fresh.tolist()
         self.admits_new = self._admitted(template)
-        self._ceiling = [0] * len(problem.resources)  # no new node has more than this free, by resource
+        self._ceiling = [0] * len(problem.resources)  # an upper bound on the free amount of any new node, by resource
         self._domains: dict[str, Integers] = {}
         self._sums: list[Integers] = []
         self._present: list[Flags | None] = []
@@ -102,11 +102,11 @@ class Packing:
         return self.size - self.known
 
     def free_on(self, node: int) -> Integers:
-        """What is left on one node, by the problem's resources."""
+        """The free amounts of one node, by the problem's resources."""
         return self._free[:, node]
 
     def add_nodes(self, count: int) -> None:
-        """So many new nodes of the template, with nothing on them but what comes with each."""
+        """Adds `count` new nodes of the template, with only the pods that come with each."""
         start, stop = self.size, self.size + count
         if stop > self._free.shape[1]:
             self._grow(stop)
@@ -133,9 +133,9 @@ class Packing:
                 present[domains] = True
 
     def fill(self, position: int, most: int, start: int, skip: int = -1, among: Flags | None = None) -> int:
-        """Puts up to `most` pods of a class on nodes from `start` on, in their order; how many found a place.
+        """Places up to `most` pods of a class on nodes from `start` on, in order; returns how many fit.
 
-        `among` says which nodes of the snapshot come into question, for a class without rules.
+        `among` limits the nodes of the snapshot, for a class without rules.
         """
         rules = self.problem.bonds.rules.get(position)
         left = most
@@ -154,8 +154,9 @@ class Packing:
         return most - left
 
     def fill_up(self, position: int, most: int, among: Flags) -> int:
-        """Puts up to `most` pods of a class without rules on these nodes of the snapshot, each one full before the
-        next, and those first of which the class takes its resources most evenly; how many found a place.
+        """Places up to `most` pods of a class without rules on these nodes of the snapshot; returns how many fit.
+
+        Fills one node after another, first those whose resources the class uses most evenly.
         """
         nodes, room = self._room(position, 0, among, -1)
         if not len(nodes):
@@ -172,7 +173,7 @@ class Packing:
         return int(counts.sum())
 
     def fill_one(self, position: int, node: int, most: int) -> int:
-        """Puts up to `most` pods of a class on one node; how many fit."""
+        """Places up to `most` pods of a class on one node; returns how many fit."""
         rules = self.problem.bonds.rules.get(position)
         left = most
         while left:
@@ -190,7 +191,7 @@ class Packing:
         return most - left
 
     def fill_new(self, position: int, most: int, nodes: int, each: int) -> int:
-        """Adds nodes, each with `each` pods of a class that asks nothing of other nodes, the last one with the rest."""
+        """Adds nodes with `each` pods of a class without rules on other nodes; the last node gets the rest."""
         start = self.size
         self.add_nodes(nodes)
         placed = min(most, nodes * each)
@@ -200,7 +201,7 @@ class Packing:
         return placed
 
     def room_on_fresh(self, position: int) -> int:
-        """How many pods of a class a new node takes, other nodes aside."""
+        """How many pods of a class fit on a new node, regardless of other nodes."""
         if not self.admits_new[position]:
             return 0
         room = min(self._fresh_amounts[row] // amount for row, amount in self.problem.asked[position])
@@ -212,7 +213,7 @@ class Packing:
         return min(room, 1) if rules.once_per_node else room
 
     def refusals(self, position: int, node: int) -> list[str]:
-        """Why one node does not take one more pod of a class, as the scheduler's first failing plugin says it."""
+        """Why one more pod of a class does not fit on one node, in words of the scheduler's first failing plugin."""
         problem = self.problem
         facts = problem.classes[position].facts
         if node >= self.known:
@@ -250,7 +251,7 @@ class Packing:
         return []
 
     def _admitted(self, template: NodeTemplate | None) -> Flags:
-        """Which classes a new node admits whatever runs there."""
+        """Which classes a new node admits, whatever runs there."""
         problem = self.problem
         admitted = [
             template is not None and predicates.admits(each, template.node) for each in problem.distinct_demands
@@ -272,7 +273,7 @@ class Packing:
         ]
 
     def _room(self, position: int, start: int, opened: Flags | None, skip: int) -> tuple[Integers, Integers]:
-        """The nodes that take at least one pod of a class, and how many pods each has resources for."""
+        """The nodes that fit at least one pod of a class, and how many pods the resources of each allow."""
         asked = self.problem.asked[position]
         stop = self.size
         nothing = np.empty(0, np.int64)
@@ -344,7 +345,7 @@ class Packing:
         return most
 
     def _put_on_one(self, position: int, nodes: Integers, room: Integers, most: int) -> int:
-        """The same where at most one node takes any."""
+        """The same where at most one node takes pods."""
         if not len(nodes):
             return 0
         placed = min(most, int(room[0]))
@@ -353,12 +354,12 @@ class Packing:
         return placed
 
     def _point_behind(self, node: int) -> None:
-        """Behind the last of the nodes there are now is the first one: nodes that are added later come after all."""
+        """Moves the pointer behind this node; behind the last present node it wraps, as later nodes come after all."""
         self.pointer = (node + 1) % self.size
 
     def _commit(self, position: int, nodes: Integers, counts: Integers) -> None:
         rows = self._rows
-        if len(nodes) == 1:  # most are of one node, and one number is taken off faster than an array of one
+        if len(nodes) == 1:  # most placements are on one node, and one number is subtracted faster than an array of one
             node, count = int(nodes[0]), int(counts[0])
             for row, amount in self.problem.asked[position]:
                 rows[row][node] -= count * amount
@@ -380,11 +381,11 @@ class Packing:
             np.add.at(self._sums[number], domains[counted], counts[counted])
 
     def _in_domain(self, number: int, at: slice) -> Integers:
-        """How many pods a counter finds in the domain of each node; none where the node has no domain."""
+        """How many pods a counter counts in the domain of each node; 0 if the node has no domain."""
         return self._sums[number][self._domains[self.problem.bonds.counters[number].key][at]]
 
     def _open(self, position: int, rules: InterPodRules, start: int, stop: int) -> OpenNode:
-        """Which of a range of nodes the rules between pods leave to a class."""
+        """Which nodes of a range the inter-pod rules leave open to a class."""
         at = slice(start, stop)
         pods = 1 if rules.one_by_one else UNLIMITED
         open_nodes: Flags | None = None
@@ -398,7 +399,7 @@ class Packing:
         return OpenNode(open_nodes, pods)
 
     def _attracted(self, rules: InterPodRules, at: slice) -> tuple[Flags | None, int]:
-        """Where pod affinity holds. The first pod of those that attract themselves may go anywhere, alone."""
+        """Where pod affinity holds. The first pod of a class that attracts itself may go anywhere, alone."""
         if not rules.affinity:
             return None, UNLIMITED
         if rules.attracts_itself and not any(self._sums[number].any() for number in rules.affinity):
@@ -412,7 +413,7 @@ class Packing:
         return holds, UNLIMITED
 
     def _spread_open(self, spread: tuple[SpreadRule, ...], at: slice) -> tuple[Flags | None, int]:
-        """Where no spread constraint is broken by one more pod, and for how many more that stays so."""
+        """Where one more pod violates no spread constraint, and for how many pods that stays true."""
         if not spread:
             return None, UNLIMITED
         holds = np.ones(at.stop - at.start, np.bool_)
@@ -433,7 +434,7 @@ class Packing:
         return holds, pods
 
     def _until_skewed(self, number: int, at: slice, max_skew: int, min_domains: int) -> int:
-        """How many pods may go to nodes that are all of one domain; 1 where they are not."""
+        """How many pods may go to nodes that all share one domain; 1 if they do not."""
         key = self.problem.bonds.counters[number].key
         if at.start < self.known or key in OF_ONE_NODE:
             return 1
@@ -455,7 +456,7 @@ class Packing:
         return max(0, max_skew + least - int(sums[domain]))
 
     def uses_hostname_spread(self, position: int) -> bool:
-        """Whether new nodes may make room on other ones for a class."""
+        """Whether new nodes may make room for a class on other nodes."""
         rules = self.problem.bonds.rules.get(position)
         return rules is not None and any(
             self.problem.bonds.counters[rule.counter].key == LABEL_HOSTNAME for rule in rules.spread
@@ -463,12 +464,12 @@ class Packing:
 
 
 def _alone(part: Integers) -> Integers:
-    """Without the larger array that it may be a view of, and would keep alive."""
+    """The array without the larger one that it may be a view of and would keep alive."""
     return part if part.base is None or len(part.base) <= len(part) else part.copy()
 
 
 def _full_rounds(room: Integers, most: int) -> int:
-    """How many times round all nodes get one until they are full, with less than one more round left over."""
+    """In how many rounds all nodes get one pod each until full, with less than one more round remaining."""
     low, high = most // len(room), int(room.max())
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,4 +1,4 @@
-"""Pending classes against one snapshot, as arrays: what the estimates of all groups share."""
+"""Pending classes and one snapshot as arrays, shared by the estimates of all groups."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from shared.quantity import Amounts
 
 @dataclass(frozen=True, eq=False)
 class PackingProblem:
-    """`requests` has a row for each class and a column for each of `resources`, `free` a row for each of those and a
-    column for each node. `daemons` gives the kinds that come with a new node of each template, by its group.
+    """`requests` has a row per class and a column per resource of `resources`; `free` has a row per resource and a
+    column per node. `daemons` gives the kinds that come with a new node of each template, by group.
     """
 
     snapshot: ClusterSnapshot
     classes: tuple[EquivalenceGroup, ...]
     resources: tuple[str, ...]
     requests: Integers
-    asked: tuple[tuple[tuple[int, int], ...], ...]  # by class: the row and amount of each resource it requests
+    asked: tuple[tuple[tuple[int, int], ...], ...]  # by class: row and amount of each resource it requests
     pending: Integers
     free: Integers
     universe: tuple[PodInfo, ...]
@@ -33,19 +33,19 @@ class PackingProblem:
     shapes: Shapes
     bonds: Bonds
     distinct_demands: tuple[NodeDemands, ...]
-    demands_of: Integers  # by class: which of the distinct ones it has
+    demands_of: Integers  # by class: the position of its demands among the distinct ones
 
     def admitting(self, position: int) -> Flags:
-        """Which nodes of the snapshot admit a class whatever runs there."""
+        """Which nodes of the snapshot admit a class, whatever runs there."""
         return self.shapes.admitting(self.classes[position].facts.demands)
 
     def row(self, amounts: Amounts) -> Integers:
-        """Amounts by the problem's resources."""
+        """The amounts as a row of the problem's resources."""
         return np.array([max(0, min(amounts.get(name, 0), MOST_AMOUNT)) for name in self.resources], np.int64)
 
     @cached_property
     def cpu_and_memory(self) -> tuple[Integers, Integers]:
-        """What each class requests of both."""
+        """The cpu and memory requests of each class."""
         columns = [self.resources.index(name) if name in self.resources else None for name in ("cpu", "memory")]
         nothing = np.zeros(len(self.classes), np.int64)
         cpu, memory = (nothing if column is None else self.requests[:, column] for column in columns)
@@ -55,7 +55,7 @@ class PackingProblem:
 def packing_problem(
     snapshot: ClusterSnapshot, classes: Sequence[EquivalenceGroup], templates: Iterable[NodeTemplate] = ()
 ) -> PackingProblem:
-    """What is asked: where do these pods go, on the nodes there are and on new ones of these templates?"""
+    """The problem: place these pods on the present nodes and on new nodes of these templates."""
     universe = [each.facts for each in classes] + list(snapshot.kinds)
     known = {id(kind): position for position, kind in enumerate(universe)}
     daemons = {}

@@ -1,1 +1,1 @@
-"""Which of several ways to scale up is taken."""
+"""Chooses between several scale-up options."""

@@ -1,4 +1,4 @@
-"""Several expanders one after the other, until one option is left; then chance decides."""
+"""Applies several expanders in turn, until one option is left; then chance decides."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,10 @@ Filter = Callable[[Sequence[T]], Sequence[T]]
 
 
 def parse(text: str, *, source: str) -> tuple[str, ...]:
-    """The names in "price,least-waste". Raises InvalidInput for an unknown one, one named twice, one after random."""
+    """The names in "price,least-waste".
+
+    Raises InvalidInput for unknown and repeated names, and for names after random.
+    """
     found: list[str] = []
     for name in text.split(","):
         problem = ""
@@ -34,7 +37,7 @@ def parse(text: str, *, source: str) -> tuple[str, ...]:
 def filter_in_order(
     options: Sequence[T], filters: Mapping[str, Filter[T]], names: Sequence[str]
 ) -> list[tuple[str, list[T]]]:
-    """What each expander left, in their order, up to the one that left no choice."""
+    """What each expander left, in order, up to the one that left no choice."""
     steps: list[tuple[str, list[T]]] = []
     left = list(options)
     for name in names:
@@ -47,5 +50,5 @@ def filter_in_order(
 
 
 def pick(options: Sequence[T], chance: random.Random) -> T | None:
-    """One of those that are left, each as likely; None when there is none."""
+    """One of the options at random, all equally likely; None without options."""
     return chance.choice(options) if options else None

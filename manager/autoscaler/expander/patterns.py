@@ -1,24 +1,24 @@
-"""Patterns of users, as Cluster Autoscaler understands them: Go's regular expressions, which are RE2's.
+"""User-supplied patterns as Cluster Autoscaler reads them: Go's regular expressions, which are RE2's.
 
-RE2 takes time in proportion to the pattern and to the text, whatever they are, and no more memory than it is given.
+RE2 takes time proportional to the pattern and to the text, whatever they are, and no more memory than its limit.
 """
 
 import re
 
 import re2
 
-MOST_BYTES = 256 << 10  # of one pattern, with what RE2 remembers of the texts it has seen
-MOST_INSTRUCTIONS = 20_000  # of all patterns together, as RE2 compiles them; those of a plain name are its letters
+MOST_BYTES = 256 << 10  # of one pattern, with RE2's cache of texts
+MOST_INSTRUCTIONS = 20_000  # of all patterns together, as RE2 compiles them; a plain name has one per letter
 
-_ONE_BYTE = r"\C"  # the one expression of RE2 that Go's regexp refuses
+_ONE_BYTE = r"\C"  # the only RE2 expression that Go's regexp refuses
 _TOKEN = re.compile(r"\\Q.*?(?:\\E|$)|\\.", re.DOTALL)
 
 
 class Pattern:
-    """What is searched for anywhere in a text."""
+    """A pattern that matches anywhere in a text."""
 
     def __init__(self, text: str) -> None:
-        """Raises ValueError saying what is wrong with it."""
+        """Raises ValueError that says what is wrong with the pattern."""
         if _ONE_BYTE in _TOKEN.findall(text):
             raise ValueError(f"invalid escape sequence: {_ONE_BYTE}")
         try:

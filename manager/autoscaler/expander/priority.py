@@ -1,7 +1,7 @@
-"""The priority expander: what the ConfigMap `cluster-autoscaler-priority-expander` says comes first.
+"""The priority expander: the priorities of the ConfigMap `cluster-autoscaler-priority-expander`.
 
-Its key `priorities` maps numbers to lists of regular expressions that are searched for in group ids. The highest
-number wins. What is missing or means nothing leaves every option in.
+Its key `priorities` maps numbers to lists of regular expressions that are searched for in group ids. The highest number
+wins. A missing or invalid value leaves every option in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ CONFIG_MAP = "cluster-autoscaler-priority-expander"
 KEY = "priorities"
 SOURCE = f"ConfigMap {CONFIG_MAP}"
 
-LOWEST_PRIORITY = -1  # what is below matches nothing
+LOWEST_PRIORITY = -1  # lower priorities match nothing
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Priorities:
 
 @dataclass(frozen=True)
 class Choice:
-    """What is left, and the groups that were dropped because nothing matches them."""
+    """The remaining options, and the groups that were dropped because no pattern matches them."""
 
     options: list[Option]
     unmatched: tuple[str, ...] = ()
 
 
 def parse(text: str | None, *, source: str) -> Priorities:
-    """The value of the ConfigMap's key, None where there is none. Raises InvalidInput."""
+    """The value of the ConfigMap's key, None if absent. Raises InvalidInput."""
 
     def refused(value: object, problem: str) -> InvalidInput:
         return InvalidInput(source=source, field=KEY, value=value, problem=problem)
@@ -80,7 +80,7 @@ def parse(text: str | None, *, source: str) -> Priorities:
 
 
 def choose(options: Sequence[Option], priorities: Priorities) -> Choice:
-    """The options of the highest priority; all of them when nothing is configured, or nothing matches."""
+    """The options of the highest priority; all of them if nothing is configured, or nothing matches."""
     if not priorities.patterns:
         return Choice(list(options))
     found = {option.group: priorities.priority(option.group) for option in options}

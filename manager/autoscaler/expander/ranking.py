@@ -1,8 +1,8 @@
 """The cost-based rank of an option: suppress(NodeUnfitness, NodeCount) x (C + X) / (T + X); the lowest wins.
 
-"Cost-based node group ranking function for Cluster Autoscaler" is the `seed` preset. What Cluster Autoscaler ships
-differs in the sizes it prefers, in what X is the price of, in what a GPU does to unfitness, and in groups that do not
-exist yet; that is the preset `cluster-autoscaler`.
+The preset `seed` follows "Cost-based node group ranking function for Cluster Autoscaler". The preset
+`cluster-autoscaler` follows Cluster Autoscaler's code, which differs in the preferred sizes, in the pod whose price is
+X, in the effect of GPUs on unfitness, and in groups that do not exist yet.
 """
 
 import math
@@ -15,7 +15,7 @@ from shared.quantity import Amounts
 
 _STEEPNESS = 15.0
 _MIB = 1 << 20
-MEMORY_PER_CORE_MIB = 3750  # of the machines the preferred sizes stand for
+MEMORY_PER_CORE_MIB = 3750  # of the machines behind the preferred sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ PRESETS = {preset.name: preset for preset in (SEED, CLUSTER_AUTOSCALER)}
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """An option's rank with every term of it; prices are per hour. `nodes_price` is C, `pods_price` T."""
+    """An option's rank with all terms; prices are per hour. `nodes_price` is C, `pods_price` T."""
 
     nodes_price: float
     pods_price: float
@@ -78,7 +78,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class PricedOption:
-    """An option, and its rank or why it has none."""
+    """An option, and its rank, or why it has none."""
 
     option: Option
     rank: Rank | None
@@ -88,7 +88,7 @@ class PricedOption:
 def rank_options(
     options: Sequence[Option], model: PricingModel, preset: Preset, preferred_cpu_milli: int
 ) -> list[PricedOption]:
-    """Every option with its rank, in the order given. One that cannot be priced has none."""
+    """Every option with its rank, in the given order. An option without a price has no rank."""
     try:
         stabilization = model.pod_price(preset.stabilization)
     except Unpriced:
@@ -97,9 +97,9 @@ def rank_options(
 
 
 def best_options(ranks: Sequence[PricedOption]) -> list[Option]:
-    """The options of the lowest rank, those that tie exactly included; none when nothing could be priced.
+    """The options of the lowest rank, exact ties included; none if nothing could be priced.
 
-    Of infinite ranks the cheapest nodes are the lowest.
+    Infinite ranks are compared by the price of the nodes.
     """
 
     def height(rank: Rank) -> tuple[float, float]:
@@ -110,12 +110,12 @@ def best_options(ranks: Sequence[PricedOption]) -> list[Option]:
 
 
 def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int:
-    """The size of machine that fits a cluster of so many nodes best."""
+    """The machine size that fits a cluster of so many nodes best."""
     return next(size.cpu_milli for size in preset.preferred if cluster_nodes <= size.nodes)
 
 
 def unfitness(preferred_milli: int, node_milli: int) -> float:
-    """How far a machine is from the preferred size, 1 being exactly it."""
+    """How far a machine is from the preferred size; 1 is an exact match."""
     return max(preferred_milli / node_milli, node_milli / preferred_milli)
 
 
@@ -125,7 +125,7 @@ def suppress(node_unfitness: float, node_count: int) -> float:
 
 
 def stabilized_price(nodes_price: float, pods_price: float, stabilization_price: float) -> float:
-    """(C + X) / (T + X). Infinite where pods cost nothing and X is not known, for then nothing is worth any price."""
+    """(C + X) / (T + X). Infinite if pods cost nothing and X is unknown, because then no price is worth paying."""
     divisor = pods_price + stabilization_price
     return (nodes_price + stabilization_price) / divisor if divisor > 0 else math.inf
 

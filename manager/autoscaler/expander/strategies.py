@@ -1,4 +1,4 @@
-"""The expanders that look at nothing but the options; each keeps the best, ties included, in the order given."""
+"""The expanders that compare only the options; each keeps the best, ties included, in the given order."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,17 +6,17 @@ from manager.autoscaler.expander.option import Option
 
 
 def most_pods(options: Sequence[Option]) -> list[Option]:
-    """Those that take the most pods."""
+    """The options that take the most pods."""
     return _lowest(options, lambda option: -option.pod_count)
 
 
 def least_nodes(options: Sequence[Option]) -> list[Option]:
-    """Those that need the fewest nodes."""
+    """The options that need the fewest nodes."""
     return _lowest([option for option in options if option.node_count], lambda option: option.node_count)
 
 
 def least_waste(options: Sequence[Option]) -> list[Option]:
-    """Those that leave the least share of new capacity idle, cpu and memory added up."""
+    """The options that leave the smallest share of new capacity idle, cpu and memory added up."""
     return _lowest(options, lambda option: _idle(option, "cpu") + _idle(option, "memory"))
 
 

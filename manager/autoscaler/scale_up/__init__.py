@@ -1,1 +1,1 @@
-"""Which groups grow, by how many nodes, and within what bounds."""
+"""Which groups grow, by how many nodes, and within what limits."""

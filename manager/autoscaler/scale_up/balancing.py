@@ -1,4 +1,4 @@
-"""How many nodes each group gets of those decided on: levelled over groups that are alike, and cut to the limits."""
+"""Distributes the decided nodes: balanced over similar groups, and capped by the limits."""
 
 import heapq
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """One group's target size now, and the most it may have."""
+    """The current target size of one group, and its maximum."""
 
     group: str
     target: int
@@ -21,7 +21,7 @@ class GroupSize:
 
 @dataclass(frozen=True)
 class BalancedIncreases:
-    """What each group gets of what was decided on, and what that leaves."""
+    """What each group gets of the decided nodes, and the remaining headroom."""
 
     increases: list[Increase]
     remaining: Headroom
@@ -39,7 +39,7 @@ class BalancedIncreases:
 def increases_to_min_sizes(
     states: Sequence[GroupState], ownership: Ownership, usage: QuotaUsage, room: Headroom
 ) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
-    """What brings groups that are below their minimum up to it, as far as the cluster's limits allow."""
+    """The increases of groups below their minimum up to it, as far as the cluster's limits allow."""
     increases: list[Increase] = []
     caps: list[Cap] = []
     for state in sorted(states, key=lambda each: each.id):
@@ -56,7 +56,7 @@ def increases_to_min_sizes(
 
 
 def allow_nodes(state: GroupState, wanted: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]) -> int:
-    """How many of so many nodes of a group the cluster's limits allow; notes what they take off."""
+    """How many of the wanted nodes of a group the cluster's limits allow; adds the caps to `caps`."""
     found = groups.allowance(state, room, usage, wanted)
     caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
     return found.nodes
@@ -65,8 +65,9 @@ def allow_nodes(state: GroupState, wanted: int, room: Headroom, usage: QuotaUsag
 def balance_nodes(
     states: Sequence[GroupState], count: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]
 ) -> tuple[list[Increase], Headroom]:
-    """So many nodes over the first group and those like it, levelled; then each is cut to what quotas leave, smallest
-    first, and what is cut goes to no other.
+    """Balances nodes over the first group and its similar ones; then caps each by the quotas, smallest first.
+
+    Capped nodes do not go to another group.
     """
     open_states = {
         state.id: state
@@ -86,9 +87,9 @@ def balance_nodes(
 
 
 def balance_sizes(groups: Iterable[GroupSize], new_nodes: int) -> dict[str, int]:
-    """The new target of each group that grows: one node after the other goes to the smallest that has room.
+    """The new target of each group that grows: nodes go one by one to the smallest group that has room.
 
-    Groups of the same size come in the order of their names. What no group has room for is not placed.
+    Groups of the same size come in the order of their names. Nodes beyond the room of all groups are not placed.
     """
     open_groups = [(each.target, each.group, each.most) for each in groups if each.target < each.most]
     heapq.heapify(open_groups)

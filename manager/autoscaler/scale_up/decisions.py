@@ -1,4 +1,4 @@
-"""A scale-up decision with all that led to it. The executor reads `increases` and `creations`."""
+"""A scale-up decision with its reasons. The executor reads `increases` and `creations`."""
 
 import enum
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.scale_up.groups import Headroom, Skipped
 from shared.quantity import Amounts
 
-Reasons = Mapping[str, tuple[str, ...]]  # by group, in kube-scheduler's words or in those of `groups`
+Reasons = Mapping[str, tuple[str, ...]]  # by group, in the words of kube-scheduler or of `groups`
 
 
 class ScaleUpOutcome(enum.StrEnum):
@@ -22,8 +22,10 @@ class ScaleUpOutcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class PodDemand:
-    """One class of pending pods. Of its pods so many find a place on nodes there are, or on upcoming ones; so many on
-    what reclaiming gives within one reporting interval; the others, `unplaced`, need a new node. `requests` are each's.
+    """One class of pending pods.
+
+    `schedulable` of its pods fit on present or upcoming nodes; `reclaimed` fit on what reclaiming adds within one
+    reporting interval; the others, `unplaced`, need a new node. `requests` are those of each pod.
     """
 
     namespace: str
@@ -39,7 +41,7 @@ class PodDemand:
 
 @dataclass(frozen=True)
 class RankedOption:
-    """A group with what it could do. `pods` counts by position of the class; `similar` would share the nodes."""
+    """A group with its option. `pods` counts by position of the class; `similar` groups would share the nodes."""
 
     ranked: PricedOption
     pods: Mapping[int, int]
@@ -65,7 +67,7 @@ class RankedOption:
 
 @dataclass(frozen=True)
 class ExpanderStep:
-    """What one expander left over."""
+    """The groups that one expander left."""
 
     expander: str
     groups: tuple[str, ...]
@@ -73,7 +75,7 @@ class ExpanderStep:
 
 @dataclass(frozen=True)
 class Cap:
-    """A limit that took nodes off what one group was to get."""
+    """A limit that capped the nodes of one group."""
 
     group: str
     limit: str
@@ -100,8 +102,9 @@ class Increase:
 
 @dataclass(frozen=True)
 class GroupCreation:
-    """A group to create, empty, before `nodes` nodes go to it and to what comes with it. `group` is its id as yet,
-    `headroom` what all else that was decided leaves for these nodes.
+    """A group to create, empty, before `nodes` nodes go to it and to its extra groups.
+
+    `group` is its provisional id, `headroom` what the rest of the decision leaves for these nodes.
     """
 
     group: str
@@ -113,9 +116,9 @@ class GroupCreation:
 
 @dataclass(frozen=True)
 class NodeMix:
-    """Nodes by group that place `pods` (counted by position of the class), and what they cost in $/h.
+    """Nodes by group that place `pods` (counted by position of the class), and their cost in $/h.
 
-    The cost is None where one of the groups has no price. `estimates` say which pods go together on one node.
+    The cost is None if one of the groups has no price. `estimates` say which pods share a node.
     """
 
     nodes: Mapping[str, int]
@@ -130,8 +133,9 @@ class NodeMix:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One group against several that place the same pods. `minimum` is what the pods cost on machines that fit them
-    perfectly; `several` is None where no mix was found.
+    """One group compared with several that place the same pods.
+
+    `minimum` is the pods' cost on machines that fit them perfectly; `several` is None if no mix was found.
     """
 
     single: NodeMix
@@ -155,13 +159,12 @@ def _no_reasons(_: int) -> Reasons:
 
 @dataclass(frozen=True)
 class ScaleUpDecision:
-    """`triggered` are the pods that the nodes which are bought are for; `chosen` counts those, too, whose nodes were
-    capped away, and which are `left`.
+    """`triggered` are the pods that the bought nodes are for; `chosen` also counts pods whose nodes were capped, which
+    are in `left`.
 
-    `unmatched` are the groups that the priority expander left out as no pattern matches them, or would have, had any
-    other matched. `remaining` is what the cluster may still take when all of it is done. Machines of
-    `preferred_cpu_milli` suit its size best; None where nothing was ranked. Of an `advice` nothing is done: a group in
-    it may only be recommended.
+    `unmatched` are the groups that the priority expander dropped, or would have dropped, because no pattern matches
+    them. `remaining` is the cluster's headroom after the decision. Machines of `preferred_cpu_milli` suit the cluster's
+    size best; None if nothing was ranked. An `advice` is not carried out: a group in it may be in recommend mode.
     """
 
     outcome: ScaleUpOutcome
@@ -184,7 +187,7 @@ class ScaleUpDecision:
 
     @property
     def nodes(self) -> dict[str, int]:
-        """How many new ones each group gets, those included that are to be created."""
+        """The number of new nodes per group, groups to create included."""
         return {each.group: each.nodes for each in self.increases} | {each.group: each.nodes for each in self.creations}
 
     @property
@@ -192,5 +195,5 @@ class ScaleUpDecision:
         return sum(self.nodes.values())
 
     def reasons(self, left: UnscheduledPods) -> Reasons:
-        """Why every group that cannot take these pods cannot. Worked out when it is asked for."""
+        """Why each group that cannot take these pods cannot. Computed on demand."""
         return self.why_not(left.position)

@@ -17,22 +17,22 @@ AT_MAXIMUM = "max node group size reached"
 ATOMIC_BEYOND_NODES = "atomic scale-up exceeds cluster node count limit"
 NOT_ALL_FIT = "not all pods would fit and scale-up is using all-or-nothing strategy"
 NOT_CONSIDERED = "expansion options filtered out and no longer considered"
-# What Cluster Autoscaler has no such reason for.
+# Reasons that Cluster Autoscaler does not have.
 NOT_OURS = "neither listed nor named with the auto-provisioning prefix"
 NO_TEMPLATE = "no node to learn from, and no template from its provider"
 OUT_OF_TIME = "no time left to estimate it"
 AT_MOST_GROUPS = "no more node groups may be created"
 
 MAX_NODES_TOTAL = "max-nodes-total"
-LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes that stand for no machine
+LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes without a machine
 
 
 @dataclass(frozen=True)
 class GroupState:
-    """A group with all that decides whether and how it may grow. One with a `spec` does not exist yet.
+    """A group with the facts that decide whether and how it may grow. One with a `spec` does not exist yet.
 
-    `makes` is how many groups come of creating it. `zero_or_max`: it has all of its nodes or none. `blocked_reason`
-    says why it must not grow, whatever else holds.
+    `makes` is the number of groups that its creation adds. `zero_or_max`: it has all of its nodes or none.
+    `blocked_reason` says why it must not grow, whatever else holds.
     """
 
     group: Group
@@ -54,7 +54,7 @@ class GroupState:
 
     @property
     def room(self) -> int:
-        """How many nodes its own maximum leaves; a group may already be above it."""
+        """How many nodes its own maximum leaves; a group may already exceed it."""
         return max(0, self.group.max_size - self.group.target_size)
 
     @property
@@ -65,39 +65,39 @@ class GroupState:
 
 @dataclass(frozen=True)
 class Headroom:
-    """What the cluster as a whole may still take: `quotas`, and `nodes` up to the most there may be (None: any)."""
+    """What the cluster as a whole may still take: `quotas`, and `nodes` up to the cluster's maximum (None: any)."""
 
     quotas: tuple[Quota, ...] = ()
     nodes: int | None = None
 
     @property
     def most_nodes(self) -> int:
-        """The same number as a limit of one estimate, of which 0 is none and a negative one denies all."""
+        """The same number as a limit of one estimate, where 0 means unlimited and a negative value denies all."""
         return limits.UNLIMITED if self.nodes is None else self.nodes or limits.DENIED
 
     @property
     def all_quotas(self) -> list[Quota]:
-        """The number of nodes among them."""
+        """The quotas and the limit on nodes."""
         return [*self.quotas, *([] if self.nodes is None else [Quota(MAX_NODES_TOTAL, {NODES: self.nodes})])]
 
     def check(self, usage: Mapping[str, int], count: int) -> Allowance:
-        """How many of so many nodes fit, the number of all nodes included."""
+        """How many of `count` nodes fit, under the limit on all nodes, too."""
         return limits.check_quotas(self.all_quotas, usage, count)
 
     def less(self, usage: Mapping[str, int], count: int) -> "Headroom":
-        """What is left after nodes that were checked."""
+        """The headroom after nodes that were checked."""
         _, quotas = limits.consume_quotas(self.quotas, usage, count)
         return Headroom(tuple(quotas), None if self.nodes is None else max(0, self.nodes - count))
 
 
 @dataclass(frozen=True)
 class QuotaUsage:
-    """What nodes take of quotas. `gpu_label` is the provider's, its values are the types of GPU that quotas name."""
+    """The usage of quotas by nodes. `gpu_label` is the provider's; its values are the GPU types that quotas name."""
 
     gpu_label: str | None = None
 
     def node_usage(self, node: NodeInfo, template: NodeInfo | None = None) -> dict[str, int]:
-        """Of one node; as long as its driver is not ready it takes the GPUs its group's template has."""
+        """The usage of one node; until its GPU driver is ready it uses the GPUs of its group's template."""
         label, value = LABEL_VIRTUAL
         if node.labels.get(label) == value:
             return {}
@@ -111,15 +111,15 @@ class QuotaUsage:
     def cluster_wide(
         self, bounds: Mapping[str, ResourceBounds], nodes: Sequence[NodeInfo], templates: Mapping[str, NodeInfo]
     ) -> Quota:
-        """What the bounds of the whole cluster leave beside these nodes; `templates` are those of their groups, by
-        the node's name.
+        """What the bounds of the whole cluster leave beside these nodes; `templates` are those of their groups, by the
+        node's name.
         """
         return limits.cluster_wide(bounds, [self.node_usage(node, templates.get(node.name)) for node in nodes])
 
     def selected_quota(
         self, selector: LabelSelector | None, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo]
     ) -> list[dict[str, int]]:
-        """What each of these nodes takes that the selector selects, without one of all; `templates` as above."""
+        """The usage of each of these nodes that the selector selects, or of all without one; `templates` as above."""
         return [
             self.node_usage(node, templates.get(node.name))
             for node in nodes
@@ -129,7 +129,7 @@ class QuotaUsage:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A group that was not even looked at."""
+    """A group that was not considered."""
 
     group: str
     reason: str
@@ -146,7 +146,7 @@ class Validity:
 def validate_groups(
     states: Sequence[GroupState], headroom: Headroom, usage: QuotaUsage, ownership: Ownership
 ) -> Validity:
-    """Each group by itself; the order they are given in does not matter."""
+    """Checks each group by itself; their order does not matter."""
     valid: list[GroupState] = []
     skipped: list[Skipped] = []
     for state in sorted(states, key=lambda each: each.id):
@@ -181,14 +181,14 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, owners
 
 
 def allowance(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Allowance:
-    """How many of so many further nodes of a group the cluster's limits allow."""
+    """How many of `count` further nodes of a group the cluster's limits allow."""
     assert state.template is not None
     of_group = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes)
     return of_group.check(usage.node_usage(state.template.node), count)
 
 
 def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Headroom:
-    """What is left of the cluster's limits after so many nodes of a group, which were allowed."""
+    """The headroom after `count` allowed nodes of a group."""
     assert state.template is not None
     labels = state.template.node.labels
     after = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes).less(
@@ -199,7 +199,7 @@ def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, cou
 
 
 def quotas_for(quotas: Sequence[Quota], state: GroupState) -> list[Quota]:
-    """Those that hold for the group's nodes."""
+    """The quotas that cover the group's nodes."""
     labels = state.template.node.labels if state.template else {}
     return [quota for quota in quotas if quota.matches(labels)]
 

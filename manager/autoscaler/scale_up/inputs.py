@@ -1,4 +1,4 @@
-"""What a decision on scale-up starts from."""
+"""The inputs of a scale-up decision."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,12 +18,12 @@ from shared.quantity import Amounts
 
 @dataclass(frozen=True)
 class ScaleUpInput:
-    """What was observed in one round.
+    """The observations of one iteration.
 
-    `groups` holds existing groups and theoretical ones. `snapshot` has upcoming nodes in it; `cluster_nodes` counts all
-    nodes the API knows, ready or not. `quotas` are further ones than the bounds of the whole cluster. `expected` is
-    what reclaiming gives within one reporting interval, by node. At most `new_groups` may be created.
-    `templates_of_nodes` says, by node, what a node of its group is like when all is ready.
+    `groups` holds existing groups and theoretical ones. `snapshot` includes upcoming nodes; `cluster_nodes` counts all
+    Nodes of the API server, ready or not. `quotas` are those besides the bounds of the whole cluster. `expected` is
+    what reclaiming adds within one reporting interval, by node. At most `new_groups` may be created.
+    `templates_of_nodes` gives, by node, a node of its group that is completely ready.
     """
 
     snapshot: ClusterSnapshot
@@ -38,9 +38,9 @@ class ScaleUpInput:
 
 @dataclass(frozen=True)
 class ScaleUpSettings:
-    """How it is decided. `bounds` and `max_nodes_total` are those of the whole cluster.
+    """The settings of a decision. `bounds` and `max_nodes_total` are those of the whole cluster.
 
-    With `uses_mix`, several groups at once take the place of the one that was chosen by price, where that is cheaper.
+    With `uses_mix`, several groups at once replace the group chosen by price, where that is cheaper.
     """
 
     ownership: Ownership

@@ -1,10 +1,10 @@
 """Several groups at once: a cheaper way than one group to place the same pods.
 
-Nodes are taken one group after the other, always of the group whose next node costs least for what the pods on it are
-worth, and all of its nodes but the last, partly filled one. What then remains may go to a smaller machine. Whenever
-nodes of one group would take all the rest, that ends one plan. Such a plan begins from nothing, from the group that was
-chosen, or from each class of pods on the machine where its share costs least; the cheapest of all in which no group is
-needless is the answer. Whether one other group alone would be cheaper is no matter of this: ranks decide there.
+The search adds one group after another, always the group whose next node costs least for the worth of its pods, and all
+of its nodes but the last, partly filled one. The remaining pods may go to a smaller machine. Whenever nodes of one
+group would take all remaining pods, that completes one plan. A plan starts from nothing, from the chosen group, or from
+each class of pods on the machine where its share costs least; the cheapest plan without a needless group wins. Whether
+another single group would be cheaper is not decided here: ranks decide that.
 """
 
 import math
@@ -30,25 +30,25 @@ _ANY = 1 << 31
 
 @dataclass(frozen=True)
 class MixPrices:
-    """Per hour: of a node of each group that has a price, and what one pod of each class is worth."""
+    """Per hour: the price of a node of each group that has one, and the worth of one pod of each class."""
 
     nodes: Mapping[str, float]
     pods: Mapping[int, float]
 
     def of_nodes(self, nodes: Mapping[str, int]) -> float | None:
-        """Of so many of each group; None where one of them has no price."""
+        """The price of these nodes by group; None if one of the groups has no price."""
         if not nodes.keys() <= self.nodes.keys():
             return None
         return sum(self.nodes[group] * count for group, count in nodes.items())
 
     def worth(self, placed: Mapping[int, int]) -> float:
-        """What so many pods of each class are worth."""
+        """The worth of these pods, counted by class."""
         return sum(self.pods[position] * count for position, count in placed.items())
 
 
 @dataclass(frozen=True)
 class _Partial:
-    """A plan under way, and what it has not placed yet."""
+    """An incomplete plan, and the pods that it has not placed yet."""
 
     remaining: Integers
     headroom: Headroom
@@ -72,8 +72,8 @@ def cheapest_mix(
 ) -> NodeMix | None:
     """The cheapest plan found that uses at least two groups and places all of `wanted`, counted by class.
 
-    The search ends when it `is_late`. Classes bound to where other pods are (affinity, spread, host ports) go to the
-    group that was chosen, before all others: nothing that comes later takes their place from them.
+    The search ends when it `is_late`. Classes bound to the location of other pods (affinity, spread, host ports) go to
+    the chosen group first, so that no later pods take their place.
     """
     candidates = _candidates(estimated, chosen, prices)
     bound = np.array([position for position in wanted if position in asked.bonds.rules], np.int64)
@@ -102,7 +102,7 @@ def cheapest_mix(
 
 
 def _candidates(estimated: Sequence[GroupEstimate], chosen: GroupEstimate, prices: MixPrices) -> list[GroupEstimate]:
-    """The groups that pay best for what they take when they take all they can, and the one that was chosen."""
+    """The groups with the best worth for their cost when completely used, and the chosen group."""
 
     def ratio(each: GroupEstimate) -> float:
         worth = prices.worth(each.estimate.placed)
@@ -121,9 +121,7 @@ def _candidates(estimated: Sequence[GroupEstimate], chosen: GroupEstimate, price
 
 
 def _replaces(there: GroupEstimate, other: GroupEstimate, prices: MixPrices) -> bool:
-    """Whether a group there is has all that another would be created for: the same pods on the same machines at the
-    same price.
-    """
+    """Whether an existing group makes the creation of another needless: same pods, same machines, same price."""
     assert there.state.template is not None
     assert other.state.template is not None
     return (
@@ -146,7 +144,7 @@ class _Search:
     is_late: Callable[[], bool]
 
     def finished(self, partial: _Partial) -> list[_Partial]:
-        """Every complete plan that this one leads to."""
+        """All complete plans that this one leads to."""
         found: list[_Partial] = []
         current: _Partial | None = partial
         for _ in range(MOST_ROUNDS):
@@ -169,7 +167,7 @@ class _Search:
         return found
 
     def needed(self, start: _Partial, plan: _Partial) -> _Partial:
-        """The plan without groups whose pods the others hold as well."""
+        """The plan without groups whose pods the other groups can take."""
         for group in sorted(plan.nodes.keys() - start.nodes.keys(), key=lambda each: (-self.prices.nodes[each], each)):
             without = start
             for each in self.candidates:
@@ -183,7 +181,7 @@ class _Search:
         return plan
 
     def placing(self, partial: _Partial, each: GroupEstimate, positions: Integers) -> _Partial | None:
-        """With all pods of these classes on nodes of a group; None where they do not all find a place."""
+        """The plan with all pods of these classes on nodes of a group; None if not all of them fit."""
         estimate = self._estimate(partial, each, _ANY, positions)
         if estimate is None or any(estimate.placed.get(int(at), 0) < partial.remaining[at] for at in positions):
             return None
@@ -192,7 +190,7 @@ class _Search:
     def all_but_last(
         self, partial: _Partial, each: GroupEstimate, positions: Integers | None = None
     ) -> _Partial | None:
-        """With all nodes of a group that it needs for what remains, but the last; None where that is none."""
+        """The plan with all nodes but the last of a group that the rest needs; None if that leaves none."""
         full = self._estimate(partial, each, _ANY, positions)
         if full is None or full.node_count < 2:
             return None
@@ -200,8 +198,8 @@ class _Search:
         return None if fewer is None else self._extend(partial, each, fewer)
 
     def each_class_where_cheapest(self, partial: _Partial, *, is_whole: bool) -> _Partial:
-        """With every class on nodes of the group where the share it takes of one costs least; with `is_whole` on all
-        of these nodes, else on all but the last of each group.
+        """The plan with every class on the group where its share of a node costs least; with `is_whole` on all of these
+        nodes, else on all but the last of each group.
         """
         costs = np.array([self._share_costs(each) for each in self.candidates])
         if not len(costs):
@@ -217,7 +215,7 @@ class _Search:
         return partial
 
     def _share_costs(self, each: GroupEstimate) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """By class: the price of the largest share that one of its pods takes of a node; infinite where none fits."""
+        """By class: the price of the largest share that one of its pods takes of a node; infinite if none fits."""
         assert each.state.template is not None
         free = self.asked.row(each.state.template.free)
         asked = self.asked.requests

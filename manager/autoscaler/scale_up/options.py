@@ -1,4 +1,4 @@
-"""What every group that may grow could do for the pods that need a new node."""
+"""The options: how every group that may grow could take the pods that need a new node."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -19,21 +19,21 @@ MOST_NODES_AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """Estimates end when their time does: one after `group_seconds`, all of them after `all_seconds` of `clock`."""
+    """Time limits: one estimate ends after `group_seconds`, all of them after `all_seconds` of `clock`."""
 
     clock: Callable[[], float]
     all_seconds: float = 300.0
     group_seconds: float = 10.0
 
     def deadline(self, seconds: float) -> Callable[[], bool]:
-        """Whether so many seconds from now are over."""
+        """Whether `seconds` from now have passed."""
         end = self.clock() + seconds
         return lambda: self.clock() >= end
 
 
 @dataclass(frozen=True)
 class EstimateRules:
-    """How options are made. Without `time` they have as much as they need."""
+    """How options are computed. Without `time` there is no time limit."""
 
     balance_similar: bool = False
     all_or_nothing: bool = False
@@ -46,7 +46,7 @@ class EstimateRules:
 
 @dataclass(frozen=True)
 class GroupEstimate:
-    """One group's part. `option` is None when it takes no pod."""
+    """The estimate for one group. `option` is None if the group takes no pod."""
 
     state: GroupState
     fit: Fit
@@ -58,7 +58,7 @@ class GroupEstimate:
 def compute_options(
     asked: PackingProblem, left: Packing, states: Sequence[GroupState], headroom: Headroom, rules: EstimateRules
 ) -> tuple[list[GroupEstimate], list[Skipped]]:
-    """An estimate of each group, in the order given, and the groups there was no time or use for."""
+    """An estimate of each group, in the given order, and the groups that were skipped."""
     skipped: list[Skipped] = []
     found: list[GroupEstimate] = []
     is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
@@ -118,7 +118,7 @@ def _estimated(
 def limit_nodes(
     asked: PackingProblem, left: Packing, each: GroupEstimate, nodes: int, why: Sequence[str]
 ) -> GroupEstimate:
-    """The same where only so many nodes are bought, and `why` no more are: the pods that these take, and no others."""
+    """The same estimate limited to `nodes` nodes, and to the pods on them; `why` says what limits it."""
     template, found = each.state.template, each.estimate
     assert template is not None
     if nodes >= found.node_count:
@@ -128,7 +128,7 @@ def limit_nodes(
         found = binpacking.estimate(asked, template, each.fit.positions, Permissions(permitted), after=left)
         if found.node_count >= nodes:
             break
-        permitted += nodes - found.node_count  # nodes that the estimate added and then did not use
+        permitted += nodes - found.node_count  # nodes that the estimate added and did not use
     reasons = {
         position: tuple(why) if reasons == (binpacking.NOT_PERMITTED,) else reasons
         for position, reasons in found.reasons.items()
@@ -137,7 +137,7 @@ def limit_nodes(
 
 
 def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupState, ...]]:
-    """By group, those that would share its nodes."""
+    """By group, the groups that would share its nodes."""
     if not rules.balance_similar:
         return {}
     by_id = {state.id: state for state, _ in fits}
@@ -156,5 +156,5 @@ def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) ->
 
 
 def no_deadline() -> bool:
-    """The deadline of what may take its time."""
+    """A deadline that never passes."""
     return False

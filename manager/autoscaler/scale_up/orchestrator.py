@@ -1,6 +1,6 @@
-"""Which groups grow, and by how many nodes, for the pods that nothing in the cluster has room for.
+"""Which groups grow, and by how many nodes, for the pods that do not fit in the cluster.
 
-One decision out of one observation; nothing here acts, and the order of what is given does not matter.
+One observation in, one decision out; nothing here acts, and the order of the inputs does not matter.
 """
 
 import random
@@ -46,7 +46,7 @@ NO_PRICES = "there are no prices"
 
 
 def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroom:
-    """What the cluster may still take, upcoming nodes counted as there."""
+    """What the cluster may still take; upcoming nodes count as present."""
     nodes = scale_up_input.snapshot.nodes
     cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, scale_up_input.templates_of_nodes)
     quotas = (cluster_wide, *scale_up_input.quotas)
@@ -56,7 +56,7 @@ def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroo
 
 
 def decide(scale_up_input: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random) -> ScaleUpDecision:
-    """The decision; `chance` is asked only where the expanders leave several options that are equally good."""
+    """The decision; `chance` is used only if the expanders leave several equally good options."""
     ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
     quotas = tuple(sorted(scale_up_input.quotas, key=lambda each: each.name))
     scale_up_input = replace(scale_up_input, classes=ordered, quotas=quotas)
@@ -71,8 +71,10 @@ def decide(scale_up_input: ScaleUpInput, settings: ScaleUpSettings, chance: rand
 
 
 class UnschedulablePods(NamedTuple):
-    """The cluster with the pods on it that need no new node. `before` counts by class those that the cluster as it is
-    has no room for, `left` those for which reclaiming gives none either.
+    """The cluster with the pods on it that need no new node.
+
+    `before` counts, by class, the pods that do not fit in the cluster as it is, `left` has those that do not fit after
+    reclaiming either.
     """
 
     asked: PackingProblem
@@ -83,7 +85,7 @@ class UnschedulablePods(NamedTuple):
 def filter_out_schedulable(
     scale_up_input: ScaleUpInput, classes: Sequence[EquivalenceGroup], templates: Sequence[NodeTemplate] = ()
 ) -> UnschedulablePods:
-    """First on what there is, then, if that is not enough, on what there will be within a reporting interval."""
+    """First on the present capacity, then, if needed, on the capacity within a reporting interval."""
     asked = problem.packing_problem(scale_up_input.snapshot, classes, templates)
     left = binpacking.pack_on_existing_nodes(asked)
     before: list[int] = left.pending.tolist()
@@ -101,7 +103,7 @@ def after_creation(
     templates: Mapping[str, NodeTemplate],
     settings: ScaleUpSettings,
 ) -> ScaleUpDecision:
-    """The decision once a group was created, maybe with others: the nodes go to those that there are now.
+    """The decision after a group was created, possibly with others: the nodes go to the groups that exist now.
 
     `templates` are those of the new groups by id.
     """
@@ -168,7 +170,7 @@ class _ScaleUp:
         return self._grow(asked, left, estimated, chosen, base)
 
     def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[PackingProblem, Packing, tuple[PodDemand, ...]]:
-        """The classes after what the cluster takes as it is, and as it will be within a reporting interval."""
+        """The classes after placement on the cluster as it is, and as it will be within a reporting interval."""
         classes = self.scale_up_input.classes
         asked, left, before = filter_out_schedulable(self.scale_up_input, classes, templates)
         demands = []
@@ -198,7 +200,7 @@ class _ScaleUp:
         return ranking.preferred_cpu_milli(self.settings.preset, self.scale_up_input.cluster_nodes)
 
     def _choose(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
-        """What is taken, what each expander left over, and the groups that priorities say nothing of."""
+        """The chosen option, what each expander left, and the groups that no priority matches."""
         settings = self.settings
         unmatched: list[str] = []
 
@@ -217,10 +219,10 @@ class _ScaleUp:
         }
         left: list[Option] = [each.ranked.option for each in considered]
         steps = chain.filter_in_order(left, filters, settings.expanders)
-        if not steps and settings.expanders[0] == chain.PRICE:  # what has no price is not bought, be it the only option
+        if not steps and settings.expanders[0] == chain.PRICE:  # an unpriced option is not bought
             left = list(filters[chain.PRICE](left))
         equals = steps[-1][1] if steps else left
-        if chain.PRICE in settings.expanders:  # nothing is created that is no better than what there is
+        if chain.PRICE in settings.expanders:  # no group is created that is no better than an existing one
             equals = [option for option in equals if option.exists] or equals
         picked = chain.pick(equals, self.chance)
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)
@@ -283,7 +285,7 @@ class _ScaleUp:
     def _balance(
         self, nodes: Mapping[str, int], of_group: Mapping[str, GroupEstimate], *, balances: bool = True
     ) -> BalancedIncreases:
-        """So many nodes of each group, over it and those like it where that `balances`."""
+        """Distributes nodes of each group, with `balances` over its similar groups, too."""
         increases: list[Increase] = []
         caps: list[Cap] = []
         remaining, taken = self.room, set(nodes)
@@ -307,8 +309,9 @@ class _ScaleUp:
         found: Estimate,
         shares: BalancedIncreases,
     ) -> "tuple[Comparison | None, BalancedIncreases | None]":
-        """The single group's cost for the pods of `found` beside that of several, None without prices; and the shares
-        of the latter where they are to take the place of the single group's.
+        """Compares the single group's cost for the pods of `found` with that of several groups; None without prices.
+
+        Also returns the increases of the latter if they replace those of the single group.
         """
         settings = self.settings
         if settings.pricing is None:
@@ -338,7 +341,7 @@ class _ScaleUp:
         if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:
             return Comparison(single, several, minimum), None
         of_group = {each.state.id: each for each in estimated}
-        for balances in (True, False):  # groups that are alike may differ in price, and in what quotas leave them
+        for balances in (True, False):  # similar groups may differ in price, and in the quotas that cover them
             spread = self._balance(several.nodes, of_group, balances=balances)
             spread_cost = prices.of_nodes(spread.nodes)
             is_whole = spread.node_count == sum(several.nodes.values())
@@ -368,7 +371,7 @@ class _WhyNot:
 
 
 class _CachedPricing:
-    """Another price model that is asked once about each kind of pod. Kinds are told apart by identity."""
+    """Caches another price model, by kind of pod. Kinds are compared by identity."""
 
     def __init__(self, model: PricingModel) -> None:
         self._model = model

@@ -1,7 +1,7 @@
-"""Reclaim before buy: what nodes will lend within one reporting interval counts as there already.
+"""Reclaim before buy: capacity that nodes will lend within one reporting interval already counts.
 
-Mid and Batch are extended resources of nodes. What is published is in `allocatable`; what the next NodeMetric will
-publish on top of that is given here by node, and what a new node will offer by group.
+Mid and Batch are extended resources of nodes. `allocatable` has what is published; the callers give what the next
+NodeMetric will add by node, and what a new node will offer by group.
 """
 
 from collections.abc import Mapping
@@ -18,10 +18,10 @@ RECLAIMED = frozenset({MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY})
 
 
 def with_expected(snapshot: ClusterSnapshot, expected: Mapping[str, Amounts]) -> ClusterSnapshot:
-    """The snapshot with what comes on top: `expected` gives it by node.
+    """The snapshot with the `expected` capacity added, by node.
 
-    What is published stands until less is, so that one that expects less keeps what it has. Nothing but reclaimed
-    resources is taken over, and nodes that are not there are passed by.
+    Published amounts stay until lower ones are published, so a node that expects less keeps its amounts. Only reclaimed
+    resources are added, and unknown nodes are ignored.
     """
     names = {name for amounts in expected.values() for name in amounts} & RECLAIMED
     resources = tuple(sorted(names | set(snapshot.resources)))
@@ -35,7 +35,7 @@ def with_expected(snapshot: ClusterSnapshot, expected: Mapping[str, Amounts]) ->
 
 
 def with_reclaimed(template: NodeTemplate, amounts: Amounts) -> NodeTemplate:
-    """The template with the Mid and Batch that a new node of it will offer under its strategy."""
+    """The template with the Mid and Batch that its new nodes will offer under their strategy."""
     offered = {name: amount for name, amount in amounts.items() if name in RECLAIMED}
     node = template.node
     return replace(
@@ -45,7 +45,7 @@ def with_reclaimed(template: NodeTemplate, amounts: Amounts) -> NodeTemplate:
 
 
 def without_reclaimed(template: NodeTemplate) -> NodeTemplate:
-    """The machine itself. What it lends changes by the minute, and makes no two groups different."""
+    """The template of the bare machine. Lent capacity changes by the minute, and does not make two groups different."""
     node = template.node
     if not RECLAIMED & (node.capacity.keys() | node.allocatable.keys()):
         return template

@@ -1,4 +1,4 @@
-"""One decision after the other out of one observation: what is seen once the first of them is under way."""
+"""Several decisions from one observation: the input for the next one once a decision is under way."""
 
 from collections import Counter
 from dataclasses import replace
@@ -14,10 +14,10 @@ from manager.autoscaler.snapshot.cluster import Holding, NodeInfo, NodeState, No
 
 
 def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> ScaleUpInput:
-    """The situation with a decision's nodes as upcoming ones, and on them the pods that they were chosen for.
+    """The input with a decision's nodes as upcoming ones, and on them the pods that they were chosen for.
 
-    Those pods are pending no more, nor are pods that found a place without. A group that is to be created is no option
-    any more, as its name is not yet known.
+    These pods, and pods that fit without new nodes, are no longer pending. A group to be created is no longer an
+    option, as its name is not yet known.
     """
     ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
     states = {state.id: state for state in scale_up_input.groups}
@@ -57,7 +57,7 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
             for state in scale_up_input.groups
             if state.id not in created
         ],
-        quotas=decision.remaining.quotas[1:],  # before them stand the bounds of the cluster, which its nodes count in
+        quotas=decision.remaining.quotas[1:],  # without the cluster's bounds, which count the nodes
         new_groups=scale_up_input.new_groups - len(created),
     )
 
@@ -65,7 +65,7 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
 def _upcoming(
     scale_up_input: ScaleUpInput, decision: ScaleUpDecision, states: dict[str, GroupState]
 ) -> tuple[list[NodeInfo], list[Holding]]:
-    """The new nodes, and what comes with each."""
+    """The new nodes, and the pods that come with each."""
     nodes: list[NodeInfo] = []
     holdings: list[Holding] = []
     first = len(scale_up_input.snapshot.nodes)

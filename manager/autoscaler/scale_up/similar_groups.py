@@ -1,4 +1,4 @@
-"""Groups whose nodes are so alike that one may grow instead of the other (Cluster Autoscaler's comparison)."""
+"""Groups whose nodes are so similar that one may grow instead of the other (Cluster Autoscaler's comparison)."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ IGNORED_LABELS = frozenset(
 class SimilarityRules:
     """How far two nodes may differ, each as a share of the larger amount. All other resources must be equal.
 
-    With `compared_labels` these labels alone decide, resources aside (`--balancing-label`).
+    With `compared_labels` these labels alone decide, regardless of resources (`--balancing-label`).
     """
 
     memory_capacity: float = 0.015
@@ -34,7 +34,7 @@ class SimilarityRules:
     compared_labels: frozenset[str] = frozenset()
 
     def are_similar(self, first: NodeTemplate, second: NodeTemplate) -> bool:
-        """Whether new nodes of both are as good as the same."""
+        """Whether new nodes of both templates are interchangeable."""
         if self.compared_labels:
             return all(
                 key in first.node.labels and first.node.labels[key] == second.node.labels.get(key)
@@ -66,9 +66,9 @@ def similar_for_option(
     balance_similar: bool = True,
     is_zero_or_max: bool = False,
 ) -> list[str]:
-    """Which of the similar groups may share an option's nodes: those that take all of its classes.
+    """The similar groups that may share an option's nodes: those that take all of its classes.
 
-    `similar` names, for each healthy group of like nodes, the classes that would fit there.
+    `similar` holds, for each healthy similar group, the classes that would fit there.
     """
     if not balance_similar or is_zero_or_max or not classes:
         return []
@@ -76,7 +76,7 @@ def similar_for_option(
 
 
 def _free_after_daemons(template: NodeTemplate) -> dict[str, int]:
-    """What its own pods leave of a new node, of cpu, memory and whatever else they request."""
+    """What a new node's own pods leave free, of cpu, memory and any other resource that they request."""
     taken = template.overhead
     names = {"cpu", MEMORY, *taken} - {PODS}
     return {name: template.node.allocatable.get(name, 0) - taken.get(name, 0) for name in names}
