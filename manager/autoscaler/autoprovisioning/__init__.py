@@ -1,1 +1,1 @@
-"""Groups that do not exist yet: which could be created, and which of the created ones can go."""
+"""Node groups that do not exist yet: which could be created, and which created ones can be deleted."""

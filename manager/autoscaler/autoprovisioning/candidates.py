@@ -1,8 +1,8 @@
 """The groups that could be created for pending pods: every machine type with the labels that suit the pods best.
 
-For each machine type the pods count that would fit one such machine if it had the labels they ask for ("Node
-Auto-provisioning", Calculating best label set for nodes). Pods that tolerations set apart, and pods that ask for GPUs,
-have groups of their own. Candidates then compete with the groups there are.
+For each machine type those pods count that would fit one such machine with the labels they ask for ("Node
+Auto-provisioning", Calculating best label set for nodes). Pods that tolerations separate, and pods that ask for GPUs,
+get groups of their own. Candidates then compete with the existing groups.
 """
 
 import itertools
@@ -27,16 +27,16 @@ from shared.quantity import Amounts
 
 MOST_GROUPS = 50
 MOST_AUTOPROVISIONED = 15
-MOST_TAINT_SETS = 50  # that there are candidates for in one round, in each zone
+MOST_TAINT_SETS = 50  # with candidates in one iteration, in each zone
 LABEL_ZONE = "topology.kubernetes.io/zone"
 _ZONE = frozenset(label for label, stands_for in ZONE_LABELS.items() if stands_for == LABEL_ZONE)
 
 
 @dataclass(frozen=True)
 class AutoprovisioningRules:
-    """`most_groups` limits all groups of the cluster, `most_autoprovisioned` those among them that were created here.
+    """`most_groups` limits all groups of the cluster, `most_autoprovisioned` the created ones among them.
 
-    An empty `machine_types` means every type there is.
+    An empty `machine_types` means all types.
     """
 
     enabled: bool = False
@@ -51,13 +51,13 @@ class AutoprovisioningRules:
 
 
 def creatable_groups(left: int, states: Iterable[GroupState]) -> int:
-    """How many of these may be created where so many groups are `left`, whichever they are."""
+    """How many of these may be created if `left` groups are, whichever they are."""
     most = max((each.makes for each in states if each.makes <= left), default=1)
     return left // most
 
 
 def groups_left(existing: Iterable[Group], rules: AutoprovisioningRules) -> int:
-    """How many groups may still be created."""
+    """How many more groups may be created."""
     if not rules.enabled:
         return 0
     known = list(existing)
@@ -71,9 +71,11 @@ def alternatives(
     rules: AutoprovisioningRules,
     zone: Mapping[str, str] | None = None,
 ) -> list[Iterator[GroupSpec]]:
-    """For every candidate the specs that it may have, the best first: where that is of no use to anybody, the next
-    one is without the labels that were the most popular. `machines` gives, by type, a new node without any label or
-    taint of a group's own; `zone` is the label of where these are, if they are in one zone alone.
+    """For every candidate its possible specs, the best first: if one helps no pod, the next one omits the most popular
+    labels.
+
+    `machines` gives, by type, a new node without any label or taint of a group; `zone` is the zone label of the
+    candidates, if they are in one zone alone.
     """
     offered = {name: each for name, each in machines.items() if not rules.machine_types or name in rules.machine_types}
     if not offered:
@@ -92,7 +94,7 @@ def _alternatives(
     rules: AutoprovisioningRules,
     zone: Mapping[str, str],
 ) -> Iterator[Iterator[GroupSpec]]:
-    """Those with the same taints. In a zone there is none that helps only those to whom the zone is all the same."""
+    """The candidates with the same taints. A zone has no candidate that helps only pods without a zone."""
     no_gpus: Amounts = {}
     kinds: list[tuple[Sequence[EquivalenceGroup], Mapping[str, str], Amounts]] = [
         ([each for each in members if not each.facts.requests.get(rules.gpus.resource)], zone, no_gpus)
@@ -114,8 +116,8 @@ def _alternatives(
 
 
 def by_zone(classes: Iterable[EquivalenceGroup]) -> dict[str, list[EquivalenceGroup]]:
-    """The classes by the zones that they may be in, in order; those to whom it is all the same in each of the zones
-    that others name, and under "".
+    """The classes by the zones that they may be in, in order; classes without a zone are in each zone that others name,
+    and under "".
     """
     zones = [(each, _zones(each.facts.demands)) for each in classes]
     found: dict[str, list[EquivalenceGroup]] = {
@@ -128,7 +130,7 @@ def by_zone(classes: Iterable[EquivalenceGroup]) -> dict[str, list[EquivalenceGr
 
 
 def _zones(demands: NodeDemands) -> set[str]:
-    """Those that selector, affinity and volumes name; empty where they leave it open."""
+    """The zones that selector, affinity and volumes name; empty if they name none."""
     named = {value for key, value in demands.selector if key in _ZONE}
     named |= {value for key, values in demands.zones if key in _ZONE for value in values}
     terms: list[NodeSelectorTerm] = [*(demands.terms or ())]
@@ -144,7 +146,7 @@ def _zones(demands: NodeDemands) -> set[str]:
 def candidate_state(
     theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: TaintRules | None = None
 ) -> GroupState:
-    """A candidate as its provider would make it, to compete with the groups there are. Raises InvalidInput."""
+    """A candidate as its provider would make it, to compete with the existing groups. Raises InvalidInput."""
     node = cluster.node_info(theoretical.template, NodeState.READY)
     return GroupState(
         Group(theoretical.id, 0, theoretical.max_size, 0, autoprovisioned=True),
@@ -157,7 +159,7 @@ def candidate_state(
 def _set_apart(
     classes: Sequence[EquivalenceGroup], rules: AutoprovisioningRules
 ) -> list[tuple[tuple[Taint, ...], list[EquivalenceGroup]]]:
-    """The classes by the taints of the group that is made for them, those of the most pods first."""
+    """The classes by the taints of their new group, those with most pods first."""
     found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[EquivalenceGroup]]] = {}
     for each in classes:
         taints = tolerations.taints_for(each.facts.demands, rules.tolerations, rules.taints)
@@ -169,11 +171,11 @@ def _set_apart(
 def _ranked(
     classes: Iterable[EquivalenceGroup], machine: NodeTemplate, taints: tuple[Taint, ...], rules: AutoprovisioningRules
 ) -> list[Selector]:
-    """What selects the nodes of one machine type, the most popular first; empty when no pod would ever fit."""
+    """The selectors for nodes of one machine type, the most popular first; empty if no pod would ever fit."""
     selecting = []
     for each in classes:
         demands, cpu_milli = each.facts.demands, each.facts.requests.get(CPU, 0)
-        if rules.popularity is Popularity.CPU:  # Cluster Autoscaler looks at selectors alone, and at those of all pods
+        if rules.popularity is Popularity.CPU:  # Cluster Autoscaler considers only selectors, and those of all pods
             selecting.append(Selecting(dict(demands.selector), len(each.pods), cpu_milli))
             continue
         needed = labels.wanted_labels(demands, machine.node.labels)
@@ -195,7 +197,7 @@ def _labelled(
 
 
 def _takes(machine: NodeTemplate, needed: Mapping[str, str], taints: tuple[Taint, ...], each: EquivalenceGroup) -> bool:
-    """Whether one machine with these labels and taints takes a pod of the class."""
+    """Whether a pod of the class fits on one machine with these labels and taints."""
     node = replace(machine.node, labels={**machine.node.labels, **needed}, taints=(*machine.node.taints, *taints))
     free = machine.free
     fits = free.get(PODS, 0) >= 1 and all(free.get(name, 0) >= amount for name, amount in each.facts.requests.items())
@@ -204,7 +206,7 @@ def _takes(machine: NodeTemplate, needed: Mapping[str, str], taints: tuple[Taint
 
 
 def _having(machine: NodeTemplate, own: Mapping[str, str], extra: Amounts) -> NodeTemplate:
-    """The machine with further labels and resources."""
+    """The machine with additional labels and resources."""
     node = machine.node
     return replace(
         machine,

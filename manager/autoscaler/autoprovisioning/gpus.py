@@ -1,4 +1,4 @@
-"""Groups with GPUs for the pods that ask for some: one kind of group for each type and number of GPUs asked for."""
+"""Groups with GPUs for the pods that ask for some: one candidate for each type and number of GPUs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from shared.errors import InvalidInput
 
 @dataclass(frozen=True)
 class GpuRules:
-    """`label` says which type of GPU a node has; pods that require none get `default_type`."""
+    """`label` holds a node's GPU type; pods that require none get `default_type`."""
 
     label: str = LABEL_ACCELERATOR
     default_type: str = gke.DEFAULT_ACCELERATOR
@@ -22,7 +22,7 @@ class GpuRules:
 
 @dataclass(frozen=True)
 class GpuDemand:
-    """A number of GPUs of one type, and the pods that ask for that type and for no more of them."""
+    """A number of GPUs of one type, and the pods that ask for that type and at most that number."""
 
     kind: str
     count: int
@@ -30,7 +30,7 @@ class GpuDemand:
 
 
 def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequence[GpuDemand]:
-    """By type and number, in order. A number that no machine has does not exclude the others."""
+    """By type and number, in order. An impossible number does not exclude the others."""
     found: dict[str, list[EquivalenceGroup]] = {}
     for each in classes:
         if each.facts.requests.get(rules.resource, 0) > 0:
@@ -44,7 +44,9 @@ def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequenc
 
 
 def _count(pending: EquivalenceGroup, rules: GpuRules) -> int:
-    """How many GPUs the machine has that such a pod needs; what is beyond them all is for the cloud to refuse."""
+    """The number of GPUs of the machine that such a pod needs; a number beyond all machines is left for the cloud to
+    refuse.
+    """
     asked = pending.facts.requests[rules.resource]
     try:
         return gke.normalized_gpus(asked)

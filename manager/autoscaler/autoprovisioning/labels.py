@@ -1,9 +1,9 @@
-"""The labels a new group's nodes should have, out of what pending pods select.
+"""The labels of a new group's nodes, from the selectors of pending pods.
 
 "Node Auto-provisioning", Calculating best label set for nodes: the most popular selector, and every further one in
-order of popularity that contradicts neither those before it nor the machine. Popularity is the number of pods.
-Cluster Autoscaler weighs by requested cpu, and takes no label of the infrastructure over from a later selector.
-A selector also contradicts another where its labels break what affinity requires of the pods of either.
+order of popularity that contradicts neither those before it nor the machine. Popularity is the number of pods. Cluster
+Autoscaler weighs by requested cpu, and takes no infrastructure label from a later selector. A selector also contradicts
+another if its labels violate the required affinity of either selector's pods.
 """
 
 import enum
@@ -15,7 +15,7 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
 from manager.autoscaler.snapshot.pod_info import NodeDemands
 from shared.api.core import NodeSelectorTerm
 
-# A pod that requests no cpu weighs this much, so that many of them count for something.
+# The weight of a pod without a cpu request, so that many of them still count.
 LEAST_CPU_MILLI = 50
 _INFRASTRUCTURE = ("kubernetes.io", "cloud.google.com")
 _OF_ONE_NODE = frozenset({LABEL_HOSTNAME})
@@ -29,8 +29,9 @@ class Popularity(enum.StrEnum):
 
 
 class Selecting(NamedTuple):
-    """Pods with the same node selector, how many, and how much cpu each requests. With `demands`, what else they
-    require of a node's labels is to hold, too.
+    """Pods with the same node selector: their number, and the cpu request of each.
+
+    With `demands`, their other requirements of a node's labels must hold, too.
     """
 
     selector: Mapping[str, str]
@@ -47,12 +48,12 @@ class Selector(NamedTuple):
     demands: tuple[NodeDemands, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether a node with these labels is what affinity requires of the selector's pods."""
+        """Whether a node with these labels satisfies the required affinity of the selector's pods."""
         return all(predicates.matches_affinity(each, NodeInfo("", labels=labels)) for each in self.demands)
 
 
 def by_popularity(pods: Iterable[Selecting], popularity: Popularity) -> list[Selector]:
-    """The different selectors, most popular first; equals in the order of their labels."""
+    """The distinct selectors, most popular first; equals in the order of their labels."""
     weights: dict[tuple[tuple[str, str], ...], int] = {}
     demands: dict[tuple[tuple[str, str], ...], dict[NodeDemands, None]] = {}
     for each in pods:
@@ -68,7 +69,7 @@ def by_popularity(pods: Iterable[Selecting], popularity: Popularity) -> list[Sel
 def best_label_set(
     selectors: Sequence[Selector], machine: Mapping[str, str], popularity: Popularity = Popularity.PODS
 ) -> dict[str, str]:
-    """What to label the nodes with, beside the labels that the `machine` has of itself."""
+    """The labels for the nodes, in addition to the `machine`'s own."""
     chosen: dict[str, str] = {}
     taken_any = False
     bound: list[Selector] = []
@@ -88,7 +89,7 @@ def best_label_set(
 
 
 def wanted_labels(demands: NodeDemands, machine: Mapping[str, str]) -> dict[str, str] | None:
-    """The labels that a machine needs for such a pod beside its own; None when none would do."""
+    """The labels that a machine needs for such a pod in addition to its own; None if none would do."""
     wanted = dict(demands.selector)
     if not are_compatible(wanted, machine):
         return None
@@ -105,7 +106,7 @@ def wanted_labels(demands: NodeDemands, machine: Mapping[str, str]) -> dict[str,
 
 
 def _satisfying(term: NodeSelectorTerm, known: Mapping[str, str]) -> dict[str, str] | None:
-    """What to add to the labels so that a term holds; None when nothing does, or the term names nodes."""
+    """The labels to add so that a term holds; None if no label does, or the term names nodes."""
     if term.match_fields or not term.match_expressions:
         return None
     added: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Which groups are to be deleted again: auto-provisioned ones that nothing is left of."""
+"""Which groups to delete again: empty autoprovisioned ones."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,8 +7,9 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 
 
 def unneeded_groups(groups: Iterable[Group], instances: Mapping[str, int], ownership: Ownership) -> list[str]:
-    """Those of ours without a target and without instances, in order. `instances` counts by group; a group it does not
-    tell of may have some.
+    """The managed groups without a target and without instances, in order.
+
+    `instances` counts by group; a group without an entry may have some.
     """
     return sorted(
         group.id

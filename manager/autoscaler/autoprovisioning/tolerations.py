@@ -1,7 +1,7 @@
-"""Which taints the groups made for pods should have, by what the pods tolerate.
+"""The taints of the groups made for pods, from the pods' tolerations.
 
-"Node Auto-provisioning" sets no taints, for a toleration is no requirement; yet two of its own test scenarios expect
-nodes with taints for pods with tolerations. So it is an option.
+"Node Auto-provisioning" sets no taints, because a toleration is no requirement; yet two of its own test scenarios
+expect tainted nodes for pods with tolerations. So it is an option.
 """
 
 import enum
@@ -17,8 +17,8 @@ _SYSTEM_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", 
 
 
 class TolerationMode(enum.StrEnum):
-    """`separate`: a toleration makes a tainted group where the pod also selects the label of the same key and value,
-    that is, asks to be among its own. `never`: none does. `always`: every toleration of a certain taint does.
+    """`separate`: a toleration makes a tainted group if the pod also selects the label of the same key and value, that
+    is, asks for dedicated nodes. `never`: none does. `always`: every toleration of a specific taint does.
     """
 
     SEPARATE = "separate"
@@ -27,8 +27,10 @@ class TolerationMode(enum.StrEnum):
 
 
 def taints_for(demands: NodeDemands, mode: TolerationMode, rules: TaintRules | None = None) -> tuple[Taint, ...]:
-    """The taints, in order, of the group made for such pods; the pods tolerate all of them. Of the values that they
-    tolerate of one key and effect it is the one they also select, else the first: a node has only one.
+    """The taints, in order, of the group made for such pods, which tolerate all of them.
+
+    If they tolerate several values of one key and effect, it is the value that they also select, else the first: a node
+    has only one.
     """
     if mode is TolerationMode.NEVER:
         return ()
@@ -56,7 +58,7 @@ def taints_for(demands: NodeDemands, mode: TolerationMode, rules: TaintRules | N
 
 
 def _value(toleration: Toleration) -> str | None:
-    """The value of the taint it tolerates; empty where any will do."""
+    """The value of the tolerated taint; empty if any value does."""
     match toleration.operator or "Equal":
         case "Equal":
             return toleration.value
@@ -67,13 +69,13 @@ def _value(toleration: Toleration) -> str | None:
 
 
 def _is_own(toleration: Toleration) -> bool:
-    """Whether it was written for a group of nodes, not for a condition of nodes, a device, or any taint at all."""
+    """Whether the toleration is for a group of nodes, and not for a node condition, a device, or any taint at all."""
     key = toleration.key
     return bool(key) and not key.startswith(_SYSTEM_PREFIXES) and key not in GPU_RESOURCES
 
 
 def _wanted(demands: NodeDemands) -> dict[str, set[str]]:
-    """The labels that selector and required affinity ask for by value."""
+    """The labels that selector and required affinity ask for, with their values."""
     found: dict[str, set[str]] = {}
     for key, value in demands.selector:
         found.setdefault(key, set()).add(value)
@@ -84,7 +86,7 @@ def _wanted(demands: NodeDemands) -> dict[str, set[str]]:
 
 def _asked_by_affinity(demands: NodeDemands) -> Iterable[tuple[str, tuple[str, ...]]]:
     terms = demands.terms or ()
-    for term in terms if len(terms) == 1 else ():  # of several terms, any other may hold instead
+    for term in terms if len(terms) == 1 else ():  # with several terms, another one may hold instead
         for requirement in term.match_expressions or ():
             if requirement.operator == "In":
                 yield requirement.key, requirement.values or ()

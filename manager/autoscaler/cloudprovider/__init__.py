@@ -1,1 +1,1 @@
-"""Where nodes come from: what every cloud is asked, and the clouds that can be asked."""
+"""The interface to clouds, and the clouds that implement it."""

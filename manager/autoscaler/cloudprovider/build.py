@@ -1,4 +1,4 @@
-"""The provider that `--cloud-provider` names."""
+"""Builds the provider that `--cloud-provider` names."""
 
 import functools
 from collections.abc import Collection, Mapping
@@ -29,8 +29,8 @@ _NEED_NO_FILE = (aws.NAME,)
 
 @dataclass(frozen=True)
 class ManagedGroups:
-    """What a provider may want to know of the groups that matter, all by id: which they are, which of them are to be
-    changed, and the options of AWS; and the options that hold for a group where its cloud wants nothing else.
+    """What a provider may need to know about the managed groups, all by id: the listed ones, those in enforce mode,
+    their AWS options, and the options of groups whose cloud overrides none.
     """
 
     listed: Collection[str] = ()
@@ -49,7 +49,7 @@ def build(
     loops: Loops,
     ours: ManagedGroups | None = None,
 ) -> Provider:
-    """`loops` run what a provider does by itself. Raises InvalidInput for unknown names and bad configurations."""
+    """`loops` run the provider's own threads. Raises InvalidInput for unknown names and invalid configurations."""
     check(name, cloud_config)
     if name == aws.NAME:
         return _aws(cloud_config, clock, ours or ManagedGroups())
@@ -80,7 +80,7 @@ def read_only(
 
 
 def check(name: str, cloud_config: str) -> None:
-    """Whether the flags go together. Raises InvalidInput."""
+    """Checks that the flags fit together. Raises InvalidInput."""
     if name not in NAMES:
         raise InvalidInput(
             source="--cloud-provider", field="cloudProvider", value=name, problem=f"known are {', '.join(NAMES)}"

@@ -1,4 +1,7 @@
-"""Whether a cloud's answers can be true. Pure; what cannot is refused by group and field, and never acted upon."""
+"""Checks a cloud's answers for plausibility.
+
+Pure; implausible answers are refused by group and field, and never acted on.
+"""
 
 import dataclasses
 import math
@@ -13,12 +16,12 @@ from shared.quantity import QuantityError
 
 Refusals = dict[str, InvalidAnswer]
 
-MOST_NODES = 20_000  # in one group: no cloud has so many, and each that is believed to come costs memory and time
+MOST_NODES = 20_000  # in one group: no cloud has so many, and each expected node costs memory and time
 _SHARES = ("scale_down_utilization_threshold", "scale_down_gpu_utilization_threshold")
 
 
 def listing(provider: str, groups: Sequence[Group]) -> Refusals:
-    """The groups that cannot be as they are said to be. Raises InvalidAnswer when one cannot even be named."""
+    """The groups with implausible values. Raises InvalidAnswer for a group without an id."""
     refused: Refusals = {}
     count = Counter(group.id for group in groups)
     for group in groups:
@@ -50,9 +53,9 @@ def _of_group(provider: str, group: Group) -> Iterator[InvalidAnswer]:
 
 
 def membership(provider: str, groups: Mapping[str, Group], instances: Mapping[str, Sequence[Instance]]) -> Refusals:
-    """The groups whose instances cannot be true, alone or beside those of others.
+    """The groups whose instances are implausible, alone or compared with other groups.
 
-    A target above the maximum counts as far as there are instances for it: the maximum may have been lowered since.
+    A target above the maximum is accepted as far as instances exist for it: the maximum may have been lowered since.
     """
     refused: Refusals = {}
     owners: dict[str, str] = {}
@@ -96,14 +99,14 @@ def options(provider: str, group: str, given: GroupOptions) -> None:
 
 
 def atomic(provider: str, group: Group, given: GroupOptions) -> None:
-    """Raises InvalidAnswer for a group that would at once have more nodes than there are in any."""
+    """Raises InvalidAnswer for a group that would at once have more nodes than any group may."""
     if given.zero_or_max_node_scaling and group.max_size > MOST_NODES:
         problem = f"no group has more than {MOST_NODES} nodes, and this one has all of its nodes or none"
         raise InvalidAnswer(provider, group.id, "max_size", group.max_size, problem)
 
 
 def template(provider: str, group: str, node: Node) -> None:
-    """Raises InvalidAnswer for a Node on which nothing could run, or whose amounts mean nothing."""
+    """Raises InvalidAnswer for a Node on which nothing could run, or with invalid amounts."""
     for part, amounts in (("capacity", node.status.capacity or {}), ("allocatable", node.status.allocatable or {})):
         for resource, text in amounts.items():
             try:
@@ -119,7 +122,7 @@ def template(provider: str, group: str, node: Node) -> None:
 
 
 def check_created(provider: str, given: Created, *, prefix: str, existing: Mapping[str, object]) -> None:
-    """Raises InvalidAnswer for a group that is none of ours, was there before, comes twice, or is not empty."""
+    """Raises InvalidAnswer for a created group that is not ours, existed before, comes twice, or is not empty."""
     made = (given.main, *given.extras)
     if len({group.id for group in made}) < len(made):
         raise InvalidAnswer(provider, given.main.id, "id", [group.id for group in made], "created twice")

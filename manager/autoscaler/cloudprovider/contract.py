@@ -70,10 +70,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes of one kind. `target_size` is what was asked of the cloud, not what is there.
+    """A group of nodes of one kind. `target_size` is the requested size, not the present one.
 
-    `joining` of it come from outside: until then the rest alone has to keep the minimum. `autoprovisioned`: it was
-    created by `create_group`, and may be deleted when it is empty.
+    `joining` of it come from outside: until they join, the rest alone must satisfy the minimum. `autoprovisioned`:
+    `create_group` created it, and it may be deleted when empty.
     """
 
     id: str
@@ -87,13 +87,13 @@ class Group:
 
     @property
     def settled_size(self) -> int:
-        """What deletions are held against."""
+        """The size that limits deletions."""
         return self.target_size - self.joining
 
 
 @dataclass(frozen=True, slots=True)
 class GroupOptions:
-    """What a cloud wants otherwise for one group; None leaves the autoscaler's own."""
+    """The options that a cloud overrides for one group; None keeps the autoscaler's own."""
 
     scale_down_utilization_threshold: float | None = None
     scale_down_gpu_utilization_threshold: float | None = None
@@ -107,7 +107,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeRef:
-    """A Node as clouds are told of it."""
+    """A Node in requests to clouds."""
 
     name: str
     provider_id: str
@@ -122,7 +122,7 @@ class NodeRef:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """A group that could be. `extra_resources` are what the machine type itself does not have, such as GPUs."""
+    """A group to create. `extra_resources` are those that the machine type lacks, such as GPUs."""
 
     machine_type: str
     prefix: str
@@ -133,7 +133,10 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class Theoretical:
-    """What `create_group` would make of a spec; nothing of it exists. `groups` counts it and those it comes with."""
+    """The group that `create_group` would make of a spec; it does not exist yet.
+
+    `groups` counts it and its extra groups.
+    """
 
     spec: GroupSpec
     id: str
@@ -144,7 +147,7 @@ class Theoretical:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The group that was asked for, and others that came with it, such as one for each further zone. All are empty."""
+    """The requested group, and others that came with it, such as one for each further zone. All are empty."""
 
     main: Group
     extras: tuple[Group, ...] = ()
@@ -152,7 +155,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """Which label marks nodes with GPUs, and the values it takes."""
+    """The label that marks nodes with GPUs, and its values."""
 
     label: str | None = None
     types: frozenset[str] = frozenset()
@@ -165,27 +168,29 @@ class Provider(Protocol):
     def name(self) -> str: ...
 
     def refresh(self) -> None:
-        """Begins a round: everything told before may be forgotten."""
+        """Starts an iteration: cached answers may be dropped."""
         ...
 
     def groups(self) -> Sequence[Group]:
-        """All there are, those of others included; their targets only where these cost no question of their own."""
+        """All groups, unmanaged ones included; with their targets only where these need no call of their own."""
         ...
 
     def target_size(self, group: Group) -> int:
-        """Of one of `groups`."""
+        """The target of one of `groups`."""
         ...
 
     def instances(self, group: str) -> Sequence[Instance]:
-        """Everything that counts towards the target, what is being made or has failed included; and what is leaving."""
+        """Everything that counts towards the target, including instances that are being made or have failed; and
+        instances being deleted.
+        """
         ...
 
     def group_of(self, node: NodeRef) -> str | None:
-        """Optional: whose node it is, also before the instances tell; None for a node of no group."""
+        """Optional: the group of a node, also before the instances list it; None for a node without a group."""
         ...
 
     def launched_at(self, node: NodeRef) -> float | None:
-        """Optional: when the node's machine was launched, in Unix seconds; None once the machine is gone."""
+        """Optional: when the node's machine was launched, in Unix seconds; None once the machine no longer exists."""
         ...
 
     def template(self, group: str) -> Node:
@@ -197,7 +202,7 @@ class Provider(Protocol):
         ...
 
     def gpus(self) -> Gpus:
-        """The same for the whole life of the process."""
+        """Constant for the whole life of the process."""
         ...
 
     def pricing(self) -> PricingModel | None:
@@ -205,35 +210,35 @@ class Provider(Protocol):
         ...
 
     def increase(self, group: str, delta: int) -> None:
-        """Raises the target by `delta` > 0; returns when the cloud has accepted, not when nodes are there."""
+        """Raises the target by `delta` > 0; returns when the cloud has accepted, not when the nodes exist."""
         ...
 
     def decrease_target(self, group: str, delta: int) -> None:
-        """Takes back `delta` > 0 of what was asked for and is not there; no instance goes."""
+        """Takes `delta` > 0 missing nodes off the target; deletes no instance."""
         ...
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """Removes these very nodes and lowers the target by as many."""
+        """Deletes exactly these nodes, and lowers the target by their number."""
         ...
 
     def machine_types(self) -> Sequence[str]:
-        """Optional: those that `theoretical` takes."""
+        """Optional: the types that `theoretical` accepts."""
         ...
 
     def theoretical(self, spec: GroupSpec) -> Theoretical:
-        """Optional. Raises Refused for a spec that cannot be."""
+        """Optional. Raises Refused for an impossible spec."""
         ...
 
     def create_group(self, spec: GroupSpec) -> Created:
-        """Optional: an empty group whose name begins with the spec's prefix."""
+        """Optional: creates an empty group whose name starts with the spec's prefix."""
         ...
 
     def delete_group(self, group: str) -> None:
-        """Optional: an autoprovisioned group without instances."""
+        """Optional: deletes an autoprovisioned group without instances."""
         ...
 
     def cleanup(self) -> None:
-        """Who has acted here goes. A cloud may undo what it has made."""
+        """The acting process ends. A cloud may undo what it has made."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Calls that may hang, made in a thread of their own and given up in time."""
+"""Runs calls that may hang in a thread of their own, and gives them up at a deadline."""
 
 import logging
 import math
@@ -37,10 +37,10 @@ class _Call(Generic[T]):
 
 
 class Caller:
-    """Asks one provider, one call at a time.
+    """Calls one provider, one call at a time.
 
-    A call that outlasts its deadline goes on by itself, since nothing can end it; until it has ended nothing else is
-    asked, so that one hung cloud costs one thread, and no call overtakes another.
+    A call that outlasts its deadline runs on, since nothing can end it; no other call starts before it ends, so one
+    hung cloud costs one thread, and no call overtakes another.
     """
 
     def __init__(self, provider: str, deadline_seconds: float) -> None:
@@ -52,11 +52,11 @@ class Caller:
         self._ends = math.inf  # by the monotonic clock
 
     def end_within(self, seconds: float) -> None:
-        """All calls from now on together, until this is said anew."""
+        """Limits the sum of all calls from now on, until the next such call."""
         self._ends = time.monotonic() + seconds
 
     def call(self, what: str, work: Callable[[], T], *, group: str = "") -> T:
-        """`work()`'s result. Raises ProviderError whatever goes wrong; NoAnswer after the deadline."""
+        """The result of `work()`. Raises ProviderError for any failure; NoAnswer after the deadline."""
         if self._late is not None and not self._late[1].is_set():
             raise NotAsked(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
         patience = min(self._deadline_seconds, self._ends - time.monotonic())
@@ -81,7 +81,7 @@ class Caller:
             raise Unavailable(self._provider, group, f"{what}: {error!r}") from error
 
     def close(self) -> None:
-        """Ends the thread once it has nothing left to do."""
+        """Ends the thread once it is idle."""
         if self._thread is not None:
             self._calls.put(None)
 

@@ -17,7 +17,7 @@ from shared.errors import HeadroomError, shown
 
 
 class ProviderError(HeadroomError):
-    """A call to a cloud that failed. `leaves_doubt`: a write that failed so may have been done all the same."""
+    """A failed call to a cloud. `leaves_doubt`: a failed write may have taken effect nevertheless."""
 
     leaves_doubt: ClassVar[bool] = False
 
@@ -33,11 +33,11 @@ class Unsupported(ProviderError):
 
 
 class Refused(ProviderError):
-    """The answer is no."""
+    """The cloud refuses."""
 
 
 class Unavailable(ProviderError):
-    """No answer came in time, or none that is one."""
+    """No valid answer came in time."""
 
     leaves_doubt = True
 
@@ -47,17 +47,17 @@ class NoAnswer(Unavailable):
 
 
 class Later(Unavailable):
-    """The cloud is asked too often, or was not asked because of what it has not answered yet."""
+    """The cloud is called too often, or was not called because an earlier call has not been answered yet."""
 
     leaves_doubt = False
 
 
 class NotAsked(Later):
-    """It was not asked because of what it has not answered yet."""
+    """It was not called because an earlier call has not been answered yet."""
 
 
 class InvalidAnswer(ProviderError):
-    """The provider says what cannot be."""
+    """An implausible answer."""
 
     leaves_doubt = True
 

@@ -1,4 +1,4 @@
-"""Google Kubernetes Engine's rules for the nodes it provisions: machine types, what the system keeps, GPUs, labels."""
+"""Google Kubernetes Engine's rules for its nodes: machine types, reserved resources, GPUs, labels."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ _ACCELERATOR_ZONES: Mapping[str, tuple[str, ...]] = {
         *("us-west1-a", "us-west1-b", "us-central1-a", "us-central1-f", "europe-west4-a", "asia-east1-c"),
     ),
 }
-# How many cores a machine has at most beside so many GPUs.
+# The maximum number of cores of a machine, by its number of GPUs.
 _MAX_CORES: Mapping[str, Mapping[int, int]] = {
     "nvidia-tesla-k80": {1: 8, 2: 16, 4: 32, 8: 64},
     "nvidia-tesla-p100": {1: 16, 2: 32, 4: 64},
@@ -73,7 +73,7 @@ MACHINE_TYPES: Mapping[str, Amounts] = _machine_types()  # capacity by name
 
 
 def reserved_memory_mib(memory_mib: int) -> int:
-    """What the system's own processes are kept, of a machine's memory."""
+    """The memory of a machine that is reserved for the system."""
     if memory_mib <= 0:
         return 0
     if memory_mib <= _SMALL_MIB:
@@ -82,7 +82,7 @@ def reserved_memory_mib(memory_mib: int) -> int:
 
 
 def reserved_cpu_milli(cpu_milli: int) -> int:
-    """The same of its cores."""
+    """The cores of a machine that are reserved for the system."""
     return _graded(cpu_milli, _RESERVED_CPU)
 
 
@@ -96,7 +96,7 @@ def _graded(amount: int, grades: Iterable[tuple[int | None, int]]) -> int:
 
 
 def allocatable(capacity: Amounts) -> dict[str, int]:
-    """What is left for pods."""
+    """The resources left for pods."""
     memory = capacity.get(MEMORY, 0)
     left = {
         CPU: capacity.get(CPU, 0) - reserved_cpu_milli(capacity.get(CPU, 0)),
@@ -106,7 +106,7 @@ def allocatable(capacity: Amounts) -> dict[str, int]:
 
 
 def normalized_gpus(count: int) -> int:
-    """The number of GPUs a machine can have that is nearest above. Raises InvalidInput."""
+    """The next larger number of GPUs that a machine can have. Raises InvalidInput."""
     found = next((each for each in _GPU_COUNTS if count <= each), None)
     if found is None:
         raise InvalidInput(source="node group", field=NVIDIA_GPU, value=count, problem=f"at most {_GPU_COUNTS[-1]}")
@@ -114,7 +114,7 @@ def normalized_gpus(count: int) -> int:
 
 
 def check_gpus(accelerator: str, count: int, zone: str, machine_type: str) -> None:
-    """Raises InvalidInput for GPUs that such a machine cannot have there."""
+    """Raises InvalidInput for GPUs that such a machine cannot have in that zone."""
 
     def refused(field: str, value: object, problem: str) -> InvalidInput:
         return InvalidInput(source="node group", field=field, value=value, problem=problem)
@@ -135,7 +135,7 @@ def check_gpus(accelerator: str, count: int, zone: str, machine_type: str) -> No
 
 
 def zones_with_gpus(accelerator: str, count: int, zones: Sequence[str], machine_type: str) -> list[str]:
-    """Those of the zones where such a machine can have these GPUs. Raises InvalidInput where it is none of them."""
+    """The zones in which such a machine can have these GPUs. Raises InvalidInput if there is none."""
     found, problem = [], None
     for zone in zones:
         try:
@@ -149,7 +149,7 @@ def zones_with_gpus(accelerator: str, count: int, zones: Sequence[str], machine_
 
 
 def generic_labels(node: str, machine_type: str, zone: str) -> dict[str, str]:
-    """Those that every node has."""
+    """The labels of every node."""
     region = zone.rpartition("-")[0]
     return {
         LABEL_HOSTNAME: node,
@@ -162,7 +162,7 @@ def generic_labels(node: str, machine_type: str, zone: str) -> dict[str, str]:
 
 
 def node_labels(node: str, machine_type: str, zone: str, requested: Mapping[str, str]) -> dict[str, str]:
-    """The generic ones and those requested. Raises InvalidInput where they contradict each other."""
+    """The generic labels and the requested ones. Raises InvalidInput where they contradict each other."""
     labels = generic_labels(node, machine_type, zone)
     for key, value in requested.items():
         if labels.setdefault(key, value) != value:

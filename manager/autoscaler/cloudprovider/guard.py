@@ -1,7 +1,7 @@
-"""The only way to write to a cloud: with deadlines, with answers checked, and never at a group that is not ours.
+"""The only way to write to a cloud: with deadlines and checked answers, and never to an unmanaged group.
 
-One round is `observe`, whose result is plain data for everything that decides, and then the writes. After one of
-which it is unknown whether it was done, nothing more is asked of its group before it has been observed again.
+One iteration is `observe`, whose result is plain data for all decisions, followed by the writes. After a write with an
+unknown result, its group gets no further write before it has been observed again.
 """
 
 import dataclasses
@@ -38,12 +38,12 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 30.0
-NEW_GROUPS = ""  # in place of a group's id, where none has one yet
+NEW_GROUPS = ""  # in place of a group's id, before a group has one
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroup:
-    """One of ours, with our bounds."""
+    """A managed group, with our bounds."""
 
     group: Group
     instances: tuple[Instance, ...] = ()
@@ -52,10 +52,10 @@ class ObservedGroup:
 
 @dataclass(frozen=True, slots=True)
 class CloudObservation:
-    """What a cloud said in one round.
+    """A cloud's answers in one iteration.
 
-    `refused` are groups of ours that cannot be judged, each with the reason, and unknown ones that it spoke of;
-    `unmanaged` those that are not ours. `group_of_node` holds the Nodes, by name, that are in one of `groups`.
+    `refused` are managed groups that cannot be judged, each with the reason, and unknown groups that the cloud named;
+    `unmanaged` are not ours. `group_of_node` maps Nodes, by name, to their group in `groups`.
     """
 
     groups: Mapping[str, ObservedGroup] = field(default_factory=dict)
@@ -65,9 +65,7 @@ class CloudObservation:
 
 
 class Guard(CloudReader):
-    """Speaks with one provider for one thread, but for `observed`, which any thread may read. Every call raises
-    ProviderError.
-    """
+    """Calls one provider for one thread; any thread may read `observed`. Every call raises ProviderError."""
 
     def __init__(self, provider: Provider, ownership: Ownership, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         super().__init__(provider, Caller(provider.name, deadline_seconds))
@@ -76,14 +74,14 @@ class Guard(CloudReader):
         self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
         self._told: dict[str, str] = {}  # refusals by group, as they were logged
-        self._passed_by: dict[str, str] = {}  # what else was answered with an error, by what was asked, as logged
-        self._options_of: dict[str, GroupOptions] = {}  # as they were told last
+        self._passed_by: dict[str, str] = {}  # other errors, by the call, as they were logged
+        self._options_of: dict[str, GroupOptions] = {}  # the last answers
 
     @property
     def observed(self) -> CloudObservation:
-        """What was last observed, with what was written since; it stays while the cloud is observed anew.
+        """The last observation, with the writes since; it stays during a new observation.
 
-        Raises Later before the first time, and after one that failed.
+        Raises Later before the first observation, and after a failed one.
         """
         observed = self._observed  # read once: another thread may be observing
         if observed is None:
@@ -91,10 +89,10 @@ class Guard(CloudReader):
         return observed
 
     def observe(self, nodes: Sequence[NodeRef] = ()) -> CloudObservation:
-        """Begins a round: all groups that are ours, their instances and options, and which group each Node is in.
+        """Starts an iteration: all managed groups, their instances and options, and the group of each Node.
 
-        A lie costs the group it is about; a question that stays unanswered costs the round, since what is on its way in
-        one group decides about all others.
+        An implausible answer excludes its group; a missing answer fails the whole observation, because upcoming nodes
+        of one group decide about all others.
         """
         self._nodes = nodes
         self.forget()
@@ -111,7 +109,10 @@ class Guard(CloudReader):
         return self._observed
 
     def observe_again(self) -> CloudObservation:
-        """Within a round, after a write that failed. Where this fails, too, all stays as it was known, and in doubt."""
+        """Observes again within an iteration, after a failed write.
+
+        If this fails, too, the old observation stays, and the doubt.
+        """
         before = self._observed
         try:
             return self.observe(self._nodes)
@@ -120,11 +121,11 @@ class Guard(CloudReader):
             raise
 
     def launched_at(self, node: NodeRef) -> float | None:
-        """When the node's machine was launched, in Unix seconds; None when there is no such machine any more."""
+        """When the node's machine was launched, in Unix seconds; None if the machine no longer exists."""
         return self._caller.call("launch time", lambda: self._provider.launched_at(node))
 
     def increase(self, group: str, delta: int) -> None:
-        """`delta` > 0 more, within the bounds."""
+        """Adds `delta` > 0 nodes, within the bounds."""
         before = self._writable(group).group
         if delta <= 0:
             raise Refused(self.name, group, f"an increase is positive: {delta}")
@@ -134,7 +135,7 @@ class Guard(CloudReader):
         self._retarget(group, delta)
 
     def decrease_target(self, group: str, delta: int) -> None:
-        """`delta` > 0 fewer of those that have not come."""
+        """Takes `delta` > 0 missing nodes off the target."""
         seen = self._writable(group)
         if delta <= 0:
             raise Refused(self.name, group, f"a decrease is positive: {delta}")
@@ -147,7 +148,10 @@ class Guard(CloudReader):
         self._retarget(group, -delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, below_min: bool = False) -> None:
-        """These very nodes, all of which are the group's. `below_min`: they never worked, so the minimum may wait."""
+        """Deletes exactly these nodes, all of which are in the group.
+
+        `below_min`: they never worked, so the minimum does not apply.
+        """
         seen = self._writable(group)
         ids = {node.provider_id for node in nodes}
         if len(ids) < len(nodes) or not nodes:
@@ -170,11 +174,11 @@ class Guard(CloudReader):
         self._retarget(group, -len(nodes), leaving)
 
     def is_in_doubt(self, group: str) -> bool:
-        """Whether it has to be observed again before anything more is asked of it."""
+        """Whether the group must be observed again before the next write."""
         return group in self._in_doubt
 
     def create_group(self, spec: GroupSpec) -> Created:
-        """An empty group with the auto-provisioning prefix, which is ours from now on."""
+        """Creates an empty group with the auto-provisioning prefix, which makes it ours."""
         observed = self.observed
         if not self._ownership.prefix or spec.prefix != self._ownership.prefix:
             raise Refused(self.name, "", f"a group with the prefix {spec.prefix!r} would not be ours")
@@ -192,7 +196,7 @@ class Guard(CloudReader):
         return found
 
     def delete_group(self, group: str) -> None:
-        """An autoprovisioned group that is empty."""
+        """Deletes an empty autoprovisioned group."""
         seen = self._writable(group)
         if not seen.group.autoprovisioned or not self._ownership.has_prefix(group):
             raise Refused(self.name, group, "not autoprovisioned, and stays")
@@ -205,7 +209,10 @@ class Guard(CloudReader):
         self._observed = dataclasses.replace(self.observed, groups=groups)
 
     def close(self, *, cleanup: bool = False) -> None:
-        """Lets the provider go. `cleanup` is for who has acted alone: a cloud may undo what others go on with."""
+        """Closes the provider.
+
+        `cleanup` is for a process that has acted alone: a cloud may undo what others still use.
+        """
         ends = {"cleanup": self._provider.cleanup} if cleanup else {}
         for what, end in (ends | {"close": self._provider.close}).items():
             try:
@@ -248,7 +255,7 @@ class Guard(CloudReader):
         return CloudObservation(groups, refused, unmanaged, placed)
 
     def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
-        """With its target, if it is ours: an unmanaged group may be one that cannot be read."""
+        """The group with its target, if it is ours: an unmanaged group may be unreadable."""
         if not self._ownership.owns(group.id):
             return group
         try:
@@ -258,7 +265,7 @@ class Guard(CloudReader):
             return group
 
     def _options(self, group: str, passed_by: dict[str, ProviderError]) -> GroupOptions:
-        """Where there is an error in place of them, as they were told last: they are optional."""
+        """The group's options. After an error the last answer stays, because options are optional."""
         try:
             found = self._provider.options(group)
         except Unsupported:
@@ -280,9 +287,10 @@ class Guard(CloudReader):
         refused: dict[str, ProviderError],
         passed_by: dict[str, ProviderError],
     ) -> dict[str, str]:
-        """By their instances; the cloud is asked about the others. Unknown groups that it names go to `refused`.
+        """The group of each node, by the instances; the cloud is asked about the others. Unknown groups that it names
+        go to `refused`.
 
-        A node of which it says that it cannot tell belongs to no group, as machines of other clouds do.
+        A node that the cloud does not know belongs to no group, as machines of other clouds do.
         """
         by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
         placed: dict[str, str] = {}
@@ -324,7 +332,7 @@ class Guard(CloudReader):
             raise Later(self.name, group, f"to be observed again first, after: {self._in_doubt[group].problem}")
 
     def _write(self, what: str, group: str, work: Callable[[], T], *, in_steps: bool = False) -> T:
-        """`in_steps`: some of it may have been done before the step that failed, whatever is said of that."""
+        """`in_steps`: part of it may have taken effect before the step that failed, whatever the error says."""
         try:
             return self._caller.call(what, work, group=group)
         except ProviderError as error:

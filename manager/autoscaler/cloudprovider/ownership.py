@@ -1,6 +1,6 @@
-"""Which groups of a cloud are ours: those that are listed, and those named with the auto-provisioning prefix.
+"""The managed groups of a cloud: the listed ones, and those with the auto-provisioning prefix.
 
-All others stay as they are.
+All others stay untouched.
 """
 
 import dataclasses
@@ -22,13 +22,13 @@ class SizeBounds:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`listed` groups by id, with bounds in place of the cloud's, if any. An empty `prefix` matches no group."""
+    """`listed` groups by id, with the bounds that replace the cloud's, if any. An empty `prefix` matches no group."""
 
     listed: Mapping[str, SizeBounds | None] = field(default_factory=dict)
     prefix: str = DEFAULT_PREFIX
 
     def owns(self, group: str) -> bool:
-        """Whether it may be touched. The prefix is that of the id's last part: ids may be paths."""
+        """Whether the group is managed. The prefix applies to the id's last part: ids may be paths."""
         return group in self.listed or self.has_prefix(group)
 
     def has_prefix(self, group: str) -> bool:

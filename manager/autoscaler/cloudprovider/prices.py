@@ -1,4 +1,4 @@
-"""A cloud's prices, asked once a round, and never believed when they cannot be prices."""
+"""A cloud's prices, fetched once per iteration; implausible prices are ignored."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ _Key = tuple[frozenset[tuple[str, object]], ...]
 
 
 class GuardedPrices:
-    """Another model behind a deadline; see `PricingModel`. What goes wrong leaves a machine or pod unpriced.
+    """Another model behind a deadline; see `PricingModel`. A failure leaves a machine or pod unpriced.
 
-    Until all are forgotten, prices of machines are offered or not offered at all; so are those of pods.
+    Until `forget`, prices of machines are either offered or not; the same applies to prices of pods.
     """
 
     def __init__(self, model: PricingModel, caller: Caller) -> None:
@@ -24,7 +24,7 @@ class GuardedPrices:
         self._unpriced: dict[_Key, str] = {}
         self._offered: set[str] = set()
         self._not_offered: dict[str, str] = {}
-        self._silent = ""  # why nothing more is asked: every question would wait as long again
+        self._silent = ""  # why no more calls are made: each would wait as long again
 
     def node_price(self, machine: Machine) -> float:
         key = (_key(machine.capacity), _key(machine.labels), _key(machine.annotations))

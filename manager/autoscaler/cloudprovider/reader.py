@@ -1,4 +1,4 @@
-"""What of a cloud is read beside observing it: with deadlines, with answers checked, each asked for once."""
+"""Reads from a cloud besides the observation: with deadlines and checked answers, each cached."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class CloudReader:
             self._prices.forget()
 
     def template(self, group: str) -> Node:
-        """The next Node of the group; remembered until all is forgotten."""
+        """The next Node of the group; cached until `forget`."""
         found = self._templates.get(group)
         if found is None:
             found = self._caller.call("template", lambda: self._provider.template(group), group=group)
@@ -42,7 +42,7 @@ class CloudReader:
         return self._gpus
 
     def pricing(self) -> PricingModel | None:
-        """The cloud's own prices, which are remembered until all is forgotten."""
+        """The cloud's own prices, cached until `forget`."""
         if self._prices is None:
             model = self._caller.call("pricing", self._provider.pricing)
             self._prices = None if model is None else GuardedPrices(model, self._caller)
@@ -52,7 +52,7 @@ class CloudReader:
         return self._caller.call("machine types", self._provider.machine_types)
 
     def theoretical(self, spec: GroupSpec) -> Theoretical:
-        """What `create_group` would make."""
+        """The group that `create_group` would make."""
         found = self._caller.call("theoretical group", lambda: self._provider.theoretical(spec))
         checks.template(self.name, found.id, found.template)
         return found

@@ -1,1 +1,1 @@
-"""What was asked for beside what is there, from one round to the next."""
+"""The state of groups and requests, from one iteration to the next."""

@@ -1,7 +1,7 @@
-"""A group that failed to grow is left alone for a while, longer with every failure (Cluster Autoscaler's rule).
+"""The backoff of a group that failed to grow, longer with every failure (Cluster Autoscaler's rule).
 
-A failure while backed off starts the same time anew; one after its end doubles it, up to a limit. A group without a
-failure for long enough begins again. All times are of one clock, in seconds.
+A failure during a backoff restarts it with the same duration; a failure after its end doubles the duration, up to a
+limit. A group without a failure for long enough starts again. All times are of one clock, in seconds.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ class BackoffTimes:
 
 @dataclass(frozen=True, slots=True)
 class GroupBackoff:
-    """One group's: why, since when it was last renewed, for how long, and until when inclusive.
+    """One group's backoff: the reason, the last failure, the duration, and the inclusive end.
 
-    `code` is the failure in one word. `ended`: its end has been noticed.
+    `code` is the failure in one word. `ended`: its end has been reported.
     """
 
     reason: str
@@ -29,14 +29,14 @@ class GroupBackoff:
     ended: bool = False
 
     def holds(self, now: float) -> bool:
-        """At its very end it still does."""
+        """It still holds at its very end."""
         return now <= self.until
 
 
 def next_backoff(
     before: GroupBackoff | None, times: BackoffTimes, now: float, reason: str, code: str = ""
 ) -> GroupBackoff:
-    """That of a group that has failed now, `before` being what is remembered of it."""
+    """The backoff after a failure now; `before` is the previous one."""
     seconds = times.initial_seconds
     if before is not None:
         seconds = before.seconds if before.holds(now) else min(before.seconds * 2, times.most_seconds)
@@ -44,5 +44,5 @@ def next_backoff(
 
 
 def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool:
-    """Whether its group has not failed for so long that it begins again."""
+    """Whether the group has not failed for so long that it starts again."""
     return backoff.failed_at + times.reset_seconds < now

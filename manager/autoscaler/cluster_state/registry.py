@@ -1,7 +1,7 @@
 """The autoscaler's registry: requests, backoffs and failures that outlive an iteration and a restart.
 
 A request is stored before the cloud is asked (`add_request`), so that the next leader knows what may be on its way
-after a crash; `fail_request` takes it back when the cloud refuses. All steps are pure; times are Unix seconds.
+after a crash; `fail_request` withdraws it when the cloud refuses. All steps are pure; times are Unix seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,19 +16,17 @@ from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
 
 VERSION = 1
-CLOUD_PROVIDER_ERROR = "cloudProviderError"  # the code of a backoff after the cloud has refused, or not answered
-MOST_AHEAD_SECONDS = (
-    3600.0  # clocks of two processes may differ; books from further ahead are not of this cluster's time
-)
+CLOUD_PROVIDER_ERROR = "cloudProviderError"  # backoff code after the cloud has refused, or not answered
+MOST_AHEAD_SECONDS = 3600.0  # clocks of two processes may differ; a registry from further ahead is invalid
 MOST_SECONDS = 30 * 24 * 3600.0  # no increase and no backoff takes longer
-MOST_REASON = 500  # characters: a cloud may say more than a ConfigMap holds
+MOST_REASON = 500  # characters: a cloud's message may exceed a ConfigMap
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """So many nodes of a target for which the cloud has no instance, unchanged since then.
+    """Nodes of a target for which the cloud has no instance, unchanged since `since`.
 
-    `corrected_at`: when it was last tried to take them back.
+    `corrected_at`: when a correction was last tried.
     """
 
     since: float
@@ -37,9 +35,11 @@ class Shortage:
 
 
 class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By group. `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the
-    provider ids of instances that could not be made, and were told of. `made_as`: the id a created group had as a
-    candidate, which others of its kind have again.
+    """By group.
+
+    `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the provider ids of
+    instances that could not be made, and were reported. `made_as`: the id that a created group had as a candidate,
+    which others of its kind have again.
     """
 
     version: int = VERSION
@@ -55,12 +55,12 @@ _DECODER = msgspec.json.Decoder(Registry)
 
 
 def encode_registry(registry: Registry) -> str:
-    """As JSON; equal books have the same text."""
+    """As JSON; equal registries have the same text."""
     return msgspec.json.encode(registry, order="deterministic").decode()
 
 
 def decode_registry(text: str, source: str, now: float) -> Registry:
-    """Reads what `encode_registry` wrote. Raises InvalidInput, also for values that are impossible."""
+    """Reads the text of `encode_registry`. Raises InvalidInput, also for impossible values."""
     try:
         found = _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
@@ -73,7 +73,7 @@ def decode_registry(text: str, source: str, now: float) -> Registry:
 
 
 def add_request(registry: Registry, increase: Increase, now: float, deadline_seconds: float) -> Registry:
-    """The increase is about to be asked for; it joins what is under way, which gets the same new deadline."""
+    """Adds the increase before it is requested; it joins the request under way, which gets the same new deadline."""
     before = registry.requests.get(increase.group)
     nodes = increase.nodes + (before.nodes if before is not None else 0)
     request = ScaleUpRequest(increase.group, nodes, now, now + deadline_seconds, increase.to_size)
@@ -81,7 +81,7 @@ def add_request(registry: Registry, increase: Increase, now: float, deadline_sec
 
 
 def add_created_groups(registry: Registry, groups: Iterable[str], candidate: str) -> Registry:
-    """These groups were made of a candidate."""
+    """Records that these groups were created from a candidate."""
     return msgspec.structs.replace(registry, made_as={**registry.made_as, **dict.fromkeys(groups, candidate)})
 
 
@@ -95,8 +95,10 @@ def fail_request(
     code: str = CLOUD_PROVIDER_ERROR,
     in_doubt: bool = False,
 ) -> Registry:
-    """The cloud did not do it: the group is backed off. `in_doubt`: it may have done it all the same (no answer, or one
-    that cannot be true), so the request stays until it is seen what became of it.
+    """The cloud did not do it: the group is backed off.
+
+    `in_doubt`: the cloud may have done it nevertheless (no answer, or an impossible one), so the request stays until
+    the result is observed.
     """
     if not in_doubt:
         registry = withdraw_request(registry, increase)
@@ -104,12 +106,12 @@ def fail_request(
 
 
 def withdraw_request(registry: Registry, increase: Increase) -> Registry:
-    """The increase was noted and never asked for."""
+    """The increase was stored but never requested."""
     return remove_nodes(registry, increase.group, increase.nodes)
 
 
 def remove_nodes(registry: Registry, group: str, nodes: int) -> Registry:
-    """So many nodes of what is under way will not come."""
+    """Removes nodes that will not come from the request under way."""
     before = registry.requests.get(group)
     if before is None or nodes <= 0:
         return registry
@@ -120,7 +122,7 @@ def remove_nodes(registry: Registry, group: str, nodes: int) -> Registry:
 
 
 def lower_request(registry: Registry, group: str, nodes: int) -> Registry:
-    """So many other nodes of a group have gone: what is under way leads to a lower target."""
+    """Lowers the target of the request under way by nodes that were deleted meanwhile."""
     request = registry.requests.get(group)
     if request is None:
         return registry
@@ -129,7 +131,7 @@ def lower_request(registry: Registry, group: str, nodes: int) -> Registry:
 
 
 def shift_times(registry: Registry, seconds: float) -> Registry:
-    """After the clock has jumped by so much: what was asked for ten seconds ago still was."""
+    """The registry after a clock jump of `seconds`: what was requested ten seconds ago still was."""
 
     def moved(moment: float) -> float:
         return max(0.0, moment + seconds)
@@ -160,9 +162,10 @@ def shift_times(registry: Registry, seconds: float) -> Registry:
 
 
 def back_off(registry: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
-    """The group has failed, or could not be created (then its id as yet).
+    """The group has failed, or could not be created (then `group` is its provisional id).
 
-    A created one fails together with its candidate: else the next of its kind would be made at once, and fail alike.
+    A created group fails together with its candidate: otherwise the next of its kind would be created at once, and fail
+    alike.
     """
     reason, code = reason[:MOST_REASON], code[:MOST_REASON]
     found = {
@@ -173,13 +176,13 @@ def back_off(registry: Registry, group: str, reason: str, now: float, times: Bac
 
 
 def remove_backoff(registry: Registry, group: str) -> Registry:
-    """The group has grown, and is left alone no more."""
+    """The group has grown, so its backoff ends."""
     others = {name: each for name, each in registry.backoffs.items() if name != group}
     return msgspec.structs.replace(registry, backoffs=others)
 
 
 def drop_old_backoffs(registry: Registry, times: BackoffTimes, now: float) -> Registry:
-    """A group that could not be created has nothing but its backoff, and is forgotten with it."""
+    """Drops old backoffs. A group that could not be created has only its backoff, and is forgotten with it."""
     kept = {name: each for name, each in registry.backoffs.items() if not backoff.is_forgotten(each, times, now)}
     return msgspec.structs.replace(registry, backoffs=kept)
 

@@ -33,16 +33,16 @@ class RegistryStore:
         return self._registry or Registry()
 
     def forget(self) -> None:
-        """Drops what is known: another replica leads and writes."""
+        """Drops the memory: another replica leads and writes."""
         self._registry = self._version = self._written = None
 
     def shift_times(self, seconds: float) -> None:
-        """Moves all times after the clock has jumped by so many seconds."""
+        """Moves all times after a clock jump of `seconds`."""
         if seconds and self._registry is not None:
             self._registry = shift_times(self._registry, seconds)
 
     def read(self, now: float) -> Registry | None:
-        """The stored registry; None where there is none, or none that can be read."""
+        """The stored registry; None if absent or unreadable."""
         text, version = self._kept.read()
         if version == self._version and self._registry is not None:
             return self._registry
@@ -55,7 +55,7 @@ class RegistryStore:
         return self._registry
 
     def write(self, registry: Registry) -> None:
-        """Raises what the client raises, and Deposed; nothing may be asked for that is not written here."""
+        """Raises the client's errors, and LeadershipLost; no request may go out that is not written here."""
         self._registry = registry
         if registry == self._written:
             return

@@ -1,6 +1,6 @@
-"""What of every group is there, on its way, missing or failed, beside what was asked for, and what has happened since.
+"""The state of every group: present, upcoming, missing and failed nodes, requests, and incidents.
 
-`reconciliation.reconcile` works it out, from one observation and the `registry` of what was asked before.
+`reconciliation.reconcile` computes it, from one observation and the `registry` of earlier requests.
 """
 
 import enum
@@ -15,9 +15,9 @@ from manager.autoscaler.modes import Mode
 
 @dataclass(frozen=True)
 class ScaleUpRequest:
-    """An increase that is under way: so many nodes since `started_at`, given up at `deadline`, in Unix seconds.
+    """An increase under way: `nodes` nodes since `started_at`, given up at `deadline`, in Unix seconds.
 
-    `to_size` is the target that was asked for, less what has failed of it since.
+    `to_size` is the requested target, less the nodes that have failed since.
     """
 
     group: str
@@ -28,18 +28,18 @@ class ScaleUpRequest:
 
 
 class IncidentKind(enum.StrEnum):
-    """What may have become of an increase, or of a group that failed."""
+    """The result of an increase, or the end of a group's backoff."""
 
-    REGISTERED = "registered"  # all nodes that were asked for are up
+    REGISTERED = "registered"  # all requested nodes are up
     TIMED_OUT = "timed out"  # `nodes` of them did not come in time
-    TAKEN_BACK = "taken back"  # nothing is on its way any more, and the target is below what was asked for
+    TAKEN_BACK = "taken back"  # nothing is upcoming any more, and the target is below the requested one
     CREATION_FAILED = "creation failed"  # the cloud could not make `nodes` of them, with `error`
     BACKOFF_ENDED = "backoff ended"  # the group may grow again
 
 
 @dataclass(frozen=True)
 class Incident:
-    """Told once, when it is first seen. `seconds` since the increase was asked for, or that a backoff took."""
+    """Reported once, when first seen. `seconds` since the increase was requested, or the duration of a backoff."""
 
     kind: IncidentKind
     group: str
@@ -74,8 +74,10 @@ class GroupStatus:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """All groups of ours by id. `refused` are those that cannot be judged, each with the reason; `ungrouped` nodes are
-    in none. `readiness` counts the nodes of the whole cluster.
+    """All managed groups by id.
+
+    `refused` are those that cannot be judged, each with the reason; `ungrouped` nodes are in none. `readiness` counts
+    the nodes of the whole cluster.
     """
 
     groups: Mapping[str, GroupStatus] = field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""What machines and pods cost by the hour; any currency will do, since only ratios are compared."""
+"""The cost of machines and pods per hour; any currency works, because only ratios are compared."""

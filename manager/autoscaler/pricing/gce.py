@@ -1,7 +1,7 @@
-"""What machines of Google Compute Engine cost, as Cluster Autoscaler reckons it.
+"""The prices of Google Compute Engine's machines, computed as in Cluster Autoscaler.
 
-A machine is known by its labels and annotations. One that is not in the table costs what its family takes for cores
-and memory. Boot disk, local SSDs and GPUs are added.
+Labels and annotations identify a machine. A machine that is not in the table costs its family's price for cores and
+memory. Boot disk, local SSDs and GPUs are added.
 """
 
 import functools
@@ -67,7 +67,7 @@ class _Tables(msgspec.Struct, frozen=True):
 
 
 class GcePricing:
-    """The price model of Google Compute Engine; see `PricingModel`. It has a price for everything."""
+    """The price model of Google Compute Engine; see `PricingModel`. It prices everything."""
 
     def node_price(self, machine: Machine) -> float:
         """Machine, boot disk, local SSDs and GPUs, per hour."""
@@ -87,7 +87,7 @@ class GcePricing:
 
 
 def machine_type(labels: Mapping[str, str]) -> str:
-    """What its labels call a machine; empty where they do not."""
+    """The machine type from its labels; empty without one."""
     return next((labels[label] for label in LABELS_INSTANCE_TYPE if labels.get(label)), "")
 
 
@@ -110,7 +110,7 @@ def _machine_price(machine: Machine, *, spot: bool) -> float:
         return listed
     base = _tables().base
     family = _family(name) or _Family(base.cpu_per_core_hour, base.memory_per_gib_hour, base.preemptible_discount)
-    # A node without a machine type may be anything, so nothing is taken off.
+    # A node without a machine type may be anything, so it gets no discount.
     share = family.preemptible_discount if spot and name else 1.0
     return share * (
         machine.capacity.get("cpu", 0) / 1000 * family.cpu
@@ -151,7 +151,7 @@ def _gpu_price(machine: Machine, *, spot: bool) -> float:
 
 
 def _count(annotations: Mapping[str, str], name: str) -> int:
-    """The number in an annotation that anyone may have written; 0 for what is none."""
+    """The number in an annotation, which may hold any text; 0 for an invalid one."""
     text = annotations.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 

@@ -1,4 +1,4 @@
-"""What a price model answers, and what it is asked about."""
+"""The interface of price models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ EPHEMERAL_STORAGE = "ephemeral-storage"
 
 
 class Unpriced(HeadroomError):
-    """The model knows no price of this machine or pod."""
+    """The model has no price for this machine or pod."""
 
 
 class NotOffered(Unpriced):
-    """The model has no prices of machines, or of pods, at all."""
+    """The model has no prices for machines, or for pods, at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What of a Node decides its price."""
+    """The facts of a Node that decide its price."""
 
     capacity: Amounts
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class PricingModel(Protocol):
     """Both prices are per hour. Raises Unpriced."""
 
     def node_price(self, machine: Machine) -> float:
-        """What one such machine costs."""
+        """The price of one such machine."""
         ...
 
     def pod_price(self, requests: Amounts) -> float:
@@ -51,7 +51,7 @@ class UnitPrices:
     disk_gib: float
 
     def price(self, amounts: Amounts) -> float:
-        """The price of all of these together."""
+        """The sum of the prices."""
         return (
             amounts.get("cpu", 0) / 1000 * self.cpu
             + amounts.get("memory", 0) / GIB * self.memory_gib
@@ -60,13 +60,13 @@ class UnitPrices:
         )
 
 
-# Those of "Cost-based node group ranking function for Cluster Autoscaler", whose tables do without a pod's disk.
+# From "Cost-based node group ranking function for Cluster Autoscaler", whose tables ignore a pod's disk.
 SEED_PRICES = UnitPrices(cpu=0.033174, memory_gib=0.004446, gpu=0.7, disk_gib=0.0)
 
 
 class FirstOffered:
-    """Several models, of which the first that has prices of machines says all of them, and likewise of pods; see
-    `PricingModel`. What it cannot price no other does, for prices out of two lists do not compare.
+    """Several models: the first with prices for machines prices all machines, and the same for pods; see
+    `PricingModel`. What it cannot price stays unpriced, because prices from two lists do not compare.
     """
 
     def __init__(self, models: Sequence[PricingModel]) -> None:

@@ -31,7 +31,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FilePricing:
-    """Prices out of a file; see `PricingModel`. Without `machine_types`, everything is priced by the unit."""
+    """Prices from a file; see `PricingModel`. Without `machine_types`, everything is priced by the unit."""
 
     def __init__(self, machine_types: dict[str, float] | None = None, units: UnitPrices = SEED_PRICES) -> None:
         self._machine_types = machine_types or {}
@@ -51,6 +51,6 @@ class FilePricing:
 
 
 def load(path: Path) -> FilePricing:
-    """Raises InvalidInput naming file, field and value."""
+    """Raises InvalidInput that names file, field and value."""
     file = yaml_file.load(path, _File)
     return FilePricing(file.machine_types, UnitPrices(file.cpu, file.memory_gib, file.gpu, file.disk_gib))

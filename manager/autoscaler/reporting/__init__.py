@@ -1,1 +1,1 @@
-"""What is told of a round: in the API, metrics, Events, the status ConfigMap and the journal."""
+"""The reports of an iteration: API, metrics, Events, status ConfigMap and decision log."""

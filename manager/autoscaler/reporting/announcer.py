@@ -1,4 +1,6 @@
-"""Who is told of a round: the journal always, and by the leader the history, the status ConfigMap and Events."""
+"""Sends each iteration to its reports: always to the log, and on the leader to the history, the status ConfigMap and
+Events.
+"""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -17,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class Announcer:
-    """What cannot be told now is told with the next round, and never in the way of one.
+    """A report that fails now is written with the next iteration, and never blocks one.
 
-    `kept` is the status ConfigMap, None where none is wanted.
+    `kept` is the status ConfigMap, None if disabled.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Announcer:
         self._last_reported: Iteration | None = None
 
     def announce(self, iteration: Iteration, uids: Mapping[str, str] | None = None) -> None:
-        """A round is over. `uids` are those of pods by "namespace/name"."""
+        """Reports a finished iteration. `uids` are those of pods by "namespace/name"."""
         self._decision_log.note(iteration)
         if not self._may_write():
             self._before = self._last_reported = None

@@ -1,4 +1,4 @@
-"""What the API, `headroom plan` and the page say of a round."""
+"""The answers of the API, `headroom plan` and the page about an iteration."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -48,12 +48,12 @@ from shared.api.core import Taint
 ValueT = TypeVar("ValueT", str, tuple[str, ...])
 
 HELD = "nothing was decided"
-MOST_NAMES = 10  # of nodes without a price
-BRIEF_NAMES = 3  # of pods of one class, where not all are wanted
+MOST_NAMES = 10  # of unpriced nodes
+BRIEF_NAMES = 3  # of pods of one class, in brief answers
 
 
 def plan(of: Iteration) -> Plan:
-    """All that a round has to say."""
+    """The complete answer about an iteration."""
     decision = of.decision or ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED)
     last = of.further[-1] if of.further else decision
     actions = _acts(of)
@@ -102,12 +102,12 @@ def plan(of: Iteration) -> Plan:
 
 
 def without_untouched_nodes(of: Plan) -> Plan:
-    """As it is remembered: nodes that nothing was to become of are counted alone."""
+    """The form that is remembered: nodes that nothing happens to are only counted."""
     return replace(of, scale_down=node_answers.without_staying_nodes(of.scale_down))
 
 
 def brief(of: Plan) -> Plan:
-    """The same with no more than the first names of many pods and nodes; how many there are stays said."""
+    """The same with only the first names of many pods and nodes; the counts stay complete."""
     return replace(
         of,
         pending=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.pending],
@@ -118,13 +118,13 @@ def brief(of: Plan) -> Plan:
 
 
 def no_groups(cluster: str) -> Groups:
-    """Before the first round."""
+    """The answer before the first iteration."""
     nodes, cost = ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0)
     return Groups(cluster, None, True, [], [], [], [], nodes, cost, "")
 
 
 def groups(of: Iteration) -> Groups:
-    """What the groups are as of a round."""
+    """The groups as of an iteration."""
     state = of.state
     return Groups(
         cluster=of.cluster,
@@ -182,7 +182,7 @@ def _acts(of: Iteration) -> list[DecisionRow]:
     for decision in (of.decision, *of.further):
         prices |= _node_prices(decision)
         of_new |= _prices_of_new_groups(decision)
-    # A group that was created since has another name than its option; what it costs is certain where all cost the same.
+    # A created group has another name than its option; its cost is certain if all new groups cost the same.
     new = of_new.pop() if len(of_new) == 1 else None
     return [_act(action, prices.get(action.group, new), of.cost) for action in of.actions]
 
@@ -190,12 +190,12 @@ def _acts(of: Iteration) -> list[DecisionRow]:
 def _act(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
     nodes = action.to_size - action.from_size
     if action.kind is ActionKind.CREATE_GROUP and action.done:
-        nodes = 0  # they come by its increase
+        nodes = 0  # its increase adds them
     changes: float | None = 0.0
     if nodes and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
         changes = None if node_price is None else node_price * nodes
     elif nodes < 0 and action.kind in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
-        unregistered = 0.0 if action.kind is ActionKind.DELETE_NODES else None  # those are in no sum
+        unregistered = 0.0 if action.kind is ActionKind.DELETE_NODES else None  # unregistered instances are in no sum
         saved = [cost.by_node.get(node, unregistered) for node in action.nodes]
         known = [price for price in saved if price is not None]
         changes = -sum(known) if len(known) == len(saved) else None
@@ -216,7 +216,7 @@ def _act(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
 
 
 def _prices_of_new_groups(decision: ScaleUpDecision | None) -> set[float | None]:
-    """What one node costs of the groups that were chosen to be created."""
+    """The node price of each group that was chosen to be created."""
     if decision is None or decision.chosen is None:
         return set()
     of = decision.comparison
@@ -226,7 +226,7 @@ def _prices_of_new_groups(decision: ScaleUpDecision | None) -> set[float | None]
 
 
 def _node_prices(decision: ScaleUpDecision | None) -> dict[str, float]:
-    """Of one new node of each group that was ranked, and of the groups that would share its nodes."""
+    """The price of one new node of each ranked group, and of its similar groups."""
     found: dict[str, float] = {}
     for each in () if decision is None else decision.considered:
         price = _node_price(each)
@@ -241,7 +241,7 @@ def _node_price(of: RankedOption) -> float | None:
 
 
 def _options(decision: ScaleUpDecision, positions: Mapping[str, int]) -> list[OptionRow]:
-    """Best first; those without a rank come last."""
+    """Best first; options without a rank come last."""
 
     def order(each: RankedOption) -> tuple[float, str]:
         return (math.inf if each.ranked.rank is None else each.ranked.rank.rank), each.group
@@ -325,7 +325,7 @@ def _unplaced(decision: ScaleUpDecision, left: UnscheduledPods, positions: Mappi
 
 
 def _position(decision: ScaleUpDecision, position: int, positions: Mapping[str, int]) -> int:
-    """Of a class in the round's first decision; later ones are about fewer pods of fewer classes."""
+    """The class's position in the iteration's first decision; later decisions consider fewer pods of fewer classes."""
     return positions[decision.demands[position].pods[0]]
 
 
@@ -360,7 +360,7 @@ def _placement(of: Placement) -> PlacementRow:
 
 
 def _counted(actions: list[DecisionRow]) -> list[DecisionRow]:
-    """Advice costs nothing beside what is done in its place."""
+    """Advice has no cost beside the actions that are carried out instead."""
     enforced = [each for each in actions if each.mode != Mode.RECOMMEND]
     return enforced if any(each.cost_per_hour != 0.0 for each in enforced) else actions
 
@@ -381,7 +381,7 @@ def _cost(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:
 
 
 def _by_value(pairs: Iterable[tuple[str, ValueT]]) -> dict[ValueT, list[str]]:
-    """The names that have each value, both in order."""
+    """The names that have each value, both sorted."""
     found: dict[ValueT, list[str]] = {}
     for name, value in sorted(pairs, key=lambda pair: pair[0]):
         found.setdefault(value, []).append(name)

@@ -13,12 +13,12 @@ from shared.errors import HeadroomError
 logger = logging.getLogger(__name__)
 
 KEY = "decisions"
-MOST_BYTES = 256 << 10  # an object of the API holds 1 MiB or so
-INTERVAL_SECONDS = 10.0  # between two writes at least
+MOST_BYTES = 256 << 10  # an API object can hold about 1 MiB
+INTERVAL_SECONDS = 10.0  # minimum between two writes
 
 
 class KeptRound(msgspec.Struct, frozen=True):
-    """A round, and which process decided it: numbers of rounds begin anew with each."""
+    """An iteration, and the process that decided it: each process numbers its iterations anew."""
 
     process: str
     round: Plan
@@ -28,26 +28,26 @@ _DECODER = msgspec.json.Decoder(list[KeptRound])
 
 
 class DecisionHistory:
-    """The rounds of all processes, the newest first. For the thread of rounds alone but for `earlier`."""
+    """The iterations of all processes, the newest first. For the loop's thread, except `earlier`."""
 
     def __init__(self, kept: ConfigMapStore) -> None:
         self.earlier: tuple[Plan, ...] = ()
-        """Rounds of other processes, as far as they were read."""
+        """The iterations of other processes, as far as they were read."""
         self._kept = kept
         self._process = uuid.uuid4().hex[:8]
         self._others: list[KeptRound] = []
         self._is_read = False
-        self._written: Plan | None = None  # the newest that is kept
+        self._written: Plan | None = None  # the newest stored iteration
         self._next_at = 0.0
 
     def forget(self) -> None:
-        """Drops what is known: another replica leads and writes."""
+        """Drops the memory: another replica leads and writes."""
         self._is_read = False
 
     def keep(self, rounds: Sequence[Plan], now: float) -> None:
-        """Keeps this process's `rounds`, which are brief and the newest first. `now` never goes back.
+        """Stores this process's `rounds`, which are brief and the newest first. `now` never goes back.
 
-        What cannot be written now is written with a later round.
+        A failed write is repeated with a later iteration.
         """
         try:
             if not self._is_read:
@@ -73,7 +73,7 @@ class DecisionHistory:
 
 
 def _encoded(rounds: Sequence[KeptRound]) -> str:
-    """As many of them as there is room for."""
+    """The text of as many of them as fit."""
     lines: list[bytes] = []
     left = MOST_BYTES
     for each in rounds:

@@ -1,4 +1,4 @@
-"""What the autoscaler did and why: the last rounds that mattered, and all of them as JSON lines."""
+"""The decision log: the last iterations that mattered, and all of them as JSON lines."""
 
 import logging
 import sys
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 STDOUT = "-"
 CAPACITY = 100
-MOST_BYTES = 16 << 20  # of rounds that are remembered: one about 30,000 pods takes some
+MOST_BYTES = 16 << 20  # of remembered iterations: one about 30,000 pods takes some
 
 
 class _Noted(NamedTuple):
@@ -28,15 +28,15 @@ class _Noted(NamedTuple):
 
 
 class DecisionLog:
-    """Safe for several threads. A round matters when it does something, or ends otherwise than the one before it."""
+    """Safe for several threads. An iteration matters if it acts, or ends differently from the one before."""
 
     def __init__(self, path: str = "", *, capacity: int = CAPACITY, most_bytes: int = MOST_BYTES) -> None:
-        """`path` is a file that lines are added to, "-" standard output, empty: none.
+        """`path` is a file to append lines to, "-" for standard output, or empty for none.
 
-        Raises InvalidInput for a file that cannot be written.
+        Raises InvalidInput for an unwritable file.
         """
         self.earlier: tuple[Plan, ...] = ()
-        """Rounds of the processes before this one, as far as they are known; brief, the newest first."""
+        """The iterations of earlier processes, as far as they are known; brief, the newest first."""
         self._path = path
         self._most_bytes = most_bytes
         self._noted: deque[_Noted] = deque(maxlen=capacity)
@@ -55,12 +55,12 @@ class DecisionLog:
 
     @property
     def latest(self) -> Iteration | None:
-        """The last round of all."""
+        """The last iteration."""
         with self._lock:
             return self._latest
 
     def plan(self) -> Plan | None:
-        """All that the last round has to say, worked out when it is first asked for."""
+        """The complete answer about the last iteration, computed on first use."""
         latest, known = self.latest, self._answer
         if latest is None:
             return None
@@ -69,13 +69,13 @@ class DecisionLog:
         return known[1]
 
     def rounds(self, most: int = CAPACITY, *, brief: bool = False) -> list[Plan]:
-        """At most so many rounds that mattered, the newest first."""
+        """At most `most` iterations that mattered, the newest first."""
         with self._lock:
             noted = list(self._noted)[-most:] if most > 0 else []
         return [each.brief if brief else msgspec.json.decode(each.line, type=Plan) for each in reversed(noted)]
 
     def note(self, of: Iteration) -> None:
-        """A round is over. What the last scan of a group said stands with it, too."""
+        """Records a finished iteration. The last scan of each group stays part of it."""
         with self._lock:
             if self._latest is not None:
                 of = replace(of, scans=node_status.latest_scans(of, self._latest.scans))
@@ -95,7 +95,7 @@ class DecisionLog:
         self._append(line)
 
     def _append(self, line: bytes) -> None:
-        """A file that cannot be written costs its line and nothing else."""
+        """If the file cannot be written, only the line is lost."""
         if not self._path:
             return
         try:
@@ -110,7 +110,7 @@ class DecisionLog:
 
 
 def _end(of: Iteration) -> object:
-    """How a round ended, as far as a next one that ends alike is no news."""
+    """How an iteration ended; a next iteration with the same end is not news."""
     decision = of.decision
     if decision is None:
         return of.blocked_reason, _acts(of)
@@ -120,5 +120,5 @@ def _end(of: Iteration) -> object:
 
 
 def _acts(of: Iteration) -> tuple[Action, ...]:
-    """Without marks that nothing comes of yet."""
+    """The actions without soft taints, which change nothing yet."""
     return tuple(action for action in of.actions if not node_status.is_soft_taint(action))

@@ -1,7 +1,7 @@
-"""What Kubernetes Events tell of a round, in Cluster Autoscaler's words where it has any.
+"""The Kubernetes Events of an iteration, in Cluster Autoscaler's words where it has any.
 
-Those about pods stand on the pods, those about a node that goes on the node, all others on the status ConfigMap. A dry
-run tells nothing.
+Events about pods are on the pods, Events about a removed node are on the node, all others on the status ConfigMap. A
+dry run writes none.
 """
 
 import itertools
@@ -22,11 +22,11 @@ from shared.kube.events import NORMAL, WARNING, ObjectRef
 
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
-RECOMMENDED = "RecommendedScaleUp"  # ours: a group that is only advised on would have grown
-RECOMMENDED_DOWN = "RecommendedScaleDown"  # ours: the same of nodes that would go
-RECOMMENDED_CLEANUP = "RecommendedCleanup"  # ours: the same of what would have been put right
+RECOMMENDED = "RecommendedScaleUp"  # ours: a group in recommend mode would have grown
+RECOMMENDED_DOWN = "RecommendedScaleDown"  # ours: nodes in recommend mode would have been removed
+RECOMMENDED_CLEANUP = "RecommendedCleanup"  # ours: a correction in recommend mode would have been made
 
-MOST_TOLD = 200  # pods by reason and round; a recorder lets no more through, and tells the others in later rounds
+MOST_TOLD = 200  # pods by reason and iteration; a recorder permits no more, and later iterations report the others
 
 
 class ReportedEvent(NamedTuple):
@@ -46,8 +46,9 @@ def events(
     max_nodes_total: int = 0,
     before: Iteration | None = None,
 ) -> list[ReportedEvent]:
-    """Everything worth telling of one round, after it was acted upon. `uids` are those of pods by "namespace/name";
-    `before` is the round that was told last.
+    """The Events of one iteration after its actions.
+
+    `uids` are those of pods by "namespace/name"; `before` is the last reported iteration.
     """
     if iteration.dry_run:
         return []
@@ -207,7 +208,7 @@ def _of_triggered(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[t
 
 
 def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
-    """Pods that stay as they are, with the reason. One of every kind comes before the second of any."""
+    """Pods that get no node, with the reason. One pod of every class comes before the second of any."""
     texts: dict[int, str] = {}
     for alike in itertools.zip_longest(*(left.pods for left in decision.left)):
         for left, key in zip(decision.left, alike, strict=True):
@@ -224,8 +225,9 @@ def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple
 
 
 def count_reasons(reasons: Mapping[str, tuple[str, ...]], existing: Mapping[str, object]) -> str:
-    """Every reason with the number of groups it holds for. Groups that could be created only count where there are no
-    others: they would drown those that exist.
+    """Every reason with the number of groups it applies to.
+
+    Groups that could be created count only if there are no others: they would drown existing groups.
     """
     known = [group for group in reasons if group in existing] or list(reasons)
     count = Counter(reason for group in known for reason in reasons[group])

@@ -1,4 +1,4 @@
-"""What the autoscaler sees, decides and does (all under `headroom_autoscaler_`).
+"""The autoscaler's metrics: observations, decisions and actions (all under `headroom_autoscaler_`).
 
 `metrics_cluster_autoscaler` repeats them under Cluster Autoscaler's names, `metrics_escalator` under Escalator's.
 """
@@ -27,11 +27,11 @@ from manager.autoscaler.snapshot.cluster import NodeInfo
 
 OURS = "headroom_autoscaler"
 
-MAIN, SCALE_UP, SCALE_DOWN = "main", "scaleUp", "scaleDown"  # functions that others may be named beside
+MAIN, SCALE_UP, SCALE_DOWN = "main", "scaleUp", "scaleDown"  # function labels, also used by other modules
 
 
 class AutoscalerMetrics:
-    """Counts rounds as they are over; the last one is what the gauges show. For the thread that makes the rounds."""
+    """Counts finished iterations; the gauges show the last one. For the loop's thread."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class AutoscalerMetrics:
             self._escalators = Escalators(registry, escalators, lambda: self._last.scans)
 
     def note(self, iteration: Iteration, nodes: Sequence[NodeInfo] = (), failure: Exception | None = None) -> None:
-        """A round that is over, with the nodes there are (their capacity is what Cluster Autoscaler's metrics sum up),
-        and what it failed of. Dry runs count as nothing.
+        """Counts a finished iteration, with the present nodes (Cluster Autoscaler's metrics sum their capacity) and its
+        failure. Dry runs do not count.
         """
         if iteration.dry_run:
             return
@@ -81,7 +81,7 @@ class AutoscalerMetrics:
                 usage.update(limits.usage_of(node.capacity))
         last = self._last
         decided = iteration.scale_down
-        if decided is None and iteration.state.groups:  # none goes in a round that has groups grow, and all stays known
+        if decided is None and iteration.state.groups:  # a scale-up iteration judges no node
             decided = last.scale_down
         self._last = Latest(
             iteration, {**last.active, **active}, usage, decided, node_status.latest_scans(iteration, last.scans)
@@ -91,19 +91,19 @@ class AutoscalerMetrics:
             self._cluster_autoscaler.note(iteration, failure)
 
     def scanned(self, found: ScanResult) -> None:
-        """A scan of all groups that scale by how full they are."""
+        """Counts a scan of all groups that scale by utilization."""
         if self._escalators is not None:
             self._escalators.note(found)
 
     def took(self, function: str, seconds: float) -> None:
-        """What one step of a round took."""
+        """Records the duration of one step of an iteration."""
         self._ours.seconds.labels(function).observe(seconds)
         if self._cluster_autoscaler is not None:
             self._cluster_autoscaler.seconds.labels(function).observe(seconds)
 
 
 class _Ours:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -145,7 +145,7 @@ class _Ours:
                     self._created.inc()
                 case ActionKind.DELETE_GROUP:
                     self._deleted.inc()
-                    self._added.remove(action.group)  # created ones come under ever new names
+                    self._added.remove(action.group)  # created groups get ever new names
                 case ActionKind.DELETE_NODES | ActionKind.DECREASE_TARGET:
                     self._removed.labels(action.reason).inc(action.from_size - action.to_size)
         for incident in iteration.incidents:
@@ -155,13 +155,13 @@ class _Ours:
 
 
 class _Gauges(Collector):
-    """Computed at scrape time from the last round, so that groups that are gone are not shown."""
+    """Computed at scrape time from the last iteration, so that deleted groups disappear."""
 
     def __init__(self, last: Callable[[], Latest]) -> None:
         self._last = last
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering computes nothing."""
+        """Empty, so that registration computes nothing."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -174,7 +174,7 @@ class _Gauges(Collector):
             activity.add_metric([name], time)
         yield activity
         yield _gauge("held", "1 while nothing can be decided", bool(iteration.blocked_reason))
-        if iteration.cost != Cost():  # a round that saw nothing does not make the cluster free
+        if iteration.cost != Cost():  # a blocked iteration does not make the cluster free
             yield from _costs(iteration)
         yield _pending(iteration)
         yield from _cluster(iteration)
@@ -202,7 +202,7 @@ def _costs(iteration: Iteration) -> Iterator[Metric]:
 
 
 def _pending(iteration: Iteration) -> Metric:
-    """By what becomes of them. Only what is aside is known while nothing is decided."""
+    """Pending pods by their result. While nothing is decided, only skipped pods are known."""
     pods = _family(
         "pending_pods",
         "Pending pods: schedulable on nodes there are or upcoming, reclaimed: on what reclaiming will give, triggered: "
@@ -267,7 +267,7 @@ def _result(action: Action) -> str:
 
 
 def _failure(incident: Incident) -> str:
-    """The reason a failure counts under; empty where nothing failed. A cloud's own codes may be of any number."""
+    """The reason label of a failure; empty without one. A cloud's own codes are unbounded, and so no labels."""
     if incident.kind is IncidentKind.TIMED_OUT:
         return reconciliation.TIMEOUT
     if incident.kind is IncidentKind.CREATION_FAILED and incident.error is not None:

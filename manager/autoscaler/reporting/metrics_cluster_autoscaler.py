@@ -1,4 +1,4 @@
-"""Cluster Autoscaler's own metrics (all under `cluster_autoscaler_`), for dashboards and alerts that exist already."""
+"""Cluster Autoscaler's own metrics (all under `cluster_autoscaler_`), for existing dashboards and alerts."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ STATES: Mapping[str, Callable[[Readiness], int]] = {
 
 @dataclass(frozen=True)
 class ClusterAutoscalerOptions:
-    """What only Cluster Autoscaler's metrics tell: the bounds of the cluster, in whole cores and bytes."""
+    """The settings that only Cluster Autoscaler's metrics show: the bounds of the cluster, in whole cores and bytes."""
 
     bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
     max_nodes_total: int = 0
@@ -45,7 +45,7 @@ class ClusterAutoscalerOptions:
 
 @dataclass(frozen=True)
 class Latest:
-    """What gauges show: the last round, and what was known with it."""
+    """The values of the gauges: the last iteration, and what was known with it."""
 
     iteration: Iteration | None = None
     active: Mapping[str, float] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Latest:
 
 
 class ClusterAutoscalerCounters:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -75,7 +75,7 @@ class ClusterAutoscalerCounters:
         self._failed_nodes = counter("failed_node_creations", "Number of nodes that failed to be created", "reason")
         self._created = counter("created_node_groups", "Number of node groups created", "group_type")
         self._deleted = counter("deleted_node_groups", "Number of node groups deleted", "group_type")
-        # These two are counters whose names do not end as such, which this library's own cannot be.
+        # These two are counters without the suffix that this library requires of its counters.
         self.skipped: Tally[tuple[str, str]] = Tally()
         self.removed = 0
         self._nodes = node_metrics.ClusterAutoscalerNodeCounters(PREFIX, registry)
@@ -118,7 +118,7 @@ class ClusterAutoscalerCounters:
 
 
 class Gauges(Collector):
-    """From the last round."""
+    """Gauges from the last iteration."""
 
     def __init__(
         self, last: Callable[[], Latest], configured: ClusterAutoscalerOptions, counters: ClusterAutoscalerCounters
@@ -128,7 +128,7 @@ class Gauges(Collector):
         self._counters = counters
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering computes nothing."""
+        """Empty, so that registration computes nothing."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -197,7 +197,7 @@ def _groups(groups: Mapping[str, GroupStatus]) -> Iterator[Metric]:
 
 
 def _exceeds(reason: str, resource: str) -> bool:
-    """Whether a group was skipped for a quota (see `limits.Exceeded`) of this resource."""
+    """Whether a group was skipped because of a quota (see `limits.Exceeded`) of this resource."""
     quotas = [each for each in reason.split("; ") if each.startswith("exceeded quota")]
     return any(resource in each.rpartition("resources: ")[2].split(", ") for each in quotas)
 

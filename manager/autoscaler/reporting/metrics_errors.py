@@ -1,4 +1,4 @@
-"""What went wrong, as labels of metrics: of few values, whatever there is to say."""
+"""Errors as metric labels with few values."""
 
 from manager.autoscaler.cloudprovider.contract import InstanceError
 from manager.autoscaler.cloudprovider.errors import ProviderError
@@ -10,7 +10,7 @@ CLOUD, API, INTERNAL = "cloudProviderError", "apiCallError", "internalError"
 
 
 class Codes:
-    """A cloud's own codes, as it gives them; of those that come after so many others only the kind."""
+    """A cloud's own codes; after too many different ones, only the kind of the error."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()
@@ -23,7 +23,7 @@ class Codes:
 
 
 def kind(error: Exception) -> str:
-    """Cluster Autoscaler's word for what a round failed of."""
+    """Cluster Autoscaler's word for the cause of a failed iteration."""
     if isinstance(error, ProviderError):
         return CLOUD
     return API if isinstance(error, ApiError | InvalidResponse | Unreachable) else INTERNAL

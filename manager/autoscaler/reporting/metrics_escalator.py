@@ -1,7 +1,7 @@
-"""Escalator's own metrics of groups that scale by utilization, for dashboards and alerts that exist already.
+"""Escalator's own metrics of groups that scale by utilization, for existing dashboards and alerts.
 
-Some are counters there whose names do not end as such, which this library's own cannot be. Cpu is in thousandths of a
-core, memory in bytes; `node_group_unhealthy_nodes` is 1 while a group is healthy, as in Escalator.
+Some are counters there without the suffix that this library requires of its counters. Cpu is in thousandths of a core,
+memory in bytes; `node_group_unhealthy_nodes` is 1 while a group is healthy, as in Escalator.
 """
 
 from collections import Counter as Tally
@@ -51,7 +51,7 @@ _OF_CLOUD: Mapping[str, Callable[[GroupScan], int]] = {
     "target_size": lambda each: each.seen.cloud.target_size,
     "size": lambda each: each.instances,
 }
-# Of the pod, or node, that has most of the one, how much of the other it has.
+# For the pod, or node, that has most of one resource: how much of the other it has.
 _OF_LARGEST: Mapping[str, Callable[[Largest], Resources]] = {
     "cpu": lambda largest: largest.of_cpu,
     "mem": lambda largest: largest.of_memory,
@@ -64,14 +64,14 @@ _AMOUNTS: Mapping[str, Callable[[Resources], int]] = {
 
 @dataclass(frozen=True)
 class EscalatorNames:
-    """The cloud, and by name of a group its id there."""
+    """The cloud, and the groups' ids there, by group name."""
 
     provider: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
 class Escalators(Collector):
-    """Counts scans, and shows the last one; `standing` tells of which groups it still stands."""
+    """Counts scans, and shows the last one; `standing` returns the groups for which it is still valid."""
 
     def __init__(
         self, registry: CollectorRegistry, named: EscalatorNames, standing: Callable[[], Iterable[Scan]]
@@ -92,7 +92,7 @@ class Escalators(Collector):
         registry.register(self)
 
     def note(self, scanned: ScanResult) -> None:
-        """One scan of all groups."""
+        """Counts one scan of all groups."""
         self._runs += 1
         for each in scanned.groups:
             group = each.decision.group
@@ -106,7 +106,7 @@ class Escalators(Collector):
             self._delete_errors.update((group, node) for node in _not_deleted(each.actions))
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering computes nothing."""
+        """Empty, so that registration computes nothing."""
         return []
 
     def collect(self) -> Iterator[Metric]:

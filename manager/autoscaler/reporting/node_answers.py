@@ -1,4 +1,4 @@
-"""What the API, `headroom plan` and the page say of nodes that stay and go."""
+"""The answers of the API, `headroom plan` and the page about nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -27,24 +27,24 @@ from shared import durations
 from shared.quantity import Resources
 
 BRIEF_NAMES = 3  # of nodes that stay for one reason
-BRIEF_ROWS = 50  # of nodes that go or could
+BRIEF_ROWS = 50  # of nodes that go or may go
 
 _ORDER = {standing: number for number, standing in enumerate(NodeStanding)}
 _COULD_GO = (NodeStanding.GOES.value, NodeStanding.UNNEEDED.value, NodeStanding.LEAVING.value, NodeStanding.GONE.value)
 
 
 def empty_answer(cluster: str) -> NodesLeft:
-    """Before the first round."""
+    """The answer before the first iteration."""
     return NodesLeft(cluster, None, "", False, None, [], [])
 
 
 def nodes_answer(of: Plan) -> NodesLeft:
-    """Of all nodes, out of what is said of a round."""
+    """The answer about all nodes, from the answer about an iteration."""
     return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
 
 
 def node_answer(of: Iteration, name: str) -> NodeLeft | None:
-    """Of one; None where there is no word on it."""
+    """The answer about one node; None if there is none."""
     stay = node_status.node_statuses(of).get(name)
     if stay is None:
         return None
@@ -61,7 +61,7 @@ def node_answer(of: Iteration, name: str) -> NodeLeft | None:
 
 
 def scale_down_row(of: Iteration) -> ScaleDownRow | None:
-    """None where there is no word on any node."""
+    """None if there is no verdict on any node."""
     stays = node_status.node_statuses(of)
     if not stays:
         return None
@@ -86,14 +86,14 @@ def scale_down_row(of: Iteration) -> ScaleDownRow | None:
 
 
 def without_staying_nodes(of: ScaleDownRow | None) -> ScaleDownRow | None:
-    """The same without the nodes that stay; how many there are stays said."""
+    """The same without the nodes that stay; their counts remain."""
     if of is None:
         return None
     return replace(of, nodes=[row for row in of.nodes if row.standing in _COULD_GO])
 
 
 def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
-    """The same with no more than the first of many nodes."""
+    """The same with only the first of many nodes."""
     found = without_staying_nodes(of)
     if found is None:
         return None
@@ -102,7 +102,7 @@ def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
 
 
 def deletion_rows(of: Iterable[DeletionProgress]) -> list[DeletionRow]:
-    """The longest on their way first."""
+    """Longest under deletion first."""
     return [
         DeletionRow(
             each.node,
@@ -142,7 +142,7 @@ def _row(of: NodeExplanation, prices: Mapping[str, float]) -> NodeStatusRow:
 
 
 def _instant(of: float | None) -> str | None:
-    """None also for one that no calendar has: what a taint says is anybody's."""
+    """None also for a time outside the calendar: a taint may hold any value."""
     if of is None:
         return None
     try:
@@ -158,7 +158,7 @@ def _cost(of: Iterable[NodeStatusRow]) -> float | None:
 
 
 def _by_reason(rows: Iterable[NodeStatusRow]) -> list[StayReasonRow]:
-    """The reason of most nodes first."""
+    """The reason with most nodes first."""
     found: dict[tuple[str, str], list[NodeStatusRow]] = {}
     for row in rows:
         if row.standing in (NodeStanding.UNNEEDED, NodeStanding.NEEDED, NodeStanding.UNJUDGED):

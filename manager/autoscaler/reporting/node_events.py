@@ -1,4 +1,4 @@
-"""What Kubernetes Events tell of nodes that go, in Cluster Autoscaler's words where it has any."""
+"""The Kubernetes Events about nodes that go, in Cluster Autoscaler's words where it has any."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
@@ -10,7 +10,7 @@ from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDown
 from shared.kube.events import NORMAL, WARNING
 
 SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
-TAINTED, UNTAINTED = "TaintedNodes", "UntaintedNodes"  # ours, as the next two: Escalator tells nothing
+TAINTED, UNTAINTED = "TaintedNodes", "UntaintedNodes"  # ours, like the next two: Escalator writes no Events
 NOT_TAINTED, NOT_UNTAINTED = "FailedToTaintNodes", "FailedToUntaintNodes"
 
 MOST_NAMES = 10  # of nodes or pods in one text
@@ -43,7 +43,7 @@ def action_events(action: Action, made: Iteration) -> Iterator[Said]:
 
 
 def advice(action: Action, made: Iteration) -> Iterator[str]:
-    """The same of what is only recommended."""
+    """The same for recommendations."""
     if node_status.is_soft_taint(action):
         return
     many = f"nodes {name_list(action.nodes)} of group {action.group}"
@@ -65,7 +65,7 @@ def advice(action: Action, made: Iteration) -> Iterator[str]:
 
 
 def deletes_ripe_nodes(action: Action, made: Iteration) -> bool:
-    """Whether it deletes nodes that the scan of their group found to be ripe, and not such as never came."""
+    """Whether it deletes nodes that the scan of their group found ripe, and not instances that never registered."""
     ripe = {node.name for scan in made.scans for node in scan.deletions}
     return action.kind is ActionKind.DELETE_NODES and bool(action.nodes) and ripe.issuperset(action.nodes)
 
@@ -73,7 +73,7 @@ def deletes_ripe_nodes(action: Action, made: Iteration) -> bool:
 def stage_changes(
     now: Iterable[DeletionProgress], before: Iterable[DeletionProgress]
 ) -> Iterator[tuple[DeletionProgress, DeletionStage | None]]:
-    """Nodes that have come further on their way out, and the stage they were in when that was last told."""
+    """Nodes that have reached a new stage of their deletion, with the stage that was reported before."""
     known = {(each.node, each.since): each.stage for each in before}
     for each in now:
         stage = known.get((each.node, each.since))
@@ -82,7 +82,7 @@ def stage_changes(
 
 
 def node_events(going: DeletionProgress, before: DeletionStage | None) -> Iterator[Said]:
-    """What stands on the node itself."""
+    """The Events on the node itself."""
     if going.stage not in (DeletionStage.MARKING, DeletionStage.FAILED) and before in (None, DeletionStage.MARKING):
         yield NORMAL, SCALE_DOWN, "marked the node as toBeDeleted/unschedulable"
     if going.stage is DeletionStage.GONE:
@@ -92,7 +92,7 @@ def node_events(going: DeletionProgress, before: DeletionStage | None) -> Iterat
 
 
 def status_events(going: DeletionProgress) -> Iterator[Said]:
-    """What stands on the status ConfigMap."""
+    """The Events on the status ConfigMap."""
     if going.stage is DeletionStage.FAILED:
         yield WARNING, FAILED, f"Scale-down: node {going.node} stays: {going.error}"
     elif going.stage is DeletionStage.GONE and going.kind is ScaleDownReason.EMPTY:
@@ -102,14 +102,14 @@ def status_events(going: DeletionProgress) -> Iterator[Said]:
 
 
 def pod_events(going: DeletionProgress) -> Iterator[tuple[str, str, str]]:
-    """Pod, reason and message, of those that are evicted."""
+    """Pod, reason and message, for the evicted pods."""
     if going.stage is DeletionStage.DRAINING:
         for pod in going.waits_for:
             yield pod, SCALE_DOWN, "deleting pod for node scale down"
 
 
 def name_list(of: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and how many more there are."""
     more = len(of) - MOST_NAMES
     return ", ".join(of[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 

@@ -1,6 +1,6 @@
-"""What a scrape shows of nodes that stay and go: ours, and Cluster Autoscaler's own names.
+"""The metrics about nodes that stay and go: ours, and Cluster Autoscaler's names.
 
-The families are made of the last round; what is counted up is counted as rounds are over.
+Gauges come from the last iteration; counters count finished iterations.
 """
 
 from collections import Counter as Tally
@@ -17,9 +17,9 @@ from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, Scal
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 
-Family = Callable[..., GaugeMetricFamily]  # name without prefix, what it is about, labels
+Family = Callable[..., GaugeMetricFamily]  # name without prefix, help text, labels
 
-# Tainted ones that are to go by force are apart, as in Escalator's own metrics.
+# Force-tainted nodes are separate, as in Escalator's own metrics.
 _CLASSES: Mapping[str, Callable[[Scan], int]] = {
     "untainted": lambda scan: len(scan.classes.untainted),
     "tainted": lambda scan: len(scan.classes.tainted),
@@ -29,13 +29,13 @@ _CLASSES: Mapping[str, Callable[[Scan], int]] = {
 
 
 class EndedDeletions:
-    """The nodes on their way out, as far as they have been counted: whose way ended is told of once."""
+    """The nodes under deletion that have been counted: each ended deletion counts once."""
 
     def __init__(self) -> None:
         self._evicted: dict[str, int] = {}
 
     def ended(self, made: Iteration) -> Iterator[tuple[DeletionProgress, int]]:
-        """Those whose way has, and how many pods were evicted from each."""
+        """The ended deletions, with the number of pods evicted from each node."""
         if made.scale_down is not None:
             self._evicted |= {each.node: len(each.evicted) for each in made.scale_down.removals}
         for each in made.leaving:
@@ -53,7 +53,7 @@ class EndedDeletions:
 
 
 class HeadroomNodeCounters:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -86,7 +86,7 @@ class HeadroomNodeCounters:
 def headroom_families(
     family: Family, made: Iteration, decided: ScaleDownDecision | None, scans: tuple[Scan, ...]
 ) -> Iterator[Metric]:
-    """`decided` and `scans` are the last there were."""
+    """`decided` and `scans` are the last available ones."""
     if decided is not None:
         yield from _ours_of_verdicts(family, made, decided)
     leaving = family("leaving_nodes", "Nodes on their way out by how far they are", "stage")
@@ -140,7 +140,7 @@ def _ours_of_scans(family: Family, scans: tuple[Scan, ...]) -> Iterator[Metric]:
 
 
 class ClusterAutoscalerNodeCounters:
-    """What has happened since the start, as Cluster Autoscaler counts it."""
+    """Counters since the start, as Cluster Autoscaler counts."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -183,7 +183,7 @@ def cluster_autoscaler_families(family: Family, made: Iteration, decided: ScaleD
 
 
 def resources_below_limits(made: Iteration) -> frozenset[str]:
-    """The resources of which the cluster would have had too little without some node."""
+    """The resources in which the cluster would fall below its bounds without some node."""
     if made.scale_down is None:
         return frozenset()
     details = [

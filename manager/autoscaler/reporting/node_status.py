@@ -1,7 +1,7 @@
-"""Why each node is still here, or how it goes: one answer for each, out of all that a round says of it.
+"""Why each node stays or goes: one answer per node, from all results of an iteration.
 
-A node on its way out is told of by its stage. The others are judged by scale-down, and those of groups that scale by
-utilization by the scan of their group.
+A node under deletion is described by its stage. Scale-down judges the others, and the scan judges those of groups that
+scale by utilization.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,15 +28,16 @@ CORDONED = "cordoned"
 COMES_BACK = "comes back"
 OTHERS_FIRST = "other nodes of its group go first"
 NONE_MAY_GO = "the others of its group could not take what is on it, or are too few"
-MOST_PODS = 3  # that are named in one sentence
+MOST_PODS = 3  # named in one sentence
 
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """What there is to say of one node. `reason` is what nodes are counted by: Cluster Autoscaler's word, or what a
-    scan says. Times are in Unix seconds; from `ripe_at` on it has been unneeded for long enough.
+    """The explanation for one node. `reason` is the metric label: Cluster Autoscaler's word, or that of a scan. Times
+    are in Unix seconds; from `ripe_at` on the node has been unneeded for long enough.
 
-    `pods` are those that are evicted with it, or that it waits for; `moves` where they would go, pairs of pod and node.
+    `pods` are those that are evicted with it, or that it waits for; `moves` are their new places, pairs of pod and
+    node.
     """
 
     node: str
@@ -75,13 +76,16 @@ def node_statuses(made: Iteration) -> dict[str, NodeExplanation]:
 
 
 def latest_scans(made: Iteration, before: Iterable[Scan]) -> tuple[Scan, ...]:
-    """What the last scan of each group decided, which stands until the next. Who sees no group has no scan either."""
+    """The last scan decision of each group, which stands until the next.
+
+    A manager without groups has no scans either.
+    """
     kept = {each.group: each for each in before} if made.state.groups else {}
     return tuple((kept | {each.group: each for each in made.scans}).values())
 
 
 def is_soft_taint(action: Action) -> bool:
-    """Whether it is about marks that only say which nodes are likely to go."""
+    """Whether it changes only soft taints, which mark deletion candidates."""
     return action.kind in (ActionKind.TAINT, ActionKind.UNTAINT) and action.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
 
 
@@ -131,7 +135,7 @@ def _of_verdict(
 
 
 def _acted(stay: NodeExplanation, action: Action | None) -> NodeExplanation:
-    """With what has become of it."""
+    """The explanation with the result of the action."""
     if action is None or action.done:
         return stay
     if action.error:
@@ -209,7 +213,7 @@ def _of_mark(scan: Scan, of: reaping.TaintedNodeStatus, refused: str) -> NodeExp
 
 
 def _why(scan: Scan) -> str:
-    """What decided of the group's nodes."""
+    """What decided about the group's nodes."""
     if scan.error:
         return scan.error
     return (scan.steps[-1].rule if scan.steps else ScanRule.NOTHING_THERE).value

@@ -1,6 +1,6 @@
-"""What CapacityQuotas' status says: whether each is valid, and what the nodes that it selects have.
+"""The status of CapacityQuotas: whether each is valid, and the usage of the nodes that it selects.
 
-As Cluster Autoscaler keeps it: the condition VALID, `used` of nodes there are, and the generation that was read.
+It has Cluster Autoscaler's form: the condition VALID, `used` of present nodes, and the observed generation.
 """
 
 import logging
@@ -21,12 +21,12 @@ from shared.kube.resources import CAPACITYQUOTAS
 logger = logging.getLogger(__name__)
 
 WRITE_SECONDS = 60.0  # between two writes of one quota's status
-MOST_AT_ONCE = 10  # quotas written in one round, which waits for it
+MOST_AT_ONCE = 10  # quotas written in one iteration, which waits for them
 TIMEOUT_SECONDS = 5.0
 
 
 class QuotaStatus:
-    """Writes what changed, for the leader alone; what cannot be written now is written in a later round."""
+    """Writes changes, on the leader alone; a later iteration repeats a failed write."""
 
     def __init__(self, client: Client, may_write: Callable[[], bool], clock: Clock) -> None:
         self._client = client.single_attempt(TIMEOUT_SECONDS)
@@ -42,7 +42,7 @@ class QuotaStatus:
         nodes: Iterable[NodeInfo],
         usage: QuotaUsage,
     ) -> None:
-        """`limits` are those that hold, by the quota's name, and `refused` what is wrong; see `capacity_quotas`."""
+        """`limits` are the valid ones, by the quota's name, and `refused` the errors; see `capacity_quotas`."""
         self._due = {each.metadata.name: self._due.get(each.metadata.name, 0.0) for each in quotas}
         there = [node for node in nodes if node.state is not NodeState.UPCOMING] if quotas else []
         now, written = self._clock.monotonic(), 0
@@ -60,7 +60,7 @@ class QuotaStatus:
             written, self._due[name] = written + 1, now + WRITE_SECONDS
             try:
                 self._client.patch(CAPACITYQUOTAS, name, wanted, subresource="status")
-            except (Conflict, NotFound) as error:  # it has changed, or has gone: what follows is about that
+            except (Conflict, NotFound) as error:  # it has changed or was deleted; the next iteration handles that
                 logger.debug("the status was not written: %s", error, extra={"quota": name})
             except HeadroomError as error:
                 logger.warning("the status was not written: %s", error, extra={"quota": name})
@@ -70,8 +70,9 @@ class QuotaStatus:
 def patch(
     quota: CapacityQuota, problem: InvalidInput | None, used: Mapping[str, int] | None, now: float
 ) -> dict[str, object] | None:
-    """The merge patch for a quota that has this `problem`; None where its status says so already. Without limits that
-    hold nothing is said of what is `used`.
+    """The merge patch for a quota with this `problem`; None if its status is up to date.
+
+    Without valid limits, `used` is left out.
     """
     meta, status = quota.metadata, quota.status
     holds = problem is None

@@ -1,1 +1,1 @@
-"""The cluster as scheduling sees it: pods and nodes as arrays, and what keeps a pod off a node."""
+"""The cluster as the scheduler sees it: pods and nodes as arrays, and the reasons that exclude a node."""

@@ -1,8 +1,7 @@
-"""Rules between pods, turned into counters: how many pods of certain kinds are in each domain of a topology key.
+"""Inter-pod rules as counters: how many pods of certain kinds are in each domain of a topology key.
 
-Inter-pod affinity and anti-affinity (one's own and that of pods already there), topology spread and host ports all
-ask the same of a node: how many pods that matter here are in its domain. A host port is a rule whose domain is the
-node itself.
+Inter-pod affinity and anti-affinity (of the pod itself and of present pods), topology spread and host ports all ask the
+same about a node: how many relevant pods are in its domain. A host port is a rule whose domain is the node itself.
 """
 
 from collections import defaultdict
@@ -15,13 +14,13 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, ClusterSnapshot,
 from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo, PodTerm
 from manager.autoscaler.snapshot.predicates import Shapes
 
-NODE = ""  # the topology key of a node by itself
+NODE = ""  # the topology key of a single node
 OF_ONE_NODE = frozenset({NODE, LABEL_HOSTNAME})
 
 
 @dataclass(frozen=True)
 class Counting:
-    """What decides whether a spread constraint counts a node: it has all the keys, and the policies agree."""
+    """Whether a spread constraint counts a node: the node has all the keys, and the policies agree."""
 
     keys: tuple[str, ...]
     demands: NodeDemands
@@ -31,8 +30,9 @@ class Counting:
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """Counts pods of `members` (positions in the universe of kinds) by the domain of `key`; spread counts only
-    some nodes."""
+    """Counts pods of `members` (positions in the universe of kinds) by the domain of `key`; spread counts only some
+    nodes.
+    """
 
     key: str
     members: frozenset[int]
@@ -49,12 +49,12 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class InterPodRules:
-    """All that binds one class to where other pods are, by counter. None of `ports`, `anti` and `existing` may
-    count anything in the node's domain, each of `affinity` must, or nothing at all where the first may go anywhere.
+    """All inter-pod rules of one class, by counter. In the node's domain, no counter of `ports`, `anti` and `existing`
+    may count anything, and each of `affinity` must count something, unless the first pod may go anywhere.
 
-    `once_per_node`: a second pod of the class would break one of the former on the same node;
-    `one_by_one`: a pod placed may change what holds for the next one of its class on other nodes too;
-    `of_one_node`: nothing outside a node decides whether it takes a pod.
+    `once_per_node`: a second pod of the class on the same node would violate `ports`, `anti` or `existing`;
+    `one_by_one`: a placed pod may change the result for the next pod of its class on other nodes, too; `of_one_node`:
+    only the node itself decides whether it takes a pod.
     """
 
     ports: tuple[int, ...] = ()
@@ -74,7 +74,7 @@ class InterPodRules:
 
 @dataclass(frozen=True, eq=False)
 class TopologyDomains:
-    """The domains of one key: their number by label value, and that of every node (-1 where it has none)."""
+    """The domains of one key: their number by label value, and that of every node (-1 without one)."""
 
     key: str
     values: dict[str, int]
@@ -82,14 +82,16 @@ class TopologyDomains:
 
     @property
     def is_of_one_node(self) -> bool:
-        """Whether every node is a domain by itself, none left out, and every new one will be."""
+        """Whether every node is its own domain, and every new node will be."""
         return self.key in OF_ONE_NODE and len(self.values) == len(self.of_node) and not (self.of_node < 0).any()
 
 
 @dataclass(frozen=True, eq=False)
 class Bonds:
-    """The rules of every class, and what they count. `contributions` lists, by kind, the counters it counts in;
-    `base` holds each counter's sums over the snapshot by domain, with a last one that stays 0 for nodes without any.
+    """The rules of every class, and their counters.
+
+    `contributions` lists, by kind, the counters that count it; `base` holds each counter's sums over the snapshot by
+    domain, plus a last one that stays 0 for nodes without a domain.
     """
 
     rules: dict[int, InterPodRules]
@@ -97,21 +99,21 @@ class Bonds:
     contributions: dict[int, tuple[int, ...]]
     topologies: dict[str, TopologyDomains]
     base: tuple[Integers, ...]
-    present: tuple[Flags | None, ...]  # of a spread's counter: the domains there are
+    present: tuple[Flags | None, ...]  # of a spread's counter: the existing domains
     counted: tuple[Flags | None, ...]  # of a spread's counter: the nodes that count
 
 
 def bonds(universe: Sequence[PodInfo], classes: int, snapshot: ClusterSnapshot, shapes: Shapes) -> Bonds:
     """The rules of the first `classes` kinds of the universe.
 
-    The universe begins with the classes and goes on with the kinds of the snapshot; what follows may come with new
-    nodes.
+    The universe starts with the classes, followed by the kinds of the snapshot, followed by kinds that may come with
+    new nodes.
     """
     return _Compiler(universe, classes, snapshot, shapes).compile()
 
 
 class _Index:
-    """Which kinds a term means, found by their labels."""
+    """Finds the kinds that a term selects, by their labels."""
 
     def __init__(self, universe: Sequence[PodInfo]) -> None:
         self._universe = universe
@@ -169,7 +171,7 @@ class _Compiler:
         )
 
     def _existing_terms(self) -> dict[int, list[tuple[str, int]]]:
-        """By class: the key and the owner of each anti-affinity term that keeps it away."""
+        """By class: the key and the owner of each anti-affinity term that excludes it."""
         found: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         for owner, kind in enumerate(self._universe):
             for term in kind.anti_affinity:

@@ -1,4 +1,4 @@
-"""The cluster as scale-up sees it: nodes with what is free on them, and the kinds of pods they hold, as arrays."""
+"""The cluster for scale-up and scale-down, as arrays: nodes with their free resources, and kinds of pods on them."""
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ from shared.quantity import Amounts, QuantityError
 
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
-Holding: TypeAlias = "tuple[int, PodInfo, int]"  # a node by its row, and how many pods of a kind are on it
+Holding: TypeAlias = "tuple[int, PodInfo, int]"  # the row of a node, and how many pods of a kind are on it
 
 PODS = "pods"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
 
-# What controllers take off only after the node has said that it is ready; until then no pod comes there.
+# Controllers remove these taints only after the node has become ready; until then no pod comes there.
 _NOT_READY_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"
     for condition in ("not-ready", "unreachable", "disk-pressure", "network-unavailable")
@@ -35,12 +35,12 @@ _NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its cre
 
 
 class NodeState(enum.StrEnum):
-    """What a node is to scale-up. Pods are only put on ready and upcoming ones."""
+    """The state of a node. Pods are placed only on ready and upcoming nodes."""
 
     READY = "ready"
-    UPCOMING = "upcoming"  # asked for, not there yet: a copy of its group's template
+    UPCOMING = "upcoming"  # requested, not yet present: a copy of its group's template
     UNREADY = "unready"
-    NOT_STARTED = "not started"  # registered, never yet ready: part of what is upcoming
+    NOT_STARTED = "not started"  # registered, never yet ready: part of the upcoming nodes
     CORDONED = "cordoned"
     TO_BE_DELETED = "to be deleted"
 
@@ -50,7 +50,7 @@ TAKING = frozenset({NodeState.READY, NodeState.UPCOMING})
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeInfo:
-    """One node, there or yet to come."""
+    """One node, present or upcoming."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -60,17 +60,17 @@ class NodeInfo:
     allocatable: Amounts = field(default_factory=dict)
     state: NodeState = NodeState.READY
     unschedulable: bool = False
-    readiness: NodeState | None = None  # of a cordoned or marked one; None where the state says it
+    readiness: NodeState | None = None  # of a cordoned or tainted node; None where `state` has it
 
     @property
     def machine(self) -> Machine:
-        """What of it decides its price."""
+        """The facts that decide its price."""
         return Machine(self.capacity, self.labels, self.annotations)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class NodeTemplate:
-    """What a new node of a group will be, with the pods that start on every one of them."""
+    """A new node of a group, with the pods that start on every such node."""
 
     group: str
     node: NodeInfo
@@ -82,20 +82,22 @@ class NodeTemplate:
 
     @property
     def overhead(self) -> Amounts:
-        """What its own pods take of a new node, their number under `pods`."""
+        """The requests of its own pods on a new node, their number under `pods`."""
         return _sum(self.daemons)
 
     @property
     def free(self) -> Amounts:
-        """What is left of a new node; never counted below zero."""
+        """What is free on a new node; at least zero."""
         taken = self.overhead
         return {name: max(0, amount - taken.get(name, 0)) for name, amount in self.node.allocatable.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterSnapshot:
-    """Nodes by row. `free` has a column for each of `resources`; entry i of `placed_*` says how many pods of which
-    of `kinds` are on which node.
+    """Nodes by row.
+
+    `free` has a column per resource of `resources`; entry i of `placed_*` says how many pods of which of `kinds` are on
+    which node.
     """
 
     nodes: tuple[NodeInfo, ...]
@@ -109,7 +111,7 @@ class ClusterSnapshot:
 
     @property
     def is_empty(self) -> Flags:
-        """Which nodes hold nothing yet but pods that are there because the node is; upcoming ones do not."""
+        """Which nodes have no pods except those that come with every node; upcoming nodes have none."""
         empty = np.ones(len(self.nodes), np.bool_)
         of_node = np.array([kind.of_node for kind in self.kinds], np.bool_)
         if len(of_node):
@@ -117,7 +119,7 @@ class ClusterSnapshot:
         return empty
 
     def free_of(self, resource: str) -> Integers:
-        """What every node has left of one resource."""
+        """What every node has free of one resource."""
         if resource not in self.resources:
             return np.zeros(len(self.nodes), np.int64)
         return self.free[:, self.resources.index(resource)]
@@ -125,7 +127,7 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True)
 class StateRules:
-    """When a node counts as what. `gpu_label` is the provider's; without GPUs such a node is not ready yet."""
+    """The rules for node states. `gpu_label` is the provider's; a node with it is not ready before its GPUs appear."""
 
     now: float
     startup_seconds: float = 900.0
@@ -154,7 +156,7 @@ def node_readiness(node: Node, rules: StateRules) -> NodeState:
     if ready is None or ready.status != "True":
         turned = durations.instant(ready.last_transition_time) if ready and ready.last_transition_time else created
         return NodeState.NOT_STARTED if is_young and turned - created < _NEVER_READY_SECONDS else NodeState.UNREADY
-    # It says that it is ready, and is not yet free for pods.
+    # It is ready, but not yet open for pods.
     is_held = any(
         taint.key in _NOT_READY_TAINTS
         or taint.key in rules.startup_taints
@@ -175,7 +177,7 @@ def _lacks_gpus(node: Node, rules: StateRules) -> bool:
 
 
 def node_info(node: Node, state: NodeState, readiness: NodeState | None = None) -> NodeInfo:
-    """A node in its wire form, read. Raises InvalidInput."""
+    """A node read from its wire form. Raises InvalidInput."""
     amounts = []
     for field_name, listed in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
         try:
@@ -199,12 +201,12 @@ def node_info(node: Node, state: NodeState, readiness: NodeState | None = None) 
 
 
 def upcoming_copies(template: NodeTemplate, count: int) -> list[NodeInfo]:
-    """So many nodes that were asked for, as the template describes them."""
+    """`count` requested nodes, as the template describes them."""
     return [fresh_node(template, f"upcoming-{index}", NodeState.UPCOMING) for index in range(count)]
 
 
 def fresh_node(template: NodeTemplate, suffix: str, state: NodeState = NodeState.READY) -> NodeInfo:
-    """One new node of the template with a name, and so a hostname, of its own."""
+    """One new node of the template with its own name, and so its own hostname."""
     base = template.node
     name = f"{base.name}-{suffix}"
     annotations = base.annotations
@@ -229,10 +231,10 @@ def take_snapshot(
     surroundings: ReferencedObjects | None = None,
     upcoming: Iterable[tuple[NodeTemplate, int]] = (),
 ) -> ClusterSnapshot:
-    """The cluster with the pods on its nodes, those nominated for one included.
+    """The cluster with the pods on its nodes, pods nominated for a node included.
 
-    Nodes not started are left out, as `upcoming` stands for them. Expendable and finished pods hold nothing and are
-    not to be given. A node or pod that cannot be read is refused alone; a pod still holds what it requests.
+    Nodes not started are left out, because `upcoming` stands for them. Do not pass expendable and finished pods, which
+    occupy nothing. An unreadable node or pod is refused alone; the pod still occupies its requests.
     """
     refused: dict[str, InvalidInput] = {}
     found: list[NodeInfo] = []
@@ -257,7 +259,7 @@ def take_snapshot(
 
 
 def snapshot_of_nodes(nodes: Sequence[NodeInfo], placed: Iterable[tuple[int, PodInfo]] = ()) -> ClusterSnapshot:
-    """A snapshot of nodes that are read already, and of the pods on them by the node's position."""
+    """A snapshot of nodes that are already read, and of the pods on them by the node's position."""
     kinds: list[PodInfo] = []
     known: dict[int, int] = {}
     holdings = []
@@ -270,7 +272,7 @@ def snapshot_of_nodes(nodes: Sequence[NodeInfo], placed: Iterable[tuple[int, Pod
 
 
 def extend(before: ClusterSnapshot, nodes: Sequence[NodeInfo], holdings: Iterable[Holding]) -> ClusterSnapshot:
-    """A snapshot with further nodes after those it has, and further pods."""
+    """A snapshot with further nodes after the present ones, and further pods."""
     kinds = list(before.kinds)
     known = {id(kind): index for index, kind in enumerate(kinds)}
     listed = []
@@ -348,7 +350,7 @@ def _as_arrays(
 
 
 def _requests(kinds: Sequence[PodInfo], resources: Sequence[str]) -> Integers:
-    """What a pod of each kind takes of each resource."""
+    """The requests of a pod of each kind, by resource."""
     return np.array(
         [[1 if name == PODS else kind.requests.get(name, 0) for name in resources] for kind in kinds], np.int64
     ).reshape(len(kinds), len(resources))

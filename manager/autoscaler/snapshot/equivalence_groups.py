@@ -1,8 +1,8 @@
-"""Pods that are equal in all that scheduling looks at, taken together (Cluster Autoscaler's equivalence groups).
+"""Groups pods that are equal in all facts that scheduling reads (Cluster Autoscaler's equivalence groups).
 
-Pods are of one class when one controller made them and labels and spec agree, projected volumes aside. A controller
-has at most ten classes; further pods that differ stand alone, as do pods of no controller, those of DaemonSets, and
-those with ephemeral volumes, each of which may be somewhere else.
+Pods share a class if one controller made them and labels and spec agree, except for projected volumes. A controller has
+at most ten classes; further different pods stand alone, as do pods without a controller, pods of DaemonSets, and pods
+with ephemeral volumes, each of which may be somewhere else.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ _by_key = attrgetter("metadata.namespace", "metadata.name")
 
 
 class EquivalenceGroup(NamedTuple):
-    """Pending pods of one class: what they are, their keys in order, and the uid of who made them."""
+    """Pending pods of one class: their facts, their keys in order, and the uid of their controller."""
 
     facts: PodInfo
     pods: tuple[str, ...]
@@ -38,7 +38,7 @@ class EquivalenceGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class EquivalenceGroups:
-    """The classes in the order of their first pods, and the pods that could not be read, each with its problem."""
+    """The classes in the order of their first pods, and the unreadable pods, each with its problem."""
 
     classes: tuple[EquivalenceGroup, ...]
     refused: Mapping[str, InvalidInput]
@@ -71,7 +71,7 @@ def group_equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
             by_controller[owner.uid or _name_of(pod, owner)].append(pod)
     for made in by_controller.values():
         groups = _alike(made, _of_pending)
-        if len(groups) > MAX_GROUPS_PER_CONTROLLER:  # which ones stand alone must not depend on the order
+        if len(groups) > MAX_GROUPS_PER_CONTROLLER:  # which pods stand alone must not depend on the order
             groups = _alike(sorted(made, key=_by_key), _of_pending)
         alone += groups
     return alone
@@ -84,28 +84,31 @@ def controller_of(pod: Pod) -> str:
 
 
 def is_daemon(pod: Pod) -> bool:
-    """Whether a DaemonSet made the pod, or its annotation says it counts as one of those."""
+    """Whether a DaemonSet made the pod, or its annotation says that it counts as such."""
     return _made_by_daemon_set(pod, _controller(pod))
 
 
 def is_mirror(pod: Pod) -> bool:
-    """Whether the pod stands for one that its kubelet runs from a file."""
+    """Whether the pod mirrors a static pod, which its kubelet runs from a file."""
     return pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None
 
 
 def is_expendable(pod: Pod, cutoff: int = EXPENDABLE_BELOW) -> bool:
-    """Whether nothing is bought for the pod, and its place counts as free. One without a priority never is."""
+    """Whether no node is bought for the pod, and its place counts as free.
+
+    A pod without a priority never is expendable.
+    """
     return pod.spec.priority is not None and pod.spec.priority < cutoff
 
 
 def scheduling_gate_reason(pod: Pod) -> str:
-    """Why the scheduler does not look at the pod yet, in its words; empty when it does."""
+    """Why the scheduler does not consider the pod yet, in its words; empty when it does."""
     gates = pod.spec.scheduling_gates
     return f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]" if gates else ""
 
 
 def group_placed(pods: Iterable[Pod]) -> list[list[Pod]]:
-    """Placed pods that are alike in what still matters of them: labels, requests, ports and whom they keep away."""
+    """Placed pods that agree in all facts that still matter: labels, requests, ports and anti-affinity."""
     by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
     kinds: list[list[Pod]] = []
     for pod in pods:
@@ -127,7 +130,7 @@ def _controller(pod: Pod) -> OwnerReference | None:
 
 
 def _name_of(pod: Pod, owner: OwnerReference) -> str:
-    """What identifies an owner that has no uid yet."""
+    """The identity of an owner without a uid."""
     return f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
 
 
@@ -157,7 +160,7 @@ def _of_placed(pod: Pod) -> object:
 
 
 def _alike(pods: list[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:
-    """Groups of pods whose facts agree; beyond the most groups, each pod that fits none stands alone."""
+    """Groups of pods whose facts agree; beyond the maximum of groups, each pod that fits no group stands alone."""
     groups: list[list[Pod]] = []
     known: list[object] = []
     for pod in pods:

@@ -1,4 +1,4 @@
-"""What of a pod decides where it can run, read once from its wire form into integers and plain terms."""
+"""The facts of a pod that decide where it can run, read once from its wire form into integers and plain terms."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,27 +23,27 @@ from shared.quantity import Amounts, QuantityError
 
 ANY_ADDRESS = "0.0.0.0"
 MOST_AMOUNT = 1 << 52  # of one resource, of one pod or node: sums of thousands of them still fit 64 bits
-# By label that puts a volume in a zone or region: the one that a node may have in its place.
+# The label of a volume's zone or region, and the label that a node may have instead.
 ZONE_LABELS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-_BETWEEN_ZONES = "__"  # in the label of a volume that is in several
+_BETWEEN_ZONES = "__"  # in the label of a volume that is in several zones
 _DO_NOT_SCHEDULE = "DoNotSchedule"
 _POLICIES = {"Honor": True, "Ignore": False}
 
 
 class HostPort(NamedTuple):
-    """A port a pod takes of its node."""
+    """A host port of a pod."""
 
     address: str
     protocol: str
     port: int
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether both cannot be taken on one node; the wildcard address conflicts with all."""
+        """Whether both cannot be on one node; the wildcard address conflicts with all."""
         return (
             self.port == other.port
             and self.protocol == other.protocol
@@ -52,10 +52,10 @@ class HostPort(NamedTuple):
 
 
 class NodeDemands(NamedTuple):
-    """What a pod demands of a node whatever else runs there; equal demands are judged once.
+    """What a pod requires of a node, whatever else runs there; equal demands are judged once.
 
-    `terms` is the required node affinity, None without one; `volumes` what the pod's volumes demand; `zones` the labels
-    that say where these are, each with the values it may have.
+    `terms` is the required node affinity, None without one; `volumes` are the demands of the pod's volumes; `zones` are
+    the volumes' location labels, each with the permitted values.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -70,7 +70,7 @@ _NO_DEMANDS = NodeDemands()
 
 @dataclass(frozen=True, slots=True)
 class PodTerm:
-    """Pods of these namespaces (None: of all) that the selector matches, in one domain of the topology key."""
+    """Pods in these namespaces (None: all) that the selector matches, in one domain of the topology key."""
 
     key: str
     namespaces: frozenset[str] | None
@@ -86,7 +86,7 @@ class PodTerm:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A topology spread constraint that must hold. The policies say which nodes are counted at all."""
+    """A hard topology spread constraint. The policies say which nodes count."""
 
     term: PodTerm
     max_skew: int
@@ -101,9 +101,9 @@ class Spread:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PodInfo:
-    """One kind of pod. Identity is its equality: it is made once for each kind.
+    """One kind of pod. Equality is identity: each kind is created once.
 
-    `of_node`: it is there because its node is, as pods of DaemonSets are.
+    `of_node`: the pod comes with its node, as DaemonSet pods do.
     """
 
     namespace: str = ""
@@ -126,9 +126,9 @@ class PodInfo:
 
 @dataclass(frozen=True)
 class ReferencedObjects:
-    """What pods refer to: labels of namespaces by name, claims by "namespace/name", volumes by name.
+    """The objects that pods refer to: labels of namespaces by name, claims by "namespace/name", volumes by name.
 
-    Without `claims` the volumes of pods are not judged, and without `volumes` not where they are.
+    Without `claims` the volumes of pods are not judged, and without `volumes` their location is not.
     """
 
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -170,7 +170,7 @@ def read_pending(pod: Pod, surroundings: ReferencedObjects) -> PodInfo:
 
 
 def read_placed(pod: Pod, surroundings: ReferencedObjects, *, of_node: bool = False) -> PodInfo:
-    """What still matters of a pod that has its node. Raises InvalidInput."""
+    """The facts that still matter for a pod on its node. Raises InvalidInput."""
     reader = _Reader(pod, surroundings)
     affinity = pod.spec.affinity
     return PodInfo(
@@ -186,7 +186,7 @@ def read_placed(pod: Pod, surroundings: ReferencedObjects, *, of_node: bool = Fa
 
 
 def requests_of(pod: Pod, *, of_node: bool = False) -> PodInfo | None:
-    """What a pod on its node holds there, of which nothing else can be read; None where not even that can."""
+    """The requests of a placed pod that is otherwise unreadable; None if even they are unreadable."""
     try:
         requests = _Reader(pod, ReferencedObjects()).requests()
     except InvalidInput:
@@ -202,7 +202,7 @@ def requests_of(pod: Pod, *, of_node: bool = False) -> PodInfo | None:
 
 
 def volume_claims(pod: Pod) -> Iterator[tuple[str, Volume]]:
-    """The names of the claims that volumes of the pod are behind, each with its volume."""
+    """The names of the claims behind the pod's volumes, each with its volume."""
     for volume in pod.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name, volume
@@ -235,7 +235,7 @@ class _Reader:
         return {resource: min(amount, MOST_AMOUNT) for resource, amount in asked.items() if amount}
 
     def ports(self) -> tuple[HostPort, ...]:
-        """Of a pod on its node's network every port is one of the node's; a pod template need not say so again."""
+        """For a pod on the host network every container port is a host port; a pod template may omit it."""
         sidecars = (each for each in self.pod.spec.init_containers or () if each.restart_policy == "Always")
         return tuple(
             HostPort(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", number)
@@ -245,7 +245,7 @@ class _Reader:
         )
 
     def volumes(self) -> tuple[PersistentVolume, ...]:
-        """Those behind bound claims. A claim not yet bound demands nothing."""
+        """The volumes behind bound claims. An unbound claim requires nothing."""
         claims, known = self.surroundings.claims, self.surroundings.volumes
         if claims is None:
             return ()
@@ -286,7 +286,7 @@ class _Reader:
         return PodTerm(term.topology_key, self._namespaces(path, term), selector)
 
     def _namespaces(self, path: str, term: PodAffinityTerm) -> frozenset[str] | None:
-        """Those named together with those the selector matches; the pod's own where neither is given."""
+        """The named namespaces and those that the selector matches; the pod's own if both are absent."""
         wanted = self._selector(f"{path}.namespaceSelector", term.namespace_selector)
         named = frozenset(term.namespaces or ())
         if wanted is None:
@@ -322,7 +322,9 @@ class _Reader:
         return selector
 
     def _merged(self, selector: LabelSelector, keys: Iterable[str] | None, operator: str) -> LabelSelector:
-        """With the pod's own values of these keys demanded or excluded; the API server may have done so already."""
+        """The selector that also requires or excludes the pod's own values of these keys; the API server may have
+        merged them already.
+        """
         labels = self.pod.metadata.labels or {}
         more = tuple(LabelRequirement(key, operator, (labels[key],)) for key in keys or () if key in labels)
         if not more:

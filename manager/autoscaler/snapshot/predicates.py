@@ -1,6 +1,6 @@
-"""What a node must be, whatever runs on it: schedulable, tolerated, matched by selector, affinity and volumes.
+"""What a pod requires of a node, whatever runs there: schedulable, taints, selector, affinity and volumes.
 
-Judged once for each kind of demands and each shape of node. Reasons are kube-scheduler's own words.
+Judged once for each kind of demands and each shape of node. Reasons are in kube-scheduler's words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ def insufficient(resource: str) -> str:
 
 
 def refusal(demands: NodeDemands, node: NodeInfo) -> str | None:
-    """Why the node is none for such a pod, volumes aside, which come later in the scheduler's order."""
+    """Why the node does not fit such a pod, except for volumes, which come later in the scheduler's order."""
     if node.unschedulable and not placement.tolerated(UNSCHEDULABLE_TAINT, demands.tolerations):
         return UNSCHEDULABLE
     if not tolerates_taints(demands, node):
@@ -37,7 +37,7 @@ def refusal(demands: NodeDemands, node: NodeInfo) -> str | None:
 
 
 def matches_affinity(demands: NodeDemands, node: NodeInfo) -> bool:
-    """Whether selector and required node affinity hold."""
+    """Whether node selector and required node affinity match."""
     labels = node.labels
     if any(labels.get(key) != value for key, value in demands.selector):
         return False
@@ -59,19 +59,19 @@ def volume_refusal(demands: NodeDemands, node: NodeInfo) -> str | None:
 
 
 def _is_in(zones: Iterable[tuple[str, tuple[str, ...]]], labels: Mapping[str, str]) -> bool:
-    """Whether a node is in all of these zones and regions. One whose labels tell of none is in all there are."""
+    """Whether a node is in all of these zones and regions. A node without such labels counts as in all of them."""
     return not any(key in labels for key in ZONE_LABELS) or all(
         labels.get(key, labels.get(ZONE_LABELS[key])) in values for key, values in zones
     )
 
 
 def admits(demands: NodeDemands, node: NodeInfo) -> bool:
-    """Whether nothing here stands against the node."""
+    """Whether no predicate here excludes the node."""
     return refusal(demands, node) is None and volume_refusal(demands, node) is None
 
 
 class Shapes:
-    """Nodes that no demand of the given ones can tell apart, so that each demand is judged once a shape."""
+    """Nodes grouped by shape: no demand distinguishes nodes of one shape, so each demand is judged once per shape."""
 
     def __init__(self, nodes: Sequence[NodeInfo], demands: Iterable[NodeDemands]) -> None:
         self._nodes = nodes
@@ -92,7 +92,7 @@ class Shapes:
         self._counted: dict[tuple[NodeDemands, bool, bool], Flags] = {}
 
     def admitting(self, demands: NodeDemands) -> Flags:
-        """Which nodes take new pods and admit such a one."""
+        """Which nodes take new pods and admit such a pod."""
         if demands not in self._admitting:
             flags = [admits(demands, node) for node in self._judge(demands)]
             self._admitting[demands] = self._spread_out(flags) & self._taking

@@ -1,7 +1,7 @@
-"""What a new node of a group will be: like one of its live nodes, or as its provider says, or as remembered of either.
+"""The template of a group's new nodes: from a live node, from the provider, or from the cache of either.
 
-Whatever belongs to one node alone is taken off: its name, its hostname, taints that tell of its condition, and all
-pods but those that start on every node of the kind.
+Everything specific to one node is removed: name, hostname, taints that reflect its condition, and all pods except those
+that start on every such node.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -42,10 +42,10 @@ _CONDITION_TAINTS = frozenset(
     )
 ) | {"node.cloudprovider.kubernetes.io/uninitialized", "node.cloudprovider.kubernetes.io/shutdown"}
 
-STABLE_SECONDS = 60.0  # a node that changed so lately is not yet one to learn from
+STABLE_SECONDS = 60.0  # a node that changed more recently makes no template
 TTL = 10 * 365 * 86400.0
 
-# What the DaemonSet controller lets its pods tolerate.
+# The tolerations that the DaemonSet controller adds to its pods.
 _TOLERATED = (
     *(Toleration(f"node.kubernetes.io/{each}", "Exists", effect="NoExecute") for each in ("not-ready", "unreachable")),
     *(
@@ -57,13 +57,13 @@ _TOLERATED = (
 
 @dataclass(frozen=True)
 class TaintRules:
-    """Further taints, by key, that say something of one node's moment and not of its group."""
+    """Keys of further taints that reflect the condition of one node, and not its group."""
 
     startup: frozenset[str] = frozenset()
     status: frozenset[str] = frozenset()
 
     def belongs(self, taint: Taint) -> bool:
-        """Whether new nodes of the group will carry the taint too."""
+        """Whether new nodes of the group carry the taint, too."""
         return not (
             taint.key in _LEAVING_TAINTS
             or taint.key in _CONDITION_TAINTS
@@ -85,7 +85,7 @@ class LiveNode:
 
 @dataclass(frozen=True)
 class Daemon:
-    """A DaemonSet, by what each of its pods asks for."""
+    """A DaemonSet, by the facts of its pods."""
 
     uid: str
     facts: PodInfo
@@ -95,7 +95,7 @@ class Daemon:
 def read_daemons(
     daemon_sets: Iterable[DaemonSet], surroundings: ReferencedObjects
 ) -> tuple[tuple[Daemon, ...], dict[str, InvalidInput]]:
-    """The DaemonSets of the cluster, and those that cannot be read, which then count nothing."""
+    """The DaemonSets of the cluster, and the unreadable ones, which count nothing."""
     known: list[Daemon] = []
     refused: dict[str, InvalidInput] = {}
     for each in sorted(daemon_sets, key=lambda found: found.metadata.key):
@@ -113,7 +113,7 @@ def read_daemons(
 
 
 class TemplateCache:
-    """The template of every group, remembered while there is no node to learn from and no answer."""
+    """The template of every group, cached for times without a usable node or an answer of the provider."""
 
     def __init__(
         self, taints: TaintRules | None = None, *, force_daemons: bool = False, ttl_seconds: float = TTL
@@ -122,7 +122,7 @@ class TemplateCache:
         self._force_daemons = force_daemons
         self._ttl_seconds = ttl_seconds
         self._remembered: dict[str, tuple[float, NodeInfo, tuple[Pod, ...]]] = {}
-        self._told: dict[str, tuple[float, NodeInfo]] = {}  # by their providers
+        self._told: dict[str, tuple[float, NodeInfo]] = {}  # from their providers
 
     def of_group(
         self,
@@ -132,10 +132,10 @@ class TemplateCache:
         daemons: Sequence[Daemon],
         now: float,
     ) -> NodeTemplate | None:
-        """From a good node of the group, else as last seen, else from its provider, now or as it said last, else from
-        any node of it.
+        """From a good node of the group, else as last seen, else from its provider, now or as last returned, else from
+        any of its nodes.
 
-        Raises InvalidInput when it would be a node that cannot be read.
+        Raises InvalidInput for an unreadable node.
         """
         for live in sorted(nodes, key=lambda each: each.node.metadata.name):
             if live.state is NodeState.READY and now - live.stable_since > STABLE_SECONDS:
@@ -163,11 +163,11 @@ class TemplateCache:
 
     @property
     def groups(self) -> frozenset[str]:
-        """Those whose template is remembered."""
+        """The groups with a cached template."""
         return frozenset(self._remembered.keys() | self._told.keys())
 
     def forget(self, groups: Iterable[str]) -> None:
-        """Groups that are gone."""
+        """Drops groups that no longer exist."""
         for group in groups:
             self._remembered.pop(group, None)
             self._told.pop(group, None)
@@ -184,7 +184,7 @@ class TemplateCache:
                 continue
             controller = equivalence_groups.controller_of(pod)
             running.add(controller)
-            # A pod that asks for what its DaemonSet says is taken as the DaemonSet's, one for all groups.
+            # A pod that requests what its DaemonSet specifies counts as the DaemonSet's, one for all groups.
             found = pod_info.read_placed(pod, ReferencedObjects(), of_node=True)
             known = by_uid.get(controller)
             kept.append(known if known is not None and _takes_the_same(known, found) else found)
@@ -201,7 +201,9 @@ class TemplateCache:
 def from_provider(
     group: str, node: NodeInfo, daemons: Iterable[Daemon], taints: TaintRules | None = None
 ) -> NodeTemplate:
-    """As a provider describes a node of a group that may have none, with a pod of every DaemonSet that runs there."""
+    """The template from a provider's node, for a group that may have no node, with a pod of every DaemonSet that runs
+    there.
+    """
     clean = sanitise(group, node, taints or TaintRules())
     return NodeTemplate(
         group, clean, tuple(each.facts for each in daemons if predicates.admits(each.facts.demands, clean))
@@ -209,7 +211,7 @@ def from_provider(
 
 
 def sanitise(group: str, node: NodeInfo, taints: TaintRules) -> NodeInfo:
-    """A node without what is its alone, under the name of the group's template."""
+    """A node without node-specific parts, under the name of the group's template."""
     name = f"template-node-for-{group}"
     return replace(
         node,

@@ -1,4 +1,4 @@
-"""Why a group has not what it lacks: by its last try to launch it, where AWS lets us look."""
+"""Why a group lacks instances: its last failed launch, where AWS permits the call."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -13,14 +13,14 @@ from shared.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-RECENT_SECONDS = 900.0  # AWS goes on trying: a failure that is older has been followed by something else
+RECENT_SECONDS = 900.0  # AWS keeps trying: an older failure has been followed by another activity
 FAILED, LAUNCHING = "Failed", "Launching"
 _OTHERWISE = "LaunchFailed"
 
 
 @dataclass
 class FailedLaunches:
-    """`_since`: when we last asked for more; what failed before says nothing of it."""
+    """`_since`: when we last requested instances; an earlier failure does not concern that request."""
 
     ask: Ask
     clock: Clock
@@ -31,7 +31,7 @@ class FailedLaunches:
         self._since[group] = self.clock.now()
 
     def failures(self, found: Mapping[str, ScalingGroup], listed: Collection[str]) -> dict[str, InstanceError]:
-        """By group, of those listed that lack something. Without the permission to look, nothing is known."""
+        """By group, for listed groups that lack instances. Empty without the permission to look."""
         failed: dict[str, InstanceError] = {}
         for name in sorted(found.keys() & set(listed)):
             if found[name].desired_capacity <= groups.staying(found[name]):
@@ -51,7 +51,7 @@ class FailedLaunches:
 
 
 def launch_failure(last: Activity, since: float) -> InstanceError | None:
-    """What the last activity says, if it is a launch that failed, begun after `since` in Unix seconds."""
+    """The error of the last activity, if it is a failed launch that began after `since` in Unix seconds."""
     if last.status_code != FAILED or LAUNCHING not in last.description or last.start_time.timestamp() < since:
         return None
     code = failures.code_in(last.status_message, _OTHERWISE)

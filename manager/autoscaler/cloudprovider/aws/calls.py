@@ -1,10 +1,10 @@
-"""What AWS is asked: these calls, and no others. Each value is the action that a policy has to allow."""
+"""The calls to AWS that this provider makes; there are no others. Each value is the action that a policy must allow."""
 
 import enum
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-Reply = Mapping[str, Any]  # as the library has parsed it; `messages` reads it
+Reply = Mapping[str, Any]  # as parsed by the library; `messages` reads it
 
 
 class Call(enum.Enum):
@@ -35,6 +35,6 @@ class Call(enum.Enum):
 
 
 class Ask(Protocol):
-    """One question, about a group or about none. Raises Refused, Unavailable."""
+    """One call, for a group or for none. Raises Refused, Unavailable."""
 
     def __call__(self, call: Call, group: str = "", /, **request: object) -> Reply: ...

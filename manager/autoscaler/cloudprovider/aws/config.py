@@ -37,7 +37,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class AwsConfig:
-    """Whom to ask, as whom, and for how long at most. What is empty is up to the library."""
+    """Endpoint, identity and timeout. The library decides about empty values."""
 
     region: str = ""
     profile: str = ""
@@ -48,7 +48,7 @@ class AwsConfig:
 
 
 def load(path: Path | None) -> AwsConfig:
-    """Raises InvalidInput naming file, field and value."""
+    """Raises InvalidInput that names file, field and value."""
     if path is None:
         return AwsConfig()
     file = yaml_file.load(path, _File)

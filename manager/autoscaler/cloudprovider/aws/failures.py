@@ -1,4 +1,4 @@
-"""AWS's error codes, by what they mean to the caller."""
+"""AWS's error codes, by their meaning for the caller."""
 
 import re
 
@@ -6,7 +6,7 @@ from manager.autoscaler.cloudprovider.aws import NAME
 from manager.autoscaler.cloudprovider.contract import ErrorClass
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 
-# It says "later", and not "no": nothing has been done.
+# These mean "later", and not "no": nothing has been done.
 _LATER = frozenset(
     {
         *("Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled", "RequestThrottledException"),
@@ -16,7 +16,7 @@ _LATER = frozenset(
     }
 )
 
-# It broke down on the way, wherever that was.
+# The call failed on the way, wherever that was.
 _NO_ANSWER = frozenset(
     {
         *("RequestTimeout", "RequestTimeoutException"),
@@ -42,7 +42,7 @@ _SOLD_OUT = re.compile(r"(?i)\b(?:do not have sufficient|insufficient)\b.*\bcapa
 
 
 def provider_error(code: str, status: int, problem: str, group: str) -> ProviderError:
-    """What to raise for an error that AWS has answered with, of this HTTP status."""
+    """The error to raise for an AWS error with this code and HTTP status."""
     if code in _LATER or status == 429:
         return Later(NAME, group, problem)
     kind = Unavailable if code in _NO_ANSWER or status >= 500 else Refused
@@ -54,7 +54,7 @@ def error_class(code: str) -> ErrorClass:
 
 
 def code_in(message: str, otherwise: str) -> str:
-    """The code of ours that a sentence of AWS's names or means, if any."""
+    """The code that one of AWS's sentences names or implies, else `otherwise`."""
     named = OUT_OF_RESOURCES.intersection(_WORD.findall(message))
     if named:
         return min(named)

@@ -1,7 +1,7 @@
-"""Instances by the fleet: their orders, and when they join their group. Only `attach_instances` calls the cloud.
+"""Instances from fleets: their orders, and when they join their group. Only `attach_instances` calls the cloud.
 
-An instant fleet's instances have no group until they are attached to their group. Until then they carry the group's
-name and their order's in tags, so that the next leader finds the orders of the one before.
+The instances of an instant fleet have no group until they are attached. Until then their tags hold the name of the
+group and of the order, so that the next leader finds the orders of the previous one.
 """
 
 import enum
@@ -13,7 +13,7 @@ from manager.autoscaler.cloudprovider.aws import NAME
 from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
 
-TAG_JOINING = "headroom.io/joining"  # the group; empty once it has joined
+TAG_JOINING = "headroom.io/joining"  # the group; empty once the instance has joined
 TAG_ORDER = "headroom.io/order"
 TAG_ESCALATOR, ENABLED = "k8s.io/atlassian-escalator/enabled", "true"
 
@@ -49,7 +49,7 @@ class FleetOptions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """An instance that is to join its group. `launched_at` in Unix seconds."""
+    """An instance that will join its group. `launched_at` in Unix seconds."""
 
     id: str
     group: str
@@ -67,7 +67,9 @@ class FleetStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """How far it came: what has joined, what is to be terminated, what is to be tried again; and the error, if any."""
+    """The result of an attachment: instances that joined, that must be terminated, or that must be tried again; and the
+    error, if any.
+    """
 
     joined: tuple[str, ...] = ()
     orphans: tuple[str, ...] = ()
@@ -76,7 +78,7 @@ class Attached:
 
 
 def overrides(group: ScalingGroup | None, instance_types: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Subnets of the group with the types to try in each, "" being the template's own. Raises Refused."""
+    """Subnets of the group with the types to try in each; "" is the template's own type. Raises Refused."""
     if group is None:
         raise Refused(NAME, "", "failed to get an ASG from DescribeAutoscalingGroups response")
     subnets = [each.strip() for each in group.vpc_zone_identifier.split(",") if each.strip()]
@@ -87,7 +89,7 @@ def overrides(group: ScalingGroup | None, instance_types: Sequence[str]) -> tupl
 
 
 def request(group: ScalingGroup, options: FleetOptions, count: int, order: str) -> dict[str, object]:
-    """The fleet of `count` instances, all of them or none. Raises Refused."""
+    """The request for a fleet of `count` instances, all or none. Raises Refused."""
     lifecycle = options.lifecycle or ON_DEMAND
     template = {
         "LaunchTemplateId": options.launch_template_id,
@@ -120,7 +122,7 @@ def request(group: ScalingGroup, options: FleetOptions, count: int, order: str) 
 
 
 def step(order: Sequence[Joining], now: float, ready_seconds: float) -> FleetStep:
-    """What is to become of an order's instances: they join together, or they all go once they have had their time."""
+    """The next step for an order's instances: they join together, or all are terminated after their time is over."""
     if all(each.running for each in order):
         return FleetStep.ATTACH
     if now - min(each.launched_at for each in order) < ready_seconds:
@@ -129,8 +131,10 @@ def step(order: Sequence[Joining], now: float, ready_seconds: float) -> FleetSte
 
 
 def attach_instances(ids: Sequence[str], attach: Callable[[Sequence[str]], None]) -> Attached:
-    """Attaches batch by batch until one fails. No answer, or a "later", is asked again; a refusal makes orphans of
-    that batch and of all after it.
+    """Attaches batch by batch until one fails.
+
+    Without an answer, or after a "later", the rest is tried again; a refusal makes orphans of that batch and all after
+    it.
     """
     done = 0
     for batch in batches(ids, ATTACHED_AT_ONCE):

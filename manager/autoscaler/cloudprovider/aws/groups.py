@@ -10,15 +10,15 @@ from manager.autoscaler.cloudprovider.aws.calls import Ask, Call, Reply
 from manager.autoscaler.cloudprovider.aws.messages import GroupsPage, ScalingGroup
 from manager.autoscaler.cloudprovider.contract import InstanceState
 
-NAMES_AT_ONCE = 50  # more are not taken by the call
-PAGE = 100  # more are not given
+NAMES_AT_ONCE = 50  # maximum of the call
+PAGE = 100  # maximum of an answer
 
-_WARM = "Warmed:"  # kept beside the group, and no part of what it has
+_WARM = "Warmed:"  # kept beside the group, and not part of it
 _LEAVING = ("Terminating", "Terminated", "Detaching", "Detached")
 
 
 def describe_groups(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[str, ScalingGroup]:
-    """The listed groups that there are, and those with all of the tags; all of the region where neither is given.
+    """The existing listed groups, and those with all of the tags; all groups of the region if both are empty.
 
     Raises ProviderError.
     """
@@ -34,12 +34,12 @@ def describe_groups(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) ->
 
 
 def one(ask: Ask, name: str) -> ScalingGroup | None:
-    """The group as it is now. Raises ProviderError."""
+    """The present group. Raises ProviderError."""
     return describe_groups(ask, (name,), {}).get(name)
 
 
 def state(lifecycle: str) -> InstanceState:
-    """Of an instance in a group, by where it is in its life there."""
+    """The state of an instance, from its lifecycle state in the group."""
     if lifecycle.startswith(_LEAVING):
         return InstanceState.DELETING
     if lifecycle.startswith("Pending"):
@@ -48,17 +48,17 @@ def state(lifecycle: str) -> InstanceState:
 
 
 def staying(group: ScalingGroup) -> int:
-    """Its instances that are there or on their way."""
+    """The number of its instances that are present or upcoming."""
     return sum(state(each.lifecycle_state) is not InstanceState.DELETING for each in group.instances)
 
 
 def is_weighted(group: ScalingGroup) -> bool:
-    """Whether its sizes count something else than instances."""
+    """Whether its sizes count something other than instances."""
     return any(each.weighted_capacity not in ("", "1") for each in group.overrides)
 
 
 def pages(ask: Ask, call: Call, query: Mapping[str, object]) -> Iterator[Reply]:
-    """All answers to one question, each of which says where the next begins."""
+    """All pages of one call; each names the start of the next."""
     token: str | None = ""
     while token is not None:
         reply = ask(call, **query, **({"NextToken": token} if token else {}))

@@ -1,4 +1,4 @@
-"""Provider ids, `aws:///<zone>/<instance id>`: what a Node and its instance know each other by."""
+"""Provider ids, `aws:///<zone>/<instance id>`, which link a Node to its instance."""
 
 from shared.errors import InvalidInput
 
@@ -11,7 +11,7 @@ def provider_id(zone: str, instance: str) -> str:
 
 
 def instance_id(given: str) -> str:
-    """Raises InvalidInput for what is no provider id, in Escalator's words."""
+    """Raises InvalidInput for an invalid provider id, in Escalator's words."""
 
     def refused(problem: str) -> InvalidInput:
         return InvalidInput(source=_SOURCE, field="providerID", value=given, problem=problem)

@@ -1,4 +1,4 @@
-"""What AWS answers, as far as it matters here. Readers raise InvalidAnswer."""
+"""The used parts of AWS's answers. Readers raise InvalidAnswer."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
-    """Keys that are not named are passed by."""
+    """Ignores other keys."""
 
 
 class Tag(_Message, frozen=True, kw_only=True):
@@ -23,7 +23,7 @@ class Tag(_Message, frozen=True, kw_only=True):
 
 
 class Member(_Message, frozen=True, kw_only=True):
-    """An instance, as its group tells of it."""
+    """An instance as its group describes it."""
 
     instance_id: str
     availability_zone: str = ""
@@ -31,7 +31,7 @@ class Member(_Message, frozen=True, kw_only=True):
 
 
 class TemplateRef(_Message, frozen=True, kw_only=True):
-    """A launch template by its id, or its name."""
+    """A launch template, by id or name."""
 
     launch_template_id: str = ""
     launch_template_name: str = ""
@@ -53,7 +53,7 @@ class MixedPolicy(_Message, frozen=True, kw_only=True):
 
 
 class ScalingGroup(_Message, frozen=True, kw_only=True):
-    """`status` is empty but while the group itself is being deleted."""
+    """`status` is empty unless the group itself is being deleted."""
 
     auto_scaling_group_name: str
     min_size: int
@@ -69,7 +69,7 @@ class ScalingGroup(_Message, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its tags."""
+        """The group's tags."""
         return {tag.key: tag.value for tag in self.tags}
 
     @property
@@ -79,7 +79,7 @@ class ScalingGroup(_Message, frozen=True, kw_only=True):
 
     @property
     def template(self) -> TemplateRef | None:
-        """What instances are launched from."""
+        """The template that instances are launched from."""
         if self.launch_template is not None:
             return self.launch_template
         policy = self.mixed_instances_policy
@@ -92,7 +92,7 @@ class GroupsPage(_Message, frozen=True, kw_only=True):
 
 
 class Activity(_Message, frozen=True, kw_only=True):
-    """One try to change a group; the last comes first."""
+    """One attempt to change a group; the last comes first."""
 
     description: str = ""
     status_code: str = ""
@@ -104,7 +104,7 @@ class Activities(_Message, frozen=True, kw_only=True):
     activities: tuple[Activity, ...] = ()
 
 
-TERMINATED = "terminated"  # a state that instances are shown in for some time after their end
+TERMINATED = "terminated"  # AWS shows instances in this state for some time after their end
 
 
 class State(_Message, frozen=True, kw_only=True):
@@ -124,7 +124,7 @@ class Ec2Instance(_Message, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Its tags."""
+        """The instance's tags."""
         return {tag.key: tag.value for tag in self.tags}
 
 
@@ -204,7 +204,7 @@ def read(call: Call, reply: Reply, kind: type[T], group: str = "") -> T:
 
 
 def launched(fleet: Fleet, group: str) -> tuple[str, ...]:
-    """The ids of a fleet's instances. Raises Refused, with the first error, when there are none."""
+    """The ids of a fleet's instances. Raises Refused with the first error if there are none."""
     found = tuple(each for part in fleet.instances for each in part.instance_ids)
     if not found:
         raise Refused(NAME, group, fleet.errors[0].error_message if fleet.errors else "a fleet without instances")
@@ -212,7 +212,7 @@ def launched(fleet: Fleet, group: str) -> tuple[str, ...]:
 
 
 def only_instance(page: InstancesPage, instance: str) -> Ec2Instance:
-    """The one that was asked for by its id."""
+    """The one instance that was requested by its id."""
     if len(page.reservations) != 1 or len(page.reservations[0].instances) != 1:
         problem = (
             "Malformed DescribeInstances response from AWS, expected only 1 Reservation and 1 Instance "

@@ -1,7 +1,6 @@
-"""Fleets under way: placed at once, carried on at each refresh, so that no call waits for machines to start.
+"""Fleets under way: ordered at once and advanced at each refresh, so that no call waits for machines to start.
 
-What is under way is known by the instances' own tags. What was ordered just now is remembered besides, since
-descriptions lag behind.
+The tags of the instances record the orders. New orders are also remembered here, because descriptions lag behind.
 """
 
 import itertools
@@ -22,14 +21,17 @@ from shared.clock import Clock
 logger = logging.getLogger(__name__)
 
 FILTERED_AT_ONCE = 200  # values of one filter
-PATIENCE = 2  # times the time that a fleet has to start, for attaching it, too
+PATIENCE = 2  # multiple of a fleet's start time, which covers its attachment, too
 
 _ALIVE = ["pending", "running", "stopping", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchProgress:
-    """`joining` will come; `lost` will not, for the reason beside it. `joined`: whether a group has grown just now."""
+    """`joining` instances will join; `lost` ones will not, each with its error.
+
+    `joined`: whether a group has just grown.
+    """
 
     joining: tuple[Joining, ...] = ()
     lost: Mapping[Joining, InstanceError] = field(default_factory=dict)
@@ -37,7 +39,10 @@ class LaunchProgress:
 
 
 class FleetOrders:
-    """Of the groups with a launch template, by id. Those that are not `enforced` are looked at, and left alone."""
+    """The orders of groups with a launch template, by id.
+
+    Groups that are not `enforced` are observed, and left alone.
+    """
 
     def __init__(self, ask: Ask, clock: Clock, fleets: Mapping[str, FleetOptions], enforced: Collection[str]) -> None:
         self._ask = ask
@@ -47,7 +52,7 @@ class FleetOrders:
         self._unseen: dict[str, Joining] = {}
 
     def place(self, group: ScalingGroup, count: int) -> tuple[Joining, ...]:
-        """Orders a fleet. Raises ProviderError; after Unavailable its instances, if any, show up at the next look."""
+        """Orders a fleet. Raises ProviderError; after Unavailable its instances, if any, appear at the next refresh."""
         name, order = group.auto_scaling_group_name, str(uuid.uuid4())
         request = fleet.request(group, self._fleets[name], count, order)
         made = messages.read(Call.CREATE_FLEET, self._ask(Call.CREATE_FLEET, name, **request), messages.Fleet, name)
@@ -59,7 +64,7 @@ class FleetOrders:
         return found
 
     def carry_on(self, groups: Mapping[str, ScalingGroup]) -> LaunchProgress:
-        """Looks at what is under way, and does what is due. Raises ProviderError where nothing can be seen."""
+        """Finds the instances of all orders, and does what is due. Raises ProviderError if they cannot be found."""
         members = {each.instance_id for group in groups.values() for each in group.instances}
         found = self._find_instances(members)
         self._mark_joined([each.id for each in found if each.id in members and each.group in self._enforced])
@@ -84,14 +89,14 @@ class FleetOrders:
         return LaunchProgress(tuple(joining), lost, joined)
 
     def terminate(self, ids: Sequence[str], group: str) -> None:
-        """Those that have not joined. Raises ProviderError."""
+        """Terminates instances that have not joined. Raises ProviderError."""
         for batch in fleet.batches(ids, fleet.TERMINATED_AT_ONCE):
             self._ask(Call.TERMINATE_INSTANCES, group, InstanceIds=batch)
         for each in ids:
             self._unseen.pop(each, None)
 
     def _find_instances(self, members: Iterable[str]) -> list[Joining]:
-        """All that carry the tag, and what may be too new to be described; by group and order."""
+        """All instances with the tag, and those that may be too new to be described; by group and order."""
         names = sorted(name for name, each in self._fleets.items() if each.launch_template_id)
         described: dict[str, Joining] = {}
         for some in fleet.batches(names, FILTERED_AT_ONCE):
@@ -118,7 +123,7 @@ class FleetOrders:
     def _attach(
         self, order: Sequence[Joining], ready_seconds: float
     ) -> tuple[list[Joining], dict[Joining, InstanceError]]:
-        """What is to be tried again, and what is lost."""
+        """Returns the instances to try again, and the lost ones."""
         group = order[0].group
         by_id = {each.id: each for each in order}
 
@@ -139,7 +144,7 @@ class FleetOrders:
         return later, self._give_up(orphans, failures.code_in(why, "AttachFailed"), why) if orphans else {}
 
     def _give_up(self, order: Sequence[Joining], code: str, why: str) -> dict[Joining, InstanceError]:
-        """Terminated; what could not be is found, and tried, at the next look."""
+        """Terminates the instances; if that fails, the next refresh finds them and tries again."""
         group = order[0].group
         logger.error("fleet given up, %d instances are terminated: %s", len(order), why, extra={"group": group})
         try:
@@ -149,7 +154,7 @@ class FleetOrders:
         return dict.fromkeys(order, InstanceError(failures.error_class(code), code, why))
 
     def _mark_joined(self, ids: Sequence[str]) -> None:
-        """Keeps them from counting as new instances after they are detached."""
+        """Prevents these instances from counting as new after they are detached."""
         try:
             for batch in fleet.batches(ids, fleet.TAGGED_AT_ONCE):
                 self._ask(Call.TAG_INSTANCES, Resources=batch, Tags=[{"Key": fleet.TAG_JOINING, "Value": ""}])

@@ -1,4 +1,4 @@
-"""AWS's Auto Scaling groups. What was seen at the last refresh is kept for the round."""
+"""The provider for AWS's Auto Scaling groups. It keeps the result of the last refresh for the iteration."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupSelection:
-    """Which groups are looked at: those `listed` and those with all tags of `discover`; all where neither is given.
+    """The groups to observe: the `listed` ones and those with all tags of `discover`; all groups if both are empty.
 
-    `fleets` are Escalator's options of AWS, by group; fleets of groups that are `enforced` are carried on.
+    `fleets` are Escalator's AWS options, by group; fleets of `enforced` groups are advanced.
     """
 
     listed: Collection[str] = ()
@@ -76,7 +76,7 @@ class AwsProvider:
         self._tagged: set[str] = set()
 
     def refresh(self) -> None:
-        """Carries fleets on, too: it is all that they need."""
+        """Also advances the fleets, which need nothing else."""
         found = self._described()
         underway = self._orders.carry_on(found)
         if underway.joined:
@@ -100,7 +100,7 @@ class AwsProvider:
             return None
 
     def launched_at(self, node: NodeRef) -> float | None:
-        """Raises ProviderError, and InvalidInput for what is no id of an instance."""
+        """Raises ProviderError, and InvalidInput for an invalid instance id."""
         instance = ids.instance_id(node.provider_id)
         try:
             reply = self._ask(Call.DESCRIBE_INSTANCES, InstanceIds=[instance])
@@ -126,7 +126,7 @@ class AwsProvider:
         return None
 
     def increase(self, group: str, delta: int) -> None:
-        """By a fleet where the group has a launch template of its own among its options."""
+        """By a fleet if the group has a launch template of its own among its options."""
         now = self._current(group)
         newcomers = len(self._snapshot.newcomers(group))
         target = now.desired_capacity + newcomers
@@ -146,7 +146,10 @@ class AwsProvider:
         )
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """One by one until one fails: those before it are gone. Who joins the group holds no place of a member's."""
+        """Deletes one by one until one fails: earlier ones are deleted.
+
+        An instance that has not joined takes no member's place.
+        """
         seen = self._snapshot.group(group)
         newcomers, absent = self._snapshot.newcomers(group), self._snapshot.placeholders(group)
         wanted = [(node, self._id(group, node)) for node in nodes]
@@ -189,7 +192,7 @@ class AwsProvider:
         return groups.describe_groups(self._ask, self._wanted.listed, self._wanted.discover)
 
     def _current(self, name: str) -> ScalingGroup:
-        """As it is now: a size that is set is no difference, so it must not be set from what has changed meanwhile."""
+        """The present group: AWS sets sizes, not differences, so the new size must start from the present one."""
         found = groups.one(self._ask, name)
         if found is None:
             raise Refused(NAME, name, "not there")
@@ -215,7 +218,7 @@ class AwsProvider:
             raise _foreign(group, node) from error
 
     def _tag(self, found: Mapping[str, ScalingGroup]) -> None:
-        """Escalator's mark, where a group's options ask for it. Nothing depends on it."""
+        """Adds Escalator's tag, if a group's options ask for it. Nothing depends on it."""
         wanted = {name for name, each in self._wanted.fleets.items() if each.resource_tagging}
         for name in wanted.intersection(self._wanted.enforced, found) - self._tagged:
             self._tagged.add(name)

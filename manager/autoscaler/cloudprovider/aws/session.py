@@ -1,4 +1,4 @@
-"""The connection to AWS: the only place that knows the library, which is loaded when it is needed."""
+"""The connection to AWS: the only module that imports the library, on first use."""
 
 import logging
 import os
@@ -14,23 +14,23 @@ from shared.clock import Clock
 from shared.errors import InvalidInput
 
 CONNECT_SECONDS = 5.0
-READ_ATTEMPTS = 2  # writes are tried once: an answer that got lost is not one that was never given
+READ_ATTEMPTS = 2  # writes are tried once: without an answer, a write may still have taken effect
 ROLE_SECONDS = 3600
 RENEWED_BEFORE_SECONDS = 600.0
 RENEWED_AGAIN_SECONDS = 60.0  # after a failure
-REGION = "AWS_REGION"  # what Kubernetes' ways of giving credentials set, and the library does not read
+REGION = "AWS_REGION"  # Kubernetes' credential mechanisms set it, and the library does not read it
 
 logger = logging.getLogger(__name__)
 
 
 class Session:
-    """Calls of any thread, each of which ends within the timeout.
+    """Calls from any thread, each of which ends within the timeout.
 
-    No call waits for another thread's, but for the very first role. `_renewing` is taken before `_making`.
+    No call waits for another thread's call, except for the very first role. `_renewing` is taken before `_making`.
     """
 
     def __init__(self, config: AwsConfig, clock: Clock) -> None:
-        """Raises InvalidInput when the library is not installed, knows no region or no such profile."""
+        """Raises InvalidInput if the library is not installed, or knows no region or no such profile."""
         try:
             import boto3
             import botocore.config
@@ -53,10 +53,10 @@ class Session:
                 source="--cloud-config", field="region", value="", problem=f"neither here nor in {REGION} is one named"
             )
         self._renewing = threading.Lock()
-        self._making = threading.Lock()  # of what follows; the library makes clients for one thread at a time
+        self._making = threading.Lock()  # of the fields below; the library makes clients for one thread at a time
         self._clients: dict[tuple[str, bool], Any] = {}
         self._assumed: Any = None
-        self._until = self._renewed_at = float("-inf")  # of the role that is assumed
+        self._until = self._renewed_at = float("-inf")  # of the assumed role
 
     def ask(self, call: Call, group: str = "", /, **request: object) -> Reply:
         """The answer. Raises Refused, Unavailable."""
@@ -92,7 +92,7 @@ class Session:
         return self._clock.now() >= self._renewed_at
 
     def _renew_once(self) -> None:
-        """While another thread renews the role, what was given before is used, for as long as it holds."""
+        """While another thread renews the role, the old credentials are used, as long as they are valid."""
         if not self._renewing.acquire(blocking=self._clock.now() >= self._until):
             return
         try:
@@ -102,7 +102,7 @@ class Session:
             self._renewing.release()
 
     def _renew(self) -> None:
-        """Assumes the role anew. Where that fails, what was given before is used for as long as it holds."""
+        """Assumes the role again. If that fails, the old credentials are used as long as they are valid."""
         exceptions = self._botocore.exceptions
         try:
             assumed = self._as_role()
@@ -113,7 +113,7 @@ class Session:
             self._renewed_at = min(now + RENEWED_AGAIN_SECONDS, self._until)
             logger.warning("the role is not renewed: %s", error, extra={"provider": NAME})
             return
-        with self._making:  # another thread may be in the midst of a call: its client is closed with its last use
+        with self._making:  # another thread may be within a call: its client closes after its last use
             self._clients.clear()
             self._assumed = assumed
 

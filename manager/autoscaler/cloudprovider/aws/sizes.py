@@ -1,4 +1,4 @@
-"""How far a group's size may change. The words are Escalator's; all raise Refused."""
+"""The limits on changes of a group's size. The words are Escalator's; all raise Refused."""
 
 from manager.autoscaler.cloudprovider.aws import NAME
 from manager.autoscaler.cloudprovider.errors import Refused
@@ -14,7 +14,9 @@ def raised_size(group: str, delta: int, *, target: int, most: int) -> int:
 
 
 def lowered_size(group: str, delta: int, *, target: int, least: int, staying: int = 0) -> int:
-    """The new target, `delta` < 0 lower; never below what is there, as AWS would end instances to reach it."""
+    """The new target, `delta` < 0 lower; never below the present instances, because AWS would terminate some to reach
+    it.
+    """
     if delta >= 0:
         raise Refused(NAME, group, "size decrease delta must be negative")
     if target + delta < least:
@@ -25,7 +27,7 @@ def lowered_size(group: str, delta: int, *, target: int, least: int, staying: in
 
 
 def deletable(group: str, count: int, *, target: int, least: int) -> None:
-    """Whether so many instances may go, together with their places."""
+    """Checks whether so many instances may go, together with their places."""
     if target <= least:
         raise Refused(NAME, group, "min sized reached, nodes will not be deleted")
     if target - count < least:

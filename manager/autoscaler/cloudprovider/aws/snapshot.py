@@ -1,4 +1,4 @@
-"""Groups and instances as they were at the last look, and as writes have changed them since. Pure."""
+"""Groups and instances as of the last refresh, with the writes since. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ _PLACEHOLDER = "placeholder"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`unlaunched`: why a group's last try to launch what it lacks has failed."""
+    """`unlaunched`: why a group's last attempt to launch its missing instances has failed."""
 
     groups: Mapping[str, ScalingGroup] = field(default_factory=dict)
     underway: LaunchProgress = field(default_factory=LaunchProgress)
@@ -31,7 +31,7 @@ class Snapshot:
         return self.groups[name]
 
     def group_at_target(self, name: str) -> Group:
-        """What is under way counts towards the target, too."""
+        """The group; joining instances count towards its target, too."""
         group, joining = self.group(name), len(self.newcomers(name))
         return Group(
             name,
@@ -43,11 +43,11 @@ class Snapshot:
         )
 
     def newcomers(self, name: str) -> tuple[str, ...]:
-        """The ids of the group's instances that are not its members."""
+        """The ids of the group's instances that have not joined it."""
         return tuple(each.id for each in (*self.underway.joining, *self.underway.lost) if each.group == name)
 
     def instances(self, name: str) -> tuple[Instance, ...]:
-        """Raises Refused for a group that counts something else."""
+        """Raises Refused for a group whose sizes do not count instances."""
         group = self.group(name)
         if groups.is_weighted(group):
             raise Refused(NAME, name, "its instance types have weights: its sizes are no numbers of nodes")
@@ -60,7 +60,7 @@ class Snapshot:
         return (*members, *joining, *lost, *self._missing(name))
 
     def placeholders(self, name: str) -> frozenset[str]:
-        """The provider ids of what could not be launched."""
+        """The provider ids of instances that could not be launched."""
         return frozenset(each.provider_id for each in self._missing(name))
 
     @cached_property
@@ -70,7 +70,7 @@ class Snapshot:
         return {each.id: each.group for each in (*self.underway.joining, *self.underway.lost)} | members
 
     def resized(self, name: str, target: int) -> "Snapshot":
-        """The group with another desired capacity."""
+        """The snapshot with another desired capacity of the group."""
         return self._replace_group(msgspec.structs.replace(self.group(name), desired_capacity=target))
 
     def ordered(self, new: tuple[Joining, ...]) -> "Snapshot":
@@ -78,7 +78,7 @@ class Snapshot:
         return replace(self, underway=underway)
 
     def terminated(self, name: str, instance: str) -> "Snapshot":
-        """Without the member and its place, or without the newcomer."""
+        """The snapshot without the member and its place, or without the joining instance."""
         group = self.group(name)
         if instance in self.newcomers(name):
             joining = tuple(each for each in self.underway.joining if each.id != instance)
@@ -92,7 +92,7 @@ class Snapshot:
         return self._replace_group(msgspec.structs.replace(group, desired_capacity=target, instances=members))
 
     def _missing(self, name: str) -> tuple[Instance, ...]:
-        """What the group has tried to launch, and could not."""
+        """The instances that the group has failed to launch."""
         why, group = self.unlaunched.get(name), self.group(name)
         if why is None:
             return ()

@@ -29,8 +29,8 @@ LABEL, TAINT, RESOURCES, OPTIONS = (
 )
 
 LABEL_GPU = "k8s.amazonaws.com/accelerator"
-PODS = 110  # the kubelet's own default
-# What EKS's images keep: of the cores as much as Google does; of the memory 255 MiB, 11 for each pod, and 100 free.
+PODS = 110  # the kubelet's default
+# Reserved by EKS's images: cores as on Google; memory 255 MiB, 11 per pod, and 100 free.
 RESERVED_MIB = 255 + 11 * PODS + 100
 _TAKEN = 0.075  # of a machine's memory, by its hypervisor and its kernel
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}
@@ -53,7 +53,7 @@ _FLAGS = {
 
 
 class Kinds:
-    """Instance types of groups. What never changes is asked for once: the types, and numbered versions of templates."""
+    """Instance types of groups. Caches constant answers: the types, and numbered versions of templates."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -94,7 +94,7 @@ class Kinds:
 
 
 def node(group: ScalingGroup, kind: InstanceType) -> Node:
-    """Raises InvalidAnswer for tags that mean nothing."""
+    """Raises InvalidAnswer for invalid tags."""
     name, tags = group.auto_scaling_group_name, group.labels
     cpu_milli = kind.v_cpu_info.default_v_cpus * MILLI_PER_CORE
     memory_mib = math.floor(kind.memory_info.size_in_mib * (1 - _TAKEN))
@@ -114,7 +114,7 @@ def node(group: ScalingGroup, kind: InstanceType) -> Node:
 
 
 def options(group: ScalingGroup) -> GroupOptions:
-    """Raises InvalidAnswer for tags that mean nothing."""
+    """Raises InvalidAnswer for invalid tags."""
     found: dict[str, Any] = {}
     for option, text in _tagged(group.labels, OPTIONS):
         try:
@@ -134,7 +134,7 @@ def _labels(group: ScalingGroup, kind: InstanceType) -> dict[str, str]:
     known = [_ARCHITECTURES[each] for each in kind.processor_info.supported_architectures if each in _ARCHITECTURES]
     if known:
         labels |= dict.fromkeys(gke.LABELS_ARCH, known[0])
-    if len(group.availability_zones) == 1:  # with several, the zone is not known before
+    if len(group.availability_zones) == 1:  # with several zones, the zone is unknown beforehand
         (zone,) = group.availability_zones
         labels |= dict.fromkeys((gke.LABEL_ZONE, gke.LABEL_ZONE_BETA), zone)
         labels |= dict.fromkeys(gke.LABELS_REGION, zone.rstrip("abcdefghijklmnopqrstuvwxyz"))

@@ -1,3 +1,3 @@
-"""A cloud that is asked over gRPC: package `clusterautoscaler.cloudprovider.v1.externalgrpc`."""
+"""A cloud behind gRPC: package `clusterautoscaler.cloudprovider.v1.externalgrpc`."""
 
 NAME = "externalgrpc"

@@ -1,4 +1,4 @@
-"""One connection to a gRPC server: the only place that knows the library, which is loaded when it is needed."""
+"""One connection to a gRPC server: the only module that imports the library, on first use."""
 
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     import grpc
 
 MAX_MESSAGE_BYTES = 128 << 20
-# Reconnects come as soon as they are worth a try: callers have a loop and a deadline.
+# Reconnects happen soon: callers have a loop and a deadline.
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2000),
 )
-# With these a server says no; with all others the call may have taken effect.
+# With these codes a server refuses; with all others the call may have taken effect.
 _REFUSALS = (
     "INVALID_ARGUMENT",
     "NOT_FOUND",
@@ -32,10 +32,10 @@ _SILENCE = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
 
 
 class Channel:
-    """Calls that each end within the timeout, in bytes."""
+    """Calls in bytes, each of which ends within the timeout."""
 
     def __init__(self, config: GrpcConfig, provider: str) -> None:
-        """Raises InvalidInput when the library is not installed, or does not take the certificates."""
+        """Raises InvalidInput if the library is not installed, or rejects the certificates."""
         try:
             import grpc
         except ImportError as error:

@@ -37,7 +37,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ChannelTls:
-    """PEM; None where the system's authorities, or no certificate of the client's, are meant."""
+    """PEM; None for the system's authorities, or for no client certificate."""
 
     authorities: bytes | None
     certificate: bytes | None
@@ -46,7 +46,7 @@ class ChannelTls:
 
 @dataclass(frozen=True, slots=True)
 class GrpcConfig:
-    """Whom to ask, and for how long at most. Without `tls` nothing is encrypted."""
+    """The server, and the timeout of a call. Without `tls` nothing is encrypted."""
 
     address: str
     tls: ChannelTls | None = None
@@ -54,7 +54,7 @@ class GrpcConfig:
 
 
 def load(path: Path) -> GrpcConfig:
-    """Raises InvalidInput naming file, field and value."""
+    """Raises InvalidInput that names file, field and value."""
     file = yaml_file.load(path, _File)
 
     def refused(field: str, value: object, problem: str) -> InvalidInput:
@@ -89,7 +89,7 @@ def load(path: Path) -> GrpcConfig:
 
 
 def _is_address(text: str) -> bool:
-    """Whether gRPC can connect to it; a bare host would be asked at a port that no setting names."""
+    """Whether gRPC can connect to it; gRPC would call a bare host at a port that no setting names."""
     if _SOCKET.fullmatch(text):
         return True
     found = _ENDPOINT.fullmatch(text)
@@ -97,14 +97,14 @@ def _is_address(text: str) -> bool:
 
 
 def _problem(load: Callable[[], None]) -> str:
-    """What OpenSSL says of it; empty if nothing."""
+    """OpenSSL's error; empty if none."""
     try:
         load()
-    except (OSError, ValueError) as error:  # an SSLError is one of these
+    except (OSError, ValueError) as error:  # SSLError is one of these
         return str(error)
     return ""
 
 
 def _no_password() -> str:
-    """The process has no terminal that could ask for one."""
+    """The process has no terminal to ask for one."""
     raise ValueError("the key is encrypted")

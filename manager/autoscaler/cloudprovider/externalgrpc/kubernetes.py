@@ -1,4 +1,4 @@
-"""Nodes and Pods in protocol buffers (k8s.io/api/core/v1), as far as templates and prices go."""
+"""Nodes and Pods in protocol buffers (k8s.io/api/core/v1), as far as templates and prices need them."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ def node(data: bytes) -> Node:
 
 
 def pod(requests: Amounts) -> bytes:
-    """A Pod of one container that requests so much."""
+    """A Pod with one container of these requests."""
     listed = b"".join(
         encoded(2, entry(resource, encoded(1, _quantity(resource, amount)))) for resource, amount in requests.items()
     )

@@ -36,7 +36,7 @@ def node_group_for_node(node: NodeRef) -> bytes:
 
 
 def of_group(group: str) -> bytes:
-    """The requests that name a group and nothing else."""
+    """The requests that name only a group."""
     return encoded(1, group)
 
 
@@ -50,7 +50,7 @@ def delete_nodes(group: str, nodes: Sequence[NodeRef]) -> bytes:
 
 
 def get_options(group: str, defaults: GroupOptions) -> bytes:
-    """With all of the defaults: a provider that wants nothing else answers with what it was given."""
+    """With all of the defaults: a provider without overrides returns the given values."""
     given = (
         encoded(1, float(defaults.scale_down_utilization_threshold or 0))
         + encoded(2, float(defaults.scale_down_gpu_utilization_threshold or 0))
@@ -72,7 +72,7 @@ def priced_pod(pod: bytes, start: float, end: float) -> bytes:
 
 
 def read_groups(data: bytes) -> list[Group]:
-    """Without their targets, which are asked for one by one."""
+    """Without their targets, which need a call each."""
     return [read_group(part) for part in _repeated(data, 1)]
 
 
@@ -105,7 +105,7 @@ def read_text(data: bytes) -> str:
 
 
 def read_keys(data: bytes) -> frozenset[str]:
-    """The keys of a map, whatever it holds."""
+    """The keys of a map, whatever its values."""
     return frozenset(as_text(dict(fields(part)).get(1, b"")) for part in _repeated(data, 1))
 
 
@@ -119,7 +119,7 @@ def read_template(data: bytes) -> bytes:
 
 
 def read_options(data: bytes) -> GroupOptions:
-    """A duration of zero is one that is not set: servers send all of them, whatever they know of."""
+    """A duration of zero is unset: servers always send all of them."""
     parts = dict(fields(as_bytes(dict(fields(data)).get(1, b""))))
     return GroupOptions(
         scale_down_utilization_threshold=_double(parts, 1),
@@ -138,7 +138,7 @@ def _instance(data: bytes) -> Instance:
     error = None
     if 2 in status:
         told = dict(fields(as_bytes(status[2])))
-        if told:  # an error without anything in it is none
+        if told:  # an empty error is none
             kind = ErrorClass.OUT_OF_RESOURCES if told.get(3) == _OUT_OF_RESOURCES else ErrorClass.OTHER
             error = InstanceError(kind, as_text(told.get(1, b"")), as_text(told.get(2, b"")))
     state = _STATES.get(as_int(status.get(1, 0)), InstanceState.UNKNOWN)

@@ -1,6 +1,6 @@
-"""The protocol's client. It keeps nothing: `Guard` remembers for a round what may be remembered for so long.
+"""The protocol's client. It caches nothing: `Guard` caches for an iteration.
 
-Groups cannot be created over this protocol.
+This protocol cannot create groups.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ class ExternalGrpcProvider:
     name = NAME
 
     def __init__(self, config: GrpcConfig, clock: Clock, defaults: GroupOptions | None = None) -> None:
-        """Connects when first asked. `defaults` hold for groups of which the cloud wants nothing else.
+        """Connects on first use. `defaults` are the options of groups whose cloud overrides none.
 
         Raises InvalidInput without the library.
         """
@@ -81,18 +81,18 @@ class ExternalGrpcProvider:
         return Gpus(label or None, types)
 
     def pricing(self) -> PricingModel:
-        """A provider without prices says so when it is asked for one."""
+        """A provider without prices says so when asked for one."""
         return self
 
     def node_price(self, machine: Machine) -> float:
-        """Of `PricingModel`; the protocol tells labels and annotations, not capacity."""
+        """See `PricingModel`; the protocol sends labels and annotations, not the capacity."""
         now = self._clock.now()
         node = NodeRef("", "", machine.labels, machine.annotations)
         request = messages.priced_node(node, now, now + PRICED_SECONDS)
         return self._read("PricingNodePrice", request, messages.read_double)
 
     def pod_price(self, requests: Amounts) -> float:
-        """Of `PricingModel`."""
+        """See `PricingModel`."""
         now = self._clock.now()
         request = messages.priced_pod(kubernetes.pod(requests), now, now + PRICED_SECONDS)
         return self._read("PricingPodPrice", request, messages.read_double)

@@ -1,3 +1,3 @@
-"""A cloud whose machines are Node objects alone, kwok's way: for local clusters, demonstrations and rehearsals."""
+"""A cloud whose machines are only Node objects, as in kwok: for local clusters, demonstrations and rehearsals."""
 
 NAME = "simulated"

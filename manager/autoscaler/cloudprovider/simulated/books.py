@@ -1,4 +1,4 @@
-"""What the simulated cloud owes and has, as pure steps. Kept in the cluster, so it outlives every process.
+"""The state of the simulated cloud, as pure steps. Stored in the cluster, so it outlives every process.
 
 For each group: target >= number of instances that are not being deleted; the rest was never made.
 """
@@ -29,7 +29,7 @@ class InstanceEntry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """`made` counts all machines ever begun; `made_of` is what an autoprovisioned group is."""
+    """`made` counts all machines ever started; `made_of` is the configuration of an autoprovisioned group."""
 
     target: int = 0
     made: int = 0
@@ -38,12 +38,12 @@ class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def staying(self) -> int:
-        """How many are there, or on their way."""
+        """The number of instances that are present or upcoming."""
         return sum(each.phase != DELETING for each in self.instances)
 
 
 class Books(msgspec.Struct, frozen=True):
-    """Everything, by group name."""
+    """All groups, by name."""
 
     groups: dict[str, GroupEntry] = {}
 
@@ -55,7 +55,7 @@ class Books(msgspec.Struct, frozen=True):
 
 
 def raise_target(entry: GroupEntry, group: GroupConfig, delta: int, now: float, name: Callable[[], str]) -> GroupEntry:
-    """`delta` more are asked for; what the group's faults let become of them is settled here."""
+    """Requests `delta` more instances, and applies the group's faults to them."""
     faults = group.faults
     begun = delta if faults.fulfil is None else min(delta, faults.fulfil)
     there = entry.staying
@@ -77,7 +77,7 @@ def raise_target(entry: GroupEntry, group: GroupConfig, delta: int, now: float, 
 
 
 def mark_deleted(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
-    """These begin to go, and are not owed any more."""
+    """Starts the deletion of these instances, which no longer count towards the target."""
     instances = tuple(
         InstanceEntry(each.name, DELETING, due) if each.name in names else each for each in entry.instances
     )
@@ -86,7 +86,7 @@ def mark_deleted(entry: GroupEntry, names: Collection[str], due: float) -> Group
 
 
 def add_registered(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
-    """These Nodes are there now, and Ready when `due`. One that is to go meanwhile still is."""
+    """These Nodes exist now, and are Ready when `due`. A deletion meanwhile stays in effect."""
     instances = tuple(
         InstanceEntry(each.name, RUNNING, due) if each.phase == CREATING and each.name in names else each
         for each in entry.instances
@@ -95,14 +95,17 @@ def add_registered(entry: GroupEntry, names: Collection[str], due: float) -> Gro
 
 
 def remove_nodes(entry: GroupEntry, names: Collection[str]) -> GroupEntry:
-    """These have no Node any more. The target shrinks by those whose deletion was not requested, as kwok recounts."""
+    """These instances have no Node any more.
+
+    The target shrinks by those whose deletion was not requested, as in kwok.
+    """
     lost = sum(each.phase != DELETING and each.name in names for each in entry.instances)
     instances = tuple(each for each in entry.instances if each.name not in names)
     return replace(entry, target=entry.target - lost, instances=instances)
 
 
 def entry_for_nodes(names: Collection[str], now: float) -> GroupEntry:
-    """A group of which nothing is known but its Nodes."""
+    """A group that is known only by its Nodes."""
     return GroupEntry(
         target=len(names), made=len(names), instances=tuple(InstanceEntry(name, RUNNING, now) for name in sorted(names))
     )

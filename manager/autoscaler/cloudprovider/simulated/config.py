@@ -43,7 +43,7 @@ from shared.names import CPU, MEMORY
 from shared.quantity import Amounts, QuantityError
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
-MAX_NAME = 50  # what Nodes are called after it has to fit into a label, too
+MAX_NAME = 50  # names of Nodes derive from it, and must fit into a label, too
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
@@ -55,7 +55,7 @@ NamedT = TypeVar("NamedT", "MachineType", "GroupConfig")
 
 
 class _Closed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys that are not known are refused."""
+    """Unknown keys are refused."""
 
 
 class Faults(_Closed, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class MachineType(_Closed, frozen=True, kw_only=True):
 
 
 class GroupTiming(_Closed, frozen=True, kw_only=True):
-    """What groups of both kinds have."""
+    """The options of both kinds of groups."""
 
     boot_seconds: Seconds = 0.0
     ready_seconds: Seconds = 0.0
@@ -83,7 +83,7 @@ class GroupTiming(_Closed, frozen=True, kw_only=True):
 
 
 class GroupConfig(GroupTiming, frozen=True, kw_only=True):
-    """A group; those made by auto-provisioning are remembered in this form, too."""
+    """A group; autoprovisioned groups are stored in this form, too."""
 
     name: Name
     machine_type: str
@@ -114,13 +114,13 @@ class SimulatedCloud(_Closed, frozen=True, kw_only=True):
     autoprovisioning: Autoprovisioning | None = None
 
     def capacity(self, machine_type: str) -> Amounts | None:
-        """What a machine of the type has; None for an unknown type."""
+        """The capacity of a machine type; None for an unknown type."""
         own = next((each for each in self.machine_types if each.name == machine_type), None)
         return amounts(own.capacity) if own is not None else gke.MACHINE_TYPES.get(machine_type)
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The machine types that groups may be made of."""
+        """The machine types of autoprovisioned groups."""
         if self.autoprovisioning is None:
             return ()
         if self.autoprovisioning.machine_types is not None:
@@ -129,7 +129,7 @@ class SimulatedCloud(_Closed, frozen=True, kw_only=True):
 
 
 def amounts(quantities: Quantities) -> dict[str, int]:
-    """With room for pods. Raises QuantityError."""
+    """The amounts with room for pods. Raises QuantityError."""
     found = {
         resource: quantity.milli(text) if resource == CPU else quantity.whole(text)
         for resource, text in quantities.items()
@@ -138,7 +138,7 @@ def amounts(quantities: Quantities) -> dict[str, int]:
 
 
 def load(path: Path) -> SimulatedCloud:
-    """Raises InvalidInput naming file, field and value."""
+    """Raises InvalidInput that names file, field and value."""
     cloud = yaml_file.load(path, SimulatedCloud)
     source = str(path)
     _named_once(cloud.machine_types, "machine_types", source)

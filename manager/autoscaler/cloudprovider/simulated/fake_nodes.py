@@ -1,4 +1,4 @@
-"""The Nodes of the simulated cloud, in kwok's way of writing them, and templates of them."""
+"""The Nodes of the simulated cloud, in kwok's form, and templates of them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from shared.kube.resources import NODES
 from shared.names import CPU
 from shared.quantity import Amounts, format_milli
 
-LABEL_CLOUD = "headroom.io/simulated-cloud"  # the same on all of them, so that groups can still be alike
+LABEL_CLOUD = "headroom.io/simulated-cloud"  # equal on all of them, so that groups can still be similar
 CLOUD = "true"
 
 _GROUP = "cluster-autoscaler.kwok.nodegroup/"
@@ -23,7 +23,7 @@ ANNOTATION_MIN, ANNOTATION_MAX = f"{_GROUP}min-count", f"{_GROUP}max-count"
 ANNOTATION_DESIRED = f"{_GROUP}desired-count"
 ANNOTATION_FAKE, FAKE = "kwok.x-k8s.io/node", "fake"
 TAINT = Taint(key="kwok-provider", value="true", effect="NoSchedule")
-NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")  # until the node says that it is
+NOT_READY = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")  # until the node is ready
 
 _SCHEME = "kwok:"
 
@@ -33,12 +33,12 @@ def provider_id(name: str) -> str:
 
 
 def is_ours(identity: str) -> bool:
-    """Whether it is the id of a machine of this cloud."""
+    """Whether it is the provider id of a machine of this cloud."""
     return identity.startswith(_SCHEME)
 
 
 def node(name: str, group: GroupConfig, cloud: SimulatedCloud) -> Node:
-    """The Node of that name, as the group's next one would be. Raises InvalidInput for labels that cannot be."""
+    """A Node with this name, as the group's next one. Raises InvalidInput for invalid labels."""
     capacity = cloud.capacity(group.machine_type)
     if capacity is None:
         raise InvalidInput(
@@ -62,7 +62,7 @@ def node(name: str, group: GroupConfig, cloud: SimulatedCloud) -> Node:
 
 
 def registration(template: Node, desired: int, now: float, *, ready: bool) -> dict[str, object]:
-    """The whole object as it is created."""
+    """The complete object to create."""
     annotations = {**(template.metadata.annotations or {}), ANNOTATION_DESIRED: str(desired)}
     taints = (*(template.spec.taints or ()), *(() if ready else (NOT_READY,)))
     return {
@@ -85,7 +85,7 @@ def registration(template: Node, desired: int, now: float, *, ready: bool) -> di
 
 
 def listed(client: Client) -> Sequence[Node]:
-    """Those of this cloud that there are."""
+    """The Nodes of this cloud."""
     return client.list(NODES, into=Node, label_selector=f"{LABEL_CLOUD}={CLOUD}").items
 
 

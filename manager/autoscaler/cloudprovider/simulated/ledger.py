@@ -1,6 +1,6 @@
-"""The books' place in the cluster: one ConfigMap, which takes some ten thousand instances.
+"""The stored state of the simulated cloud: one ConfigMap, which can hold some ten thousand instances.
 
-Every change is made to what is there now, or not at all, so several processes may keep the same books.
+Every change applies to the present state, or not at all, so several processes may share it.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ ATTEMPTS = 20
 
 
 class BooksStore(Protocol):
-    """Keeps the books."""
+    """Stores the state."""
 
     def read(self) -> Books:
-        """As they are now."""
+        """The present state."""
         ...
 
     def change(self, step: Callable[[Books], Books]) -> Books:
-        """The books after `step`; what it raises, is raised."""
+        """The state after `step`; raises the errors of `step`."""
         ...
 
 
@@ -43,14 +43,14 @@ class Unwritten:
 
 
 class BooksLedger:
-    """Raises what the client raises, and InvalidInput when the text is no books."""
+    """Raises the client's errors, and InvalidInput for an invalid text."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
 
     def read(self) -> Books:
-        """Empty ones where none are kept yet."""
+        """Empty if nothing is stored yet."""
         return self._read()[0]
 
     def change(self, step: Callable[[Books], Books]) -> Books:

@@ -1,6 +1,7 @@
-"""What makes the books come true: Nodes are created and deleted as they fall due, become Ready, and beat.
+"""Carries out the state of the simulated cloud: creates and deletes Nodes when due, makes them Ready, and renews
+leases.
 
-Every step may be done twice, so that a process killed within one begins it again.
+Every step may run twice, so that a process killed within one starts it again.
 """
 
 import logging
@@ -28,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.5
 BEAT_SECONDS = 10.0
-BATCH = 200  # Nodes that are made or removed before the books are written
+BATCH = 200  # Nodes that are created or deleted before the state is written
 
 
 class Machines:
-    """One for each process that runs the cloud."""
+    """One per process that runs the cloud."""
 
     def __init__(self, client: Client, ledger: BooksLedger, offer: MachineOffer, clock: Clock) -> None:
         self._client = client
@@ -47,7 +48,7 @@ class Machines:
         loops.every("simulated-cloud-heartbeats", lambda: BEAT_SECONDS, self.beat)
 
     def tick(self) -> None:
-        """Does what is due; what the API refuses now is tried again at the next tick."""
+        """Does what is due; the next tick repeats what the API refuses."""
         if not self._informer.synced.is_set():
             return
         try:
@@ -112,7 +113,7 @@ class Machines:
         except AlreadyExists:
             if self._node(name, group.name) is None:
                 raise  # another object has the name
-            return  # made before, and not written down
+            return  # created earlier, and not recorded
         logger.info("simulated node created", extra={"node": name, "group": group.name})
 
     def _delete(self, name: str, group: str) -> None:
@@ -126,7 +127,7 @@ class Machines:
         logger.info("simulated node deleted", extra={"node": name, "group": group})
 
     def _node(self, name: str, group: str) -> Node | None:
-        """The group's Node of that name. What the cache does not have yet may be there all the same."""
+        """The group's Node with this name. A Node that the cache does not have yet may still exist."""
         node = self._informer.get(name)
         if node is None:
             try:
@@ -147,7 +148,7 @@ class Machines:
                 version = {"resourceVersion": meta.resource_version}
                 self._client.patch(NODES, meta.name, {"metadata": version, "spec": {"taints": rest}})
         except (Conflict, NotFound):
-            pass  # it has changed, or gone; the next tick sees how
+            pass  # it has changed, or was deleted; the next tick sees how
 
 
 def _failing(entry: GroupEntry, failed: dict[str, str]) -> Iterator[InstanceEntry]:

@@ -1,4 +1,4 @@
-"""The configuration in force: the file's last good version."""
+"""The configuration in force: the last valid version of the file."""
 
 import logging
 from pathlib import Path
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class MachineOffer:
-    """Raises InvalidInput at first; a file that is spoilt later changes nothing."""
+    """Raises InvalidInput at the start; a file that becomes invalid later changes nothing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -22,7 +22,7 @@ class MachineOffer:
         self._problem = ""
 
     def reread(self) -> None:
-        """What is wrong with the file is told once."""
+        """Reports a problem with the file once."""
         problem = ""
         try:
             self.cloud = config.load(self._path)
@@ -33,7 +33,7 @@ class MachineOffer:
         self._problem = problem
 
     def groups(self, books: Books) -> dict[str, GroupConfig]:
-        """All there are: those of the file, and those made since, which have the pace and faults of today."""
+        """All groups: those of the file, and created ones, which have the present timing and faults."""
         found = {group.name: group for group in self.cloud.groups}
         pace = self.cloud.autoprovisioning
         for name, entry in books.groups.items():

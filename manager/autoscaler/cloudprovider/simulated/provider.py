@@ -1,4 +1,4 @@
-"""The simulated cloud's face."""
+"""The provider of the simulated cloud."""
 
 import hashlib
 import random
@@ -35,7 +35,7 @@ from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
 
-SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they make no words
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they form no words
 SUFFIX_LENGTH = 5
 MAX_GROUP_NAME = 63 - SUFFIX_LENGTH - 1
 
@@ -48,7 +48,7 @@ _STATES = {
 
 
 class SimulatedProvider:
-    """See `contract.Provider`. Nodes come and go only while there are `machines`, here or elsewhere."""
+    """See `contract.Provider`. Nodes come and go only while `machines` run, here or elsewhere."""
 
     name = NAME
 
@@ -60,7 +60,7 @@ class SimulatedProvider:
         clock: Clock,
         chance: random.Random | None = None,
     ) -> None:
-        """`nodes` tells the Nodes of this cloud that there are, for groups that the books know nothing of."""
+        """`nodes` returns the present Nodes of this cloud, for groups that the state does not know."""
         self._offer = offer
         self._ledger = ledger
         self._nodes = nodes
@@ -94,7 +94,7 @@ class SimulatedProvider:
         return group
 
     def launched_at(self, node: NodeRef) -> float | None:
-        """The time is not recorded, but the missing Nodes are known."""
+        """The time is not recorded, but missing Nodes are known."""
         self._check_outage("")
         if not fake_nodes.is_ours(node.provider_id):
             raise Refused(NAME, "", f"{node.provider_id} is no machine of this cloud")
@@ -117,7 +117,7 @@ class SimulatedProvider:
         return Gpus(LABEL_ACCELERATOR, gke.ACCELERATORS)
 
     def pricing(self) -> PricingModel | None:
-        """None where the file says no price at all."""
+        """None if the file has no price at all."""
         cloud = self._offer.cloud
         prices = [*(each.price for each in cloud.machine_types), *(each.price for each in cloud.groups)]
         return SimulatedPrices(self._offer) if any(price is not None for price in prices) else None
@@ -158,7 +158,7 @@ class SimulatedProvider:
         return self._offer.cloud.offered
 
     def theoretical(self, spec: GroupSpec) -> Theoretical:
-        """Its name tells specs apart; the group that is made of one has another."""
+        """Its name distinguishes specs; the group that is created from it has another name."""
         offered = self._autoprovisioning()
         digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).digest()
         suffix = "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
@@ -203,7 +203,7 @@ class SimulatedProvider:
         """Nodes stay, as they would in any cloud."""
 
     def close(self) -> None:
-        """There is no connection of its own."""
+        """It has no connection of its own."""
 
     def _change(self, group: str, step: Callable[[GroupEntry, GroupConfig], GroupEntry]) -> None:
         found = self._config(group)
@@ -231,7 +231,7 @@ class SimulatedProvider:
             raise Unavailable(NAME, group, self._offer.cloud.outage)
 
     def _with_new_groups(self, current: Books) -> Books:
-        """Groups that are in the file for the first time begin at their size, unless there are Nodes of them."""
+        """Groups that are new in the file start at their size, unless they already have Nodes."""
         new = [group for group in self._offer.cloud.groups if group.name not in current.groups]
         if not new:
             return current
@@ -257,7 +257,7 @@ class SimulatedProvider:
         return found
 
     def _made_of(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str) -> list[GroupConfig]:
-        """Raises InvalidInput for what cannot be."""
+        """Raises InvalidInput for an impossible spec."""
 
         def refused(field: str, value: object, problem: str) -> InvalidInput:
             return InvalidInput(source="node group", field=field, value=value, problem=problem)
@@ -309,7 +309,7 @@ class SimulatedProvider:
 
 
 class SimulatedPrices:
-    """The file's prices; see `PricingModel`. What has none is priced by the core and GiB."""
+    """The file's prices; see `PricingModel`. A machine without one is priced by the core and GiB."""
 
     def __init__(self, offer: MachineOffer) -> None:
         self._offer = offer
