@@ -1,1 +1,1 @@
-"""Running pods of Mid and Batch whose resource fell below what they hold: said, and on request ended, in order."""
+"""Running Mid and Batch pods that hold more than their node offers: reported, and evicted in order if configured."""

@@ -1,4 +1,4 @@
-"""Asks the API server to evict one pod after the other, at a bounded rate, and keeps to what its budgets answer."""
+"""Evicts pods through the API server one by one, at a bounded rate, and respects their disruption budgets."""
 
 import enum
 import logging
@@ -18,7 +18,7 @@ from shared.kube.events import NORMAL
 logger = logging.getLogger(__name__)
 
 ATTEMPT_SECONDS = 10.0
-# Between two attempts at a pod that its budget protects, at first, and once it has been refused so often in a row.
+# Between two attempts for a pod that its budget protects, and after so many refusals in a row.
 RETRY_SECONDS = 10.0
 MAX_REFUSALS = 3
 SPARED_SECONDS = 300.0
@@ -35,12 +35,12 @@ class _Refusal:
 
     @property
     def is_passed_over(self) -> bool:
-        """Whether others go in the pod's place meanwhile."""
+        """Whether other pods go first in the meantime."""
         return self.times >= MAX_REFUSALS
 
 
 class EvictionAnswer(enum.Enum):
-    """What became of a request."""
+    """The result of a request."""
 
     EVICTED = enum.auto()
     GONE = enum.auto()
@@ -63,24 +63,24 @@ class Asker:
         return self._bucket.delay_seconds() <= 0
 
     def passed_over(self) -> set[str]:
-        """Uids of the pods in whose place others go now."""
+        """UIDs of the pods that other pods go before now."""
         now = self._clock.monotonic()
         return {uid for uid, refusal in self._refused.items() if refusal.is_passed_over and now < refusal.until}
 
     def waiting(self) -> set[str]:
-        """Uids of the pods that were refused, and are not to be asked for again yet."""
+        """UIDs of the pods that were refused, and must not be tried again yet."""
         now = self._clock.monotonic()
         return {uid for uid, refusal in self._refused.items() if now < refusal.until}
 
     def waits(self, pod: PodRecord) -> bool:
-        """Whether the pod was refused, and is not to be asked for again yet."""
+        """Whether the pod was refused, and must not be tried again yet."""
         refused = self._refused.get(pod.uid)
         return refused is not None and self._clock.monotonic() < refused.until
 
     def evict(
         self, node: str, pod: PodRecord, reason: str, why: str, count: Callable[[Outcome], None]
     ) -> EvictionAnswer:
-        """Asks for the pod by its uid; the Event bears `reason`, one CamelCase word, and `why`."""
+        """Evicts the pod by its UID; the Event has `reason`, one CamelCase word, and `why`."""
         namespace, _, name = pod.key.partition("/")
         about = {"node": node, "pod": pod.key}
         try:
@@ -106,7 +106,7 @@ class Asker:
         return EvictionAnswer.EVICTED
 
     def forget(self) -> None:
-        """Lets go of what is known of pods that were not asked for in a long time."""
+        """Forgets pods that have not been tried for a long time."""
         now = self._clock.monotonic()
         for uid in [uid for uid, refusal in self._refused.items() if now > refusal.until + SPARED_SECONDS]:
             del self._refused[uid]

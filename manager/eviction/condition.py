@@ -1,8 +1,8 @@
-"""What a Node says by conditions of its own: that pods of a tier hold more than it has for them, and that its
-NodeMetric cannot be right.
+"""The Node conditions of this manager: that pods of a tier hold more than the node has for them, and that its
+NodeMetric is implausible.
 
-A Node's conditions are a list that kubelets write too, so a patch of them has to be a strategic one, which merges by
-type. What was said last can be read from the Node, so each change is said once, whoever leads.
+Kubelets write the same list of conditions, so a patch must be a strategic one, which merges by type. The Node shows the
+last report, so every change is reported once, whichever replica leads.
 """
 
 from collections.abc import Container, Mapping
@@ -18,7 +18,7 @@ from shared.names import Tier
 TYPES = {Tier.MID: names.CONDITION_MID_SHORTFALL, Tier.BATCH: names.CONDITION_BATCH_SHORTFALL}
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
-# Beyond it a figure that was said misleads who reads it. As usual for what is written to Nodes.
+# A reported figure that is further off is misleading. The usual share for writes to Nodes.
 MOVED_SHARE = 0.1
 
 SHOWN = "the Node goes on showing what they hold, and nothing is lent anew"
@@ -28,7 +28,7 @@ _REASONS = {
     Cause.DISABLED: "ColocationDisabled",
     Cause.UNKNOWN: "NodeMetricAbnormal",
 }
-# What an Event calls each condition, by its status.
+# The Event reason of each condition, by its status.
 _EVENTS = {
     TYPES[Tier.MID]: {TRUE: "MidResourceShort", UNKNOWN: "MidResourceUnknown", FALSE: "MidResourceSuffices"},
     TYPES[Tier.BATCH]: {TRUE: "BatchResourceShort", UNKNOWN: "BatchResourceUnknown", FALSE: "BatchResourceSuffices"},
@@ -38,7 +38,7 @@ _EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the Node says by one condition, apart from when. `figures` are those in the message that count."""
+    """The content of one condition, without its times. `figures` are the relevant numbers in the message."""
 
     status: str
     reason: str
@@ -54,27 +54,27 @@ class Said:
         return _EVENTS[type_][self.status]
 
     def misleads(self, now: "Said") -> bool:
-        """Whether one of its figures is another by more than a tenth `now`."""
+        """Whether one of its figures differs by more than a tenth `now`."""
         return any(abs(new - old) > MOVED_SHARE * old for old, new in zip(self.figures, now.figures, strict=False))
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is due to be said on a Node, by condition type; those that `turned` are news, so that an Event says them."""
+    """The conditions due on a Node, by type; those that `turned` are news, and get an Event."""
 
     node: Node
     said: Mapping[str, Said]
     turned: frozenset[str]
 
     def patch(self, now: float) -> dict[str, object]:
-        """The strategic patch of the Node's status that says it at `now`, in Unix seconds."""
+        """The strategic patch of the Node's status at `now`, in Unix seconds."""
         moment = durations.timestamp(now)
         conditions = [_entry(type_, each, on(self.node, type_), moment) for type_, each in self.said.items()]
         metadata = {"resourceVersion": self.node.metadata.resource_version}
         return {"metadata": metadata, "status": {"conditions": conditions}}
 
 
-# How each condition ends.
+# The end of each condition.
 ENDS = {
     **dict.fromkeys(TYPES.values(), Said(FALSE, "OfferSuffices", "what pods hold is there")),
     names.CONDITION_CONTRADICTION: Said(FALSE, "WithinRequests", "no more is said to be reclaimable than can be"),
@@ -88,12 +88,12 @@ def types(tiers: Container[Tier]) -> list[str]:
 
 
 def of_contradiction(contradiction: str) -> Said:
-    """What is said of a NodeMetric that cannot be right."""
+    """The condition for an implausible NodeMetric."""
     return Said(TRUE, "ReclaimableBeyondRequests", f"{contradiction}; Mid is no more than the latter leave")
 
 
 def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
-    """What is said of a shortfall; after `patience_seconds` of it pods are evicted, None is never."""
+    """The condition for a shortfall; pods are evicted after `patience_seconds`, or never if None."""
     becomes = "none is evicted" if patience_seconds is None else f"eviction begins after {patience_seconds} s"
     status = UNKNOWN if shortfall.cause is Cause.UNKNOWN else TRUE
     figures = (*shortfall.held, *shortfall.missing, *(shortfall.there_is or ()))
@@ -101,7 +101,7 @@ def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
 
 
 def on(node: Node, type_: str) -> Condition | None:
-    """The condition as the Node has it."""
+    """The Node's present condition of this type."""
     found = (each for each in node.status.conditions or () if each.type == type_)
     return next(found, None)
 

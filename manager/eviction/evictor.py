@@ -1,8 +1,8 @@
-"""Evicts pods of a tier that has been short for too long: one after the other, those that go first in front.
+"""Evicts pods of a tier with a long shortfall, one by one in eviction order.
 
-Nothing is evicted that the cluster could put right back, so not before the Node itself offers no more than there is.
-Every eviction is decided on the pods as they are then, asked of the one pod by its uid, and subject to its disruption
-budget: a pod that a budget protects is waited for, and after some refusals passed over for a while.
+It evicts nothing that the scheduler could place again at once, so not before the Node itself offers no more than there
+is. Every eviction is decided on the present pods, requested by the pod's UID, and subject to its disruption budget: it
+waits for a protected pod, and after some refusals passes it over for a while.
 """
 
 import logging
@@ -21,17 +21,17 @@ from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
-# A process that slept for so long may have missed the end of a shortfall, and of its own lead.
+# A process that slept for so long may have missed the end of a shortfall, and of its leadership.
 PAUSE_SECONDS = 15.0
 ATTEMPTS_A_ROUND = 5
-# Before the watch must have shown that an evicted pod terminates.
+# Time limit for the watch to show that an evicted pod terminates.
 LEAVING_SECONDS = 30.0
 
 
 class Evictor:
-    """One thread calls `round`. `node` and `pods` are what is known of the cluster now.
+    """One thread calls `round`. `node` and `pods` return the present state of the cluster.
 
-    `is_settled` says whether everything known of a node has been decided on.
+    `is_settled` says whether everything known about a node has been decided on.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Evictor:
         self._turned_at = clock.monotonic()
 
     def round(self) -> None:
-        """Evicts what may be evicted now, those that have waited longest first."""
+        """Evicts the pods that may be evicted now, longest shortfall first."""
         now, before = self._clock.monotonic(), self._turned_at
         self._turned_at = now
         if now - before > PAUSE_SECONDS:
@@ -80,7 +80,7 @@ class Evictor:
                 self._evict(tracked, victim)
 
     def _victim(self, tracked: TrackedShortfall) -> PodRecord | None:
-        """The pod that goes now, with all that is known now; None when none may."""
+        """The next pod to evict, by present knowledge; None if there is none."""
         node, decision, now = self._node(tracked.node), tracked.decision, self._clock.monotonic()
         if node is None or not self._is_settled(tracked.node):
             return None
@@ -111,7 +111,7 @@ class Evictor:
             self._leaving[tracked.node, tracked.tier] = (pod.uid, now + LEAVING_SECONDS)
 
     def _is_leaving(self, key: tuple[str, Tier], pods: Collection[PodRecord], now: float) -> bool:
-        """Whether the pod evicted last is not known to terminate yet: nobody else goes before that."""
+        """Whether the last evicted pod is not yet known to terminate: no other pod goes before that."""
         uid, until = self._leaving.get(key, ("", 0.0))
         if not uid:
             return False
@@ -124,15 +124,15 @@ class Evictor:
         return False
 
     def _forget(self, overdue: Collection[tuple[str, Tier]]) -> None:
-        """Lets go of what is known of pods and nodes that need no eviction any more."""
+        """Forgets pods and nodes that need no eviction any more."""
         for key in self._leaving.keys() - overdue:
             del self._leaving[key]
         self._asker.forget()
 
 
 def _is_published(node: Node, tier: Tier, found: shortfall.Shortfall, floor: Resources) -> bool:
-    """Whether the Node offers no more of what is missing than there is, or pods held when that was decided, but for
-    what is too little to be written.
+    """Whether the Node offers no more of what is missing than there is, or than pods held at the decision, apart from
+    differences too small to be written.
     """
     offered = writing.on_offer(node, tier)
     if offered is None or found.there_is is None:

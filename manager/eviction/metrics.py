@@ -1,4 +1,4 @@
-"""What is short, and what was evicted for it (all under `headroom_manager_`)."""
+"""Metrics of shortfalls and of evictions for them (all under `headroom_manager_`)."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ OUTCOMES: tuple[Outcome, ...] = ("evicted", "refused", "gone", "failed")
 
 
 class EvictionCounters:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._evictions = Counter(
@@ -33,7 +33,7 @@ class EvictionCounters:
         )
         for tier in Tier:
             for outcome in OUTCOMES:
-                self._evictions.labels(tier.value, outcome)  # shown from the start, as none
+                self._evictions.labels(tier.value, outcome)  # visible from the start, as 0
 
     def evicted(self, tier: Tier, outcome: Outcome) -> None:
         """Counts one attempt."""
@@ -41,7 +41,7 @@ class EvictionCounters:
 
 
 class PressureCounters:
-    """What has happened since the start, for want of which resource."""
+    """Counters since the start, by the resource under pressure."""
 
     def __init__(self, registry: CollectorRegistry, pressed: Callable[[], int]) -> None:
         self._evictions = Counter(
@@ -57,7 +57,7 @@ class PressureCounters:
         for resource in (names.MEMORY, names.CPU):
             for tier in Tier:
                 for outcome in OUTCOMES:
-                    self._evictions.labels(resource, tier.value, outcome)  # shown from the start, as none
+                    self._evictions.labels(resource, tier.value, outcome)  # visible from the start, as 0
 
     def evicted(self, resource: str, tier: Tier | None, outcome: Outcome) -> None:
         """Counts one attempt."""
@@ -65,7 +65,7 @@ class PressureCounters:
 
 
 class ShortfallCollector(Collector):
-    """Gauges of all shortfalls there are, computed at scrape time."""
+    """Gauges of all present shortfalls, computed at scrape time."""
 
     def __init__(self, shortfalls: Callable[[], Iterable[TrackedShortfall]], monotonic: Callable[[], float]) -> None:
         self._shortfalls = shortfalls
@@ -101,5 +101,5 @@ class ShortfallCollector(Collector):
         yield from (nodes, cpu, memory, lasted)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering does not walk over the cluster."""
+        """Empty, so that registration does not walk over the cluster."""
         return []

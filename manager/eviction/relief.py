@@ -1,9 +1,9 @@
-"""Which pods of Mid and Batch go because their node is under pressure, and why. Pure.
+"""Which Mid and Batch pods to evict because their node is under pressure, and why. Pure.
 
-The agent says what it saw; how much is to be released follows from that and from the thresholds of the policy as it is
-now, by Koordinator's rules. Pods go in this order: first those that use more than they hold of what is short, Batch
-before Mid, then by eviction priority, spec.priority and priority label, ascending, then those that use the most. No pod
-goes without whom enough goes before it. A pod that was reported and is leaving counts as released.
+The agent reports its measurements; the amount to release follows from them and from the present thresholds of the
+policy, by Koordinator's rules. The eviction order: first pods that use more than they hold of the resource, Batch
+before Mid, then by eviction priority, spec.priority and priority label, ascending, then those that use the most. A pod
+stays if the pods before it release enough. A reported pod that terminates counts as released.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -19,7 +19,7 @@ from shared.api.nodemetric import ResourceThresholds
 from shared.names import PriorityClass, Tier
 from shared.quantity import Resources
 
-STALE_SECONDS = 30.0  # a node under pressure reports each ten
+STALE_SECONDS = 30.0  # a node under pressure reports every ten
 COOL_DOWN_SECONDS = {names.MEMORY: 4.0, names.CPU: 20.0}  # Koordinator's
 
 _UNITS = {names.MEMORY: "bytes", names.CPU: "milli"}
@@ -29,8 +29,9 @@ _GOES_FIRST = (Tier.BATCH, Tier.MID)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What of a resource is to be released, in milli-cores or bytes, `released` of which is on its way; `why` says it
-    all, with the bounds.
+    """The amount of a resource to release, in milli-cores or bytes; `released` of it is under way.
+
+    `why` is the complete reason, with the bounds.
     """
 
     resource: str
@@ -45,7 +46,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """One pod that goes for want of a resource, and what that releases of it."""
+    """One pod to evict because of a resource, and the amount that this releases."""
 
     pod: PodRecord
     resource: str
@@ -55,7 +56,7 @@ class Eviction:
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """The evictions in the order in which they are due, and on one line why these, or why none."""
+    """The evictions in order, and one line with the reason for them, or for none."""
 
     evictions: tuple[Eviction, ...]
     needs: tuple[Need, ...]
@@ -63,7 +64,7 @@ class Relief:
 
 
 class Last(NamedTuple):
-    """The last eviction on a node for want of a resource: when (Unix seconds), and by the report of which time."""
+    """The last eviction on a node because of a resource: its time (Unix seconds), and the time of its report."""
 
     at: float
     updated: str
@@ -78,9 +79,10 @@ def plan(
     last: Mapping[str, Last] | None = None,
     spared: Container[str] = frozenset(),
 ) -> Relief:
-    """What is to be done at `now`, in Unix seconds. `pods` are all of the node, `spared` the uids of those that may not
-    be evicted now. After an eviction, another report than the one that it was decided by counts only once it has cooled
-    down.
+    """The plan at `now`, in Unix seconds.
+
+    `pods` are all of the node, `spared` the UIDs of pods that must not be evicted now. After an eviction, a new report
+    counts only after the cool-down.
     """
     pressure = report.pressure
     if pressure is None or not thresholds.evicts:
@@ -110,7 +112,7 @@ def plan(
 
 
 def candidates(pods: Iterable[PodRecord], spared: Container[str] = frozenset()) -> list[PodRecord]:
-    """The pods that may ever go: of Mid or Batch, holding some of it, not forbidden to evict and not leaving anyway."""
+    """The pods that may ever be evicted: Mid or Batch, holding some of it, evictable and not terminating."""
     return [
         pod
         for pod in pods
@@ -125,7 +127,10 @@ def candidates(pods: Iterable[PodRecord], spared: Container[str] = frozenset()) 
 
 
 def in_order(pods: Iterable[PodRecord], resource: str, used: Mapping[str, PodPressure]) -> list[PodRecord]:
-    """The pods, all of which are in `used`, those that go first in front. Of equals, the youngest has least to lose."""
+    """The pods, all of which are in `used`, in eviction order.
+
+    Among equals the youngest goes first, having least to lose.
+    """
 
     def rank(pod: PodRecord) -> tuple[bool, int, int, int, int, int, float, str]:
         usage, held = _of(used[pod.uid].usage, resource), _of(pod.held, resource)
@@ -152,7 +157,7 @@ def _evictions(
             break
         releases = _releases(pressure.pods[pod.uid], need.resource)
         if releases <= 0:
-            continue  # nothing is won by it
+            continue  # releases nothing
         unit = _UNITS[need.resource]
         usage, held = _of(pressure.pods[pod.uid].usage, need.resource), _of(pod.held, need.resource)
         own = (
@@ -206,7 +211,7 @@ def _staying(pods: Iterable[PodRecord]) -> set[str]:
 
 
 def _cooling(resource: str, report: NodeReport, last: Mapping[str, Last], now: float) -> str:
-    """Why nothing goes for want of the resource yet; empty if something may."""
+    """Why no pod is evicted for the resource yet; empty if one may be."""
     before = last.get(resource)
     if before is None or before.updated == report.updated:
         return ""
@@ -215,7 +220,7 @@ def _cooling(resource: str, report: NodeReport, last: Mapping[str, Last], now: f
 
 
 def _releases(pod: PodPressure, resource: str) -> int:
-    """Of memory what it uses, of CPU what it requests, as that is what is satisfied or not."""
+    """For memory the usage, for CPU the requests, since CPU satisfaction is measured against requests."""
     return _of(pod.usage if resource == names.MEMORY else pod.held, resource)
 
 

@@ -1,7 +1,7 @@
-"""Evicts pods of Mid and Batch from nodes under pressure, as `relief` plans it, one after the other.
+"""Evicts Mid and Batch pods from nodes under pressure, one by one, as `relief` plans.
 
-A report counts from when this process first saw it, so that neither an agent's clock nor a list read late makes an old
-one new.
+A report's age counts from when this process first saw it, so that neither an agent's clock nor a late list makes an old
+report look new.
 """
 
 import logging
@@ -21,7 +21,7 @@ from shared.clock import Clock
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_A_ROUND = 5
-# Before the watch must have shown that an evicted pod terminates.
+# Time limit for the watch to show that an evicted pod terminates.
 LEAVING_SECONDS = 30.0
 
 EVENT = "PressureEviction"
@@ -29,7 +29,7 @@ EVENT = "PressureEviction"
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """A node under pressure, since when (Unix seconds), and what is done about it now."""
+    """A node under pressure, since when (Unix seconds), and the present plan for it."""
 
     node: str
     since: float
@@ -42,7 +42,7 @@ class Pressed:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """When (monotonic) the report of that time was first seen, and since when (Unix seconds) there is pressure."""
+    """When (monotonic) this report was first seen, and since when (Unix seconds) there is pressure."""
 
     updated: str
     at: float
@@ -50,9 +50,10 @@ class _Seen:
 
 
 class Reliever:
-    """One thread calls `round`; all may read `of` and `all`. `thresholds` are a node's, None where none may be evicted.
+    """One thread calls `round`; all threads may read `of` and `all`. `thresholds` are a node's, None if none of its
+    pods may be evicted.
 
-    `reports` and `pods` are what is known of the cluster now.
+    `reports` and `pods` return the present state of the cluster.
     """
 
     def __init__(
@@ -75,11 +76,11 @@ class Reliever:
         self._counters = counters
         self._seen: dict[str, _Seen] = {}
         self._last: dict[str, dict[str, Last]] = {}  # by node and resource
-        self._leaving: dict[str, float] = {}  # by uid of the pod, until when (monotonic)
+        self._leaving: dict[str, float] = {}  # by UID of the pod, until when (monotonic)
         self._pressed: dict[str, Pressed] = {}
 
     def of(self, node: str) -> Pressed | None:
-        """What is done about the node; None while it is not under pressure."""
+        """The present plan for the node; None while it is not under pressure."""
         return self._pressed.get(node)
 
     def all(self) -> list[Pressed]:
@@ -87,7 +88,7 @@ class Reliever:
         return list(self._pressed.values())
 
     def round(self) -> None:
-        """Looks at all nodes, and evicts what may be evicted now; nodes of the oldest pressure come first."""
+        """Looks at all nodes, and evicts the pods that may be evicted now; the oldest pressure comes first."""
         reports = {report.name: report for report in self._reports() if report.pressure is not None}
         now = self._clock.monotonic()
         self._forget(reports, now)
@@ -103,7 +104,7 @@ class Reliever:
                 self._evict(reports[name], eviction)
 
     def _look(self, report: NodeReport) -> Pressed | None:
-        """What is to be done about the node, which is noted for those who ask."""
+        """Plans for one node, and records the plan for readers."""
         name, known = report.name, self._seen[report.name]
         thresholds = self._thresholds(name)
         if thresholds is None or not thresholds.evicts:
@@ -112,7 +113,7 @@ class Reliever:
         if self._clock.monotonic() - known.at > relief.STALE_SECONDS:
             found = Relief((), (), "the last report of pressure is too old to say anything of now")
         else:
-            spared = self._asker.waiting()  # pressure waits for no budget: others go at once
+            spared = self._asker.waiting()  # pressure waits for no budget: other pods go at once
             pods = [pod for pod in self._pods(name) if pod.uid not in self._leaving]
             last = self._last.get(name)
             found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared)
@@ -142,7 +143,7 @@ class Reliever:
         return before
 
     def _forget(self, pressed: Collection[str], now: float) -> None:
-        """Lets go of what is known of nodes and pods that are past it."""
+        """Forgets nodes and pods without pressure."""
         for name in self._seen.keys() - pressed:
             del self._seen[name]
             self._pressed.pop(name, None)

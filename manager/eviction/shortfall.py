@@ -1,8 +1,8 @@
 """Whether the pods of a tier hold more than their node has for them, and which of them would have to go.
 
-What there is for a tier is what was decided, and what the buffer holds back of that: the buffer is there so that pods
-need not go for the usual change of a prediction. A hundredth of what is held may be missing, as no prediction is any
-better. Pods that terminate are leaving already and hold nothing.
+A tier has the decided amount plus the buffer: the buffer prevents evictions for the usual change of a prediction. A
+hundredth of the held amount may be missing, since no prediction is more precise. Terminating pods are already leaving,
+and hold nothing.
 """
 
 import enum
@@ -28,9 +28,9 @@ _MAX_NAMED = 10  # pods in a sentence
 class Cause(enum.StrEnum):
     """Why there is less than the pods hold."""
 
-    SHRUNK = "shrunk"  # the formula leaves less: the one cause for which pods are ever evicted
-    DISABLED = "disabled"  # nothing is offered, by configuration; what to do with running pods is for people to say
-    UNKNOWN = "unknown"  # the node is not known well enough to say what there is
+    SHRUNK = "shrunk"  # the formula leaves less: the only cause for evictions
+    DISABLED = "disabled"  # nothing is offered, by configuration; operators decide about running pods
+    UNKNOWN = "unknown"  # too little is known about the node
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class Shortfall:
 def find(
     decision: Decision, pods: Iterable[PodRecord], *, spared: Container[str] = frozenset()
 ) -> Mapping[Tier, Shortfall]:
-    """The shortfall of each tier that has one; none of a node that is not decided about.
+    """The shortfall of each tier that has one; none for a node without a decision.
 
-    `spared` are uids of pods that may not be evicted now, so that others have to go.
+    `spared` are UIDs of pods that may not be evicted now, so that others have to go.
     """
     holding = [pod for pod in pods if (known := pod.dispensability) and pod.active and not known.terminating]
     if not holding or decision.hold:
@@ -80,10 +80,10 @@ def find(
 
 
 def in_order(pods: Iterable[PodRecord], usages: Mapping[str, ReportedUsage], short: Resources) -> list[PodRecord]:
-    """The pods, those that go first in front.
+    """The pods in eviction order.
 
-    Koordinator's order: eviction priority, spec.priority and priority label, ascending; then those that use the most
-    of what they hold, of the resources that are `short`. Of equals, the youngest has the least to lose.
+    Koordinator's order: eviction priority, spec.priority and priority label, ascending; then those that use the most of
+    what they hold, of the resources that are `short`. Among equals the youngest goes first, having least to lose.
     """
 
     def rank(pod: PodRecord) -> _Rank:
@@ -96,10 +96,10 @@ def in_order(pods: Iterable[PodRecord], usages: Mapping[str, ReportedUsage], sho
 
 
 def least(candidates: Sequence[PodRecord], missing: Resources) -> list[PodRecord]:
-    """Those of the `candidates`, which come in eviction order, without whom nothing is `missing` any more.
+    """The `candidates`, which come in eviction order, whose eviction leaves nothing `missing`.
 
-    Everybody is spared without whom enough goes all the same, beginning with those that would go last; so none of the
-    rest can be spared. When all of them are not enough, it is those that have something of what is missing.
+    Every pod whose eviction is not needed is spared, starting with the last candidate; so no remaining pod can be
+    spared. If all of them are not enough, it returns those that hold some of the missing resource.
     """
     going = _held(candidates)
     enough = missing.least(going)
@@ -149,7 +149,7 @@ def _usages(decision: Decision) -> Mapping[str, ReportedUsage]:
 
 
 def _used(usage: Resources, held: Resources, short: Resources) -> float:
-    """The largest share of what it holds that a pod uses, of the resources that are short."""
+    """The largest share of its held amount that a pod uses, over the short resources."""
     shares = (used / of for used, of, missing in zip(usage, held, short, strict=True) if missing > 0 and of > 0)
     return max(shares, default=0.0)
 

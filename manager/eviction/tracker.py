@@ -1,6 +1,4 @@
-"""Since when which nodes are short of what their pods hold, and what is due to be said about it, and about NodeMetrics
-that cannot be right.
-"""
+"""Tracks since when nodes have shortfalls, and which conditions about them and implausible NodeMetrics are due."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +17,9 @@ from shared.names import Tier
 
 logger = logging.getLogger(__name__)
 
-# A shortfall counts as over when there has been none for so long: one that comes and goes is said once.
+# A shortfall ends after so long without one: one that comes and goes is reported once.
 CALM_SECONDS = 60.0
-# The numbers in what is said may be so old, as each change of them would be a write; those that mislead only so old.
+# How old the numbers in a message may be, since every update is a write; misleading ones only so old.
 MESSAGE_SECONDS = 300.0
 MOVED_SECONDS = 60.0
 # Longer than a write takes to come back through the watch.
@@ -30,9 +28,9 @@ ECHO_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class TrackedShortfall:
-    """A shortfall of one node and tier by `decision`, and since when (monotonic) there is one for the same cause.
+    """A shortfall of one node and tier under `decision`, and since when (monotonic) it has the same cause.
 
-    `began` is that in Unix seconds, for people; `eviction_seconds` is the strategy's.
+    `began` is that time in Unix seconds, for people; `eviction_seconds` is the strategy's.
     """
 
     node: str
@@ -45,19 +43,19 @@ class TrackedShortfall:
 
     @property
     def patience_seconds(self) -> int | None:
-        """After how long pods are evicted; never but for a cause that leaves no doubt."""
+        """The time before pods are evicted; None for causes other than a certain one."""
         return self.eviction_seconds if self.shortfall.cause is Cause.SHRUNK else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What this process last said by one condition of a node, and when (monotonic)."""
+    """What this process last wrote into one condition of a node, and when (monotonic)."""
 
     said: Said
     at: float
 
     def is_outdated(self, wanted: Said, now: float) -> bool:
-        """Whether it is time to say it anew."""
+        """Whether it is time to write it again."""
         return now - self.at >= (MOVED_SECONDS if self.said.misleads(wanted) else MESSAGE_SECONDS)
 
 
@@ -65,7 +63,7 @@ _NOTHING: Mapping[Tier, TrackedShortfall] = {}
 
 
 class Tracker:
-    """Told of every look at a node by the thread that looks; read by all."""
+    """Takes every decision about a node from the deciding thread; all threads may read."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -76,7 +74,7 @@ class Tracker:
     def looked(
         self, node: Node, strategy: NodeStrategy | None, decision: Decision, pods: Iterable[PodRecord]
     ) -> Notice | None:
-        """Takes in what was decided about a node with these pods; what is to be said about it now, if anything."""
+        """Takes the decision about a node with these pods; returns the conditions due on it, if any."""
         name, now = node.metadata.name, self._clock.monotonic()
         found = shortfall.find(decision, pods)
         before, current = self._tracked.get(name, _NOTHING), {}
@@ -96,7 +94,7 @@ class Tracker:
         return None if decision.hold else self._notice(node, decision, current, now)
 
     def noticed(self, notice: Notice) -> None:
-        """It was said."""
+        """The conditions were written."""
         now = self._clock.monotonic()
         name, said = notice.node.metadata.name, {type_: _Last(said, now) for type_, said in notice.said.items()}
         self._last[name] = {**self._last.get(name, {}), **said}
@@ -106,11 +104,11 @@ class Tracker:
         return self._tracked.get(name, _NOTHING)
 
     def all(self) -> list[TrackedShortfall]:
-        """All shortfalls there are, the longest first."""
+        """All present shortfalls, the longest first."""
         return sorted((each for of in list(self._tracked.values()) for each in of.values()), key=lambda one: one.since)
 
     def overdue(self) -> list[TrackedShortfall]:
-        """Those for which pods are to be evicted by now, the longest first."""
+        """The shortfalls for which pods are to be evicted now, the longest first."""
         now = self._clock.monotonic()
         return [
             each
@@ -119,19 +117,19 @@ class Tracker:
         ]
 
     def due(self) -> set[str]:
-        """The nodes for which time alone made something due to be said."""
+        """The nodes whose conditions are due because of elapsed time alone."""
         now = self._clock.monotonic()
         calm = list(self._calm_since.items())
         return {name for name, since in calm if now - min(since.values()) >= CALM_SECONDS}
 
     def restart(self) -> None:
-        """Lets every time begin anew, for a process that has not watched meanwhile."""
+        """Restarts all times, for a process that has not watched meanwhile."""
         now = self._clock.monotonic()
         for name, of in list(self._tracked.items()):
             self._tracked[name] = {tier: replace(each, since=now) for tier, each in of.items()}
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
+        """The node no longer exists."""
         self._tracked.pop(name, None)
         self._calm_since.pop(name, None)
         self._last.pop(name, None)
@@ -168,7 +166,7 @@ class Tracker:
 
 
 def _troubles(decision: Decision, current: Mapping[Tier, TrackedShortfall]) -> Iterator[tuple[str, Said | None]]:
-    """What each condition is to say; None where there is nothing to complain of."""
+    """The content of each condition; None where there is no problem."""
     for tier in decision.offers:
         tracked = current.get(tier)
         yield (
@@ -176,13 +174,13 @@ def _troubles(decision: Decision, current: Mapping[Tier, TrackedShortfall]) -> I
             None if tracked is None else condition.of(tracked.shortfall, patience_seconds=tracked.patience_seconds),
         )
     mid = decision.offers.get(Tier.MID)
-    if mid is not None and not mid.is_degraded:  # of a report that does not count nothing is known
+    if mid is not None and not mid.is_degraded:  # a report that does not count says nothing
         contradiction = decision.contradiction
         yield names.CONDITION_CONTRADICTION, condition.of_contradiction(contradiction) if contradiction else None
 
 
 def _said_before(node: Node, type_: str, last: _Last | None, now: float) -> Said | None:
-    """What the Node says now, or will once our own last write has come back."""
+    """The Node's present condition, or the one it will show once our own last write has come back."""
     if last is not None and now - last.at < ECHO_SECONDS:
         return last.said
     found = condition.on(node, type_)
