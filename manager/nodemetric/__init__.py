@@ -1,1 +1,1 @@
-"""The NodeMetric's life beside its Node, and the policy delivered in its spec."""
+"""The lifecycle of NodeMetrics, which follow their Nodes, and the policy in their spec."""

@@ -1,6 +1,6 @@
-"""A NodeMetric is there exactly as long as its Node is: the step towards that, and how it is taken.
+"""A NodeMetric exists exactly as long as its Node: the step towards that, and its execution.
 
-NodeMetrics have no owner, so that those of another manager can be adopted; all races end in the wanted state.
+NodeMetrics have no owner, so that those of another manager can be adopted; all races end in the desired state.
 """
 
 import enum
@@ -28,7 +28,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Update:
-    """What is to become of the spec, if the NodeMetric is still at that resourceVersion."""
+    """The new spec, if the NodeMetric still has that resourceVersion."""
 
     name: str
     spec: dict[str, object]
@@ -41,15 +41,15 @@ class Update:
 
     @property
     def asked(self) -> str:
-        """What is asked for; one text for all NodeMetrics of which the same is asked."""
+        """The requested spec as text; one shared string for all NodeMetrics with the same request."""
         return sys.intern(msgspec.json.encode(self.spec, order="deterministic").decode())
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Only that very object: a NodeMetric created anew meanwhile belongs to a Node created anew.
+    """Deletes only that very object: a recreated NodeMetric belongs to a recreated Node.
 
-    Of one that cannot be read no `uid` is known. Should it take one created anew, that is created once more.
+    An unreadable NodeMetric has no known `uid`. If a recreated one is deleted instead, it is created once more.
     """
 
     name: str
@@ -60,11 +60,11 @@ Step: TypeAlias = Create | Update | Delete
 
 
 class LifecycleOutcome(enum.Enum):
-    """What became of a step."""
+    """The result of a step."""
 
     DONE = enum.auto()
-    UNKEPT = enum.auto()  # taken by a server whose schema lacks the fields of the update, and which keeps nothing of it
-    OVERTAKEN = enum.auto()  # somebody else changed the object first, and the watch brings the next step
+    UNKEPT = enum.auto()  # accepted by a server whose schema lacks the updated fields, and which drops them
+    OVERTAKEN = enum.auto()  # another writer changed the object first, and the watch brings the next step
 
 
 def plan(
@@ -75,9 +75,8 @@ def plan(
     version: str = "",
     unread: Mapping[str, object] | None = None,
 ) -> Create | Update | None:
-    """What to do about the NodeMetric of a Node that exists, if anything; `old` is the spec of one that is there, and
-    `version` which of its resourceVersions said so: only that one is updated. Where what stands there cannot be
-    read, `unread` is that, and goes.
+    """The step for the NodeMetric of an existing Node, if any; `old` is the spec of a present one, and `version` its
+    resourceVersion: only that version is updated. `unread` is an unreadable spec, which the update replaces.
     """
     if old is None:
         return Create(name, wanted)
@@ -88,7 +87,7 @@ def plan(
 
 
 def perform(client: Client, step: Step) -> LifecycleOutcome:
-    """Takes the step; somebody else having taken it is as good. Raises ApiError, Unreachable."""
+    """Executes the step; it is fine if another writer already has. Raises ApiError, Unreachable."""
     try:
         match step:
             case Create():

@@ -1,4 +1,4 @@
-"""What a NodeMetric's spec should say: how to collect, how to predict, and the Mid policy for people to read."""
+"""The desired spec of a NodeMetric: how to collect, how to predict, and the Mid policy for people to read."""
 
 from collections.abc import Mapping
 
@@ -24,13 +24,13 @@ def desired(
     prior: PredictionPrior | None = None,
     thresholds: ResourceThresholds | None = None,
 ) -> NodeMetricSpec:
-    """The spec for a node of that strategy; where colocation is off it asks for plain collection.
+    """The spec for a node with this strategy; with colocation off it asks for plain collection.
 
     `thresholds` that are not enabled are left out.
 
-    Without a `prior` of the fleet, as before one is known or known again, that of the old spec stands.
+    Without a `prior` of the fleet, for example before one is known, the old spec's prior stays.
 
-    While the configuration is not `settled` (there is none, or none that could be read), an `old` spec stands.
+    While the configuration is not `settled` (none exists, or none was readable), an `old` spec stays.
     """
     if not settled and old is not None:
         return old
@@ -46,12 +46,12 @@ def desired(
 
 
 def merge_patch(old: NodeMetricSpec | Mapping[str, object], new: NodeMetricSpec) -> dict[str, object]:
-    """The merge patch from one spec, read or as it stands there, to the other; empty when they agree."""
+    """The merge patch from one spec, parsed or raw, to the other; empty when they agree."""
     return difference(msgspec.to_builtins(old), msgspec.to_builtins(new))
 
 
 def difference(old: dict[str, object], new: dict[str, object]) -> dict[str, object]:
-    """The JSON merge patch (RFC 7386) that leads from `old` to `new`, neither of which holds nulls."""
+    """The JSON merge patch (RFC 7386) from `old` to `new`, neither of which holds nulls."""
     patch: dict[str, object] = dict.fromkeys(old.keys() - new.keys())
     for key, value in new.items():
         before = old.get(key)

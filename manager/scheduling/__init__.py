@@ -1,1 +1,1 @@
-"""Help for schedulers: which nodes a pod should not go to, and which it had better go to."""
+"""Advice for schedulers: nodes that a pod should avoid, and nodes that it should prefer."""

@@ -1,6 +1,6 @@
-"""What is told to schedulers about many nodes at once, from the caches as they are.
+"""Advice to schedulers about many nodes at once, from the present caches.
 
-Of every node the sums are kept from one question to the next, as long as Node, NodeMetric and pods stay what they were.
+The sums of every node are cached between requests, as long as Node, NodeMetric and pods stay unchanged.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,11 +22,11 @@ from shared.names import LENDING_CLASSES, Tier
 from shared.quantity import QuantityError, Resources
 
 SWEEP_VIEWS = 100
-DETAILED_REFUSALS = 10  # with more nodes than these, amounts of each make a message nobody reads
+DETAILED_REFUSALS = 10  # with more nodes, amounts of each would make an unreadable message
 
 
 class AdviceSources(Protocol):
-    """Where the answers come from."""
+    """The sources of the answers."""
 
     def unsynced(self) -> list[str]: ...
     def node(self, name: str) -> Node | None: ...
@@ -35,14 +35,14 @@ class AdviceSources(Protocol):
 
 
 class NodeRefusal(NamedTuple):
-    """Why a node is no place for a pod: in a word for statistics, and in a sentence."""
+    """Why a pod should not go to a node: a label for metrics, and a sentence."""
 
     cause: str
     message: str
 
 
 class NodeView(msgspec.Struct, frozen=True):
-    """The sums of one node, and what they were made of. `load` is None without a NodeMetric that says anything."""
+    """The sums of one node, and their inputs. `load` is None without a usable NodeMetric."""
 
     node: Node
     report: NodeReport | None
@@ -52,10 +52,10 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class Advisor:
-    """Filters and scores nodes for one pod. May be asked from any thread.
+    """Filters and scores nodes for one pod. Safe for any thread.
 
-    `decision` is what was last decided about a node, `now` the time in Unix seconds. `why_refused` tells why a pod may
-    go to no node at all.
+    `decision` returns the last decision about a node, `now` the time in Unix seconds. `why_refused` returns why a pod
+    may go to no node at all.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class Advisor:
         self._sweep_at = SWEEP_VIEWS
 
     def refused(self, pod: Pod, names: Iterable[str]) -> dict[str, NodeRefusal]:
-        """Those of the nodes the pod should not go to. Raises QuantityError for requests that mean nothing.
+        """The nodes to which the pod should not go. Raises QuantityError for invalid requests.
 
-        A node that is not known here is not refused, and none is before all of the cluster was seen: nobody is to
-        wait because the manager is behind.
+        An unknown node is not refused, and no node is refused before the caches are complete: no pod waits because the
+        manager is behind.
         """
         if self._cluster.unsynced():
             return {}
@@ -104,7 +104,7 @@ class Advisor:
         return found
 
     def scores(self, pod: Pod, names: Sequence[str]) -> list[int]:
-        """How good each of the nodes is, 0..100; nothing is good about one that is not known."""
+        """The score of each of the nodes, 0..100; 0 for an unknown node."""
         if self._cluster.unsynced():
             return [0] * len(names)
         incoming, now, args = self._incoming(pod), self.now(), self.args
@@ -115,7 +115,7 @@ class Advisor:
         ]
 
     def view(self, name: str) -> NodeView | None:
-        """The node's sums as of now; None when there is no such node, or its allocatable means nothing."""
+        """The node's present sums; None for an unknown node, or an invalid allocatable."""
         node = self._cluster.node(name)
         if node is None:
             self._views.pop(name, None)
@@ -134,11 +134,11 @@ class Advisor:
         return view
 
     def kept(self) -> int:
-        """Of how many nodes the sums are kept."""
+        """The number of nodes with cached sums."""
         return len(self._views)
 
     def _sweep(self) -> None:
-        """Lets go of nodes that are gone, of which no scheduler asks again."""
+        """Drops deleted nodes, which no scheduler asks about."""
         self._views = {name: view for name, view in list(self._views.items()) if self._cluster.node(name) is not None}
         self._sweep_at = max(SWEEP_VIEWS, 2 * len(self._views))
 

@@ -1,7 +1,7 @@
-"""How load counts for a scheduler: Koordinator's LoadAwareSchedulingArgs, and what is added for the predicted peak.
+"""The arguments of load-aware scheduling: Koordinator's LoadAwareSchedulingArgs, and additions for the predicted peak.
 
-The names, meanings and defaults are upstream's. Without a file the manager behaves as upstream's shipped configuration
-does: load orders the nodes, and refuses none.
+Names, meanings and defaults are upstream's. Without a file the manager behaves like upstream's shipped configuration:
+load orders the nodes, and refuses none.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from shared.errors import InvalidInput
 
 Percent: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 Seconds: TypeAlias = Annotated[int, Meta(ge=0)]
-# Both of them: a weight or a threshold of 0 is how one is left out.
+# Both are required: a weight or a threshold of 0 disables one.
 SupportedResources: TypeAlias = Annotated[
     tuple[Literal["cpu", "memory"], ...], Meta(extra_json_schema={"minItems": 2, "uniqueItems": True})
 ]
@@ -23,7 +23,7 @@ AggregationType: TypeAlias = Literal["", "avg", "p50", "p90", "p95", "p99"]
 
 
 class Percents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A percentage, or a weight, for each of the two resources that are measured; 0 is off."""
+    """A percentage, or a weight, for each of the two measured resources; 0 is off."""
 
     cpu: Percent = 0
     memory: Percent = 0
@@ -33,14 +33,14 @@ class Percents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which percentage of what a pod asks for it is expected to use; of a resource without one, nothing."""
+    """The percentage of a pod's requests that it is expected to use; 0 for a resource without one."""
 
     cpu: Annotated[int, Meta(ge=0, le=1000)] = 0
     memory: Annotated[int, Meta(ge=0, le=1000)] = 0
 
 
 class AggregatedArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Which aggregate stands for a node's usage; no duration asks for the longest there is."""
+    """Which aggregate stands for a node's usage; without a duration the longest one."""
 
     usage_thresholds: Percents = Percents()
     usage_aggregation_type: AggregationType = ""
@@ -52,9 +52,9 @@ class AggregatedArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 class LoadAwareArgs(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Thresholds are percentages of a node's allocatable.
 
-    The node's predicted peak counts in the score beside its usage, with `predicted_peak_weight` against the sum of
-    `resource_weights`; where its history covers less of the cold start than `predicted_peak_history_percent`, it speaks
-    neither for nor against.
+    The predicted peak counts in the score beside the usage, with `predicted_peak_weight` against the sum of
+    `resource_weights`; if the history covers less of the cold start than `predicted_peak_history_percent`, the peak is
+    neutral.
     """
 
     api_version: str = ""
@@ -84,10 +84,10 @@ SHIPPED = LoadAwareArgs(
 
 
 def load(file: str) -> LoadAwareArgs:
-    """What the YAML file says; SHIPPED when none is named. Raises InvalidInput."""
+    """The arguments of the YAML file; SHIPPED without a file. Raises InvalidInput."""
     if not file:
         return SHIPPED
-    import yaml  # here, as most managers are given no file
+    import yaml  # here, because most managers have no file
 
     try:
         document = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def load(file: str) -> LoadAwareArgs:
 
 
 def parse(document: object, *, source: str) -> LoadAwareArgs:
-    """The arguments in `document`, those absent at their defaults. Raises InvalidInput."""
+    """The arguments in `document`, with defaults for absent ones. Raises InvalidInput."""
     try:
         args = msgspec.convert(document, LoadAwareArgs)
     except msgspec.ValidationError as error:
@@ -120,12 +120,12 @@ def parse(document: object, *, source: str) -> LoadAwareArgs:
 
 
 def seconds(duration: str) -> float:
-    """Of a Go duration; 0 of an empty one. Raises ValueError."""
+    """The seconds of a Go duration; 0 for an empty one. Raises ValueError."""
     return durations.parse(duration) if duration else 0.0
 
 
 def _at(document: object, path: str) -> object:
-    """What stands in the document there; the document where nothing does."""
+    """The value at this path of the document; the document itself if there is none."""
     found = document
     for key in path.split("."):
         if not isinstance(found, dict) or key not in found:

@@ -1,8 +1,8 @@
-"""The lower bound of Mid and Batch: what the newest prediction leaves, where the Node's status may still say more.
+"""The lower bound of Mid and Batch: the newest prediction's amount, where the Node's status may still show more.
 
-A Node is written less often than it is decided about, and a scheduler sees it later still. The manager knows the offer
-as it was last decided, so a pod that would not fit into that is kept off. What the scheduler has placed and nobody has
-seen bound yet is not known here: it is held against the Node's status by the scheduler itself.
+The manager writes a Node less often than it decides, and a scheduler sees the write still later. The manager knows the
+last decision, so it rejects pods that would not fit into that. It does not know pods that the scheduler has placed but
+whose binding has not been observed: the scheduler itself counts those against the Node's status.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
 
 class ResourceShortfall(NamedTuple):
-    """One resource of a tier that does not suffice: what is on offer, held by the node's pods, and asked for.
+    """One resource of a tier that does not suffice: the amounts offered, held by the node's pods, and requested.
 
     cpu in milli-cores, memory in bytes.
     """
@@ -35,12 +35,12 @@ class ResourceShortfall(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """The same for every node, so that a scheduler can count the nodes."""
+        """The same text for every node, so that a scheduler can count the nodes."""
         return f"node(s) {self.tier.capitalize()} {self.resource} has shrunk below what the pod asks for"
 
     @property
     def detailed(self) -> str:
-        """With the node's own amounts."""
+        """The text with the node's own amounts."""
         offered, held, asked = (explanation.amount(each, self.unit) for each in (self.offered, self.held, self.asked))
         return (
             f"{self.tier.capitalize()} {self.resource} has shrunk: offers {offered}, pods hold {held}, pod asks {asked}"
@@ -48,7 +48,7 @@ class ResourceShortfall(NamedTuple):
 
 
 def asked(pod: Pod) -> Mapping[Tier, Resources]:
-    """What the pod requests of each tier it requests anything of. Raises QuantityError."""
+    """The pod's requests by tier, for tiers with any. Raises QuantityError."""
     requested = pods.requests(pod)
     amounts = {
         tier: Resources(requested.get(cpu, 0), requested.get(memory, 0))
@@ -60,9 +60,9 @@ def asked(pod: Pod) -> Mapping[Tier, Resources]:
 def shortfall(
     asked: Mapping[Tier, Resources], held: Mapping[Tier, Resources], decision: Decision | None, now: float
 ) -> ResourceShortfall | None:
-    """What is missing for the pod by the decision as it stands; None when nothing is, or nobody can tell.
+    """What the pod lacks under the decision; None if nothing, or if unknown.
 
-    Of a tier that is not managed, or that nothing was decided about, only the Node's status tells.
+    For a tier that is not managed, or that has no decision, only the Node's status counts.
     """
     if decision is None or decision.hold:
         return None

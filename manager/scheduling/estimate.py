@@ -1,11 +1,11 @@
-"""What a pod is expected to use before anybody has measured it (facts of upstream's default estimator)."""
+"""The expected usage of a pod before any measurement (facts of upstream's default estimator)."""
 
 from manager.pods import Estimation, PodRecord
 from manager.scheduling.args import LoadAwareArgs
 from shared.names import LENDING_CLASSES, PriorityClass
 from shared.quantity import Resources
 
-# What a pod is reckoned to use that asks for nothing and has no limit.
+# The assumed request of a pod without requests and limits.
 DEFAULT_REQUEST = Resources(250, 200 << 20)
 NOTHING = Resources()
 
@@ -13,10 +13,10 @@ _AS_IT_IS = Estimation()
 
 
 def estimate(pod: PodRecord, args: LoadAwareArgs) -> Resources:
-    """A share of what the pod asks for, or of its limit if that is more, and never more than the limit.
+    """A share of the pod's requests, or of its limit if that is more, and never more than the limit.
 
-    Mid and Batch pods are reckoned by the resources of their tier. Those of class koord-free ask for nothing that is
-    reckoned with, and Mid pods that ask for nothing are expected to use nothing.
+    Mid and Batch pods are estimated by the resources of their tier. Pods of class koord-free have no relevant requests,
+    and Mid pods without requests are expected to use nothing.
     """
     priority_class = pod.priority_class
     if priority_class is PriorityClass.FREE:
@@ -33,9 +33,9 @@ def estimate(pod: PodRecord, args: LoadAwareArgs) -> Resources:
 
 
 def deadline(pod: PodRecord, args: LoadAwareArgs) -> float | None:
-    """Until when the pod counts with its estimate even if less was measured; Unix seconds, None for no such time.
+    """Until when the pod counts with its estimate even if less was measured; Unix seconds, None for never.
 
-    Once it is initialized that is what matters: the time since it was scheduled includes its init containers'.
+    Once the pod is initialized that time matters: the time since it was scheduled includes its init containers.
     """
     after_scheduled = args.estimated_seconds_after_pod_scheduled
     after_initialized = args.estimated_seconds_after_initialized
@@ -50,7 +50,7 @@ def deadline(pod: PodRecord, args: LoadAwareArgs) -> float | None:
 
 
 def rounded(value: float) -> int:
-    """A value that is not negative, to the nearest whole number, halves up, as Go rounds it."""
+    """A non-negative value rounded to the nearest integer, halves up, as Go rounds."""
     whole = int(value)
     return whole + 1 if value - whole >= 0.5 else whole
 

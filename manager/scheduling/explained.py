@@ -1,4 +1,4 @@
-"""What schedulers are told of one node, term by term: `GET /api/v1/scheduling/{name}`."""
+"""The scheduling advice on one node, term by term: `GET /api/v1/scheduling/{name}`."""
 
 from dataclasses import dataclass
 
@@ -85,7 +85,7 @@ def router(advisor: Advisor) -> APIRouter:
 
 
 def explained(advisor: Advisor, name: str) -> SchedulingExplained | None:
-    """None for a node that is not there, or whose allocatable means nothing."""
+    """None for an unknown node, or one with an invalid allocatable."""
     view = advisor.view(name)
     if view is None:
         return None

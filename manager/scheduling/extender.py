@@ -1,7 +1,7 @@
 """kube-scheduler's HTTP extender protocol (k8s.io/kube-scheduler/extender/v1): filter and prioritize.
 
-The field names are those of the Go types, which carry no JSON tags. A scheduler sends node names where its
-configuration says `nodeCacheCapable`, else whole nodes; each is answered in kind.
+The field names are those of the Go types, which have no JSON tags. A scheduler sends node names if its configuration
+sets `nodeCacheCapable`, else whole nodes; the answer has the same form.
 """
 
 import time
@@ -22,8 +22,8 @@ from shared.api.meta import ObjectMeta, prepared
 from shared.errors import MAX_SHOWN_VALUE, InvalidInput
 from shared.quantity import QuantityError
 
-MAX_PRIORITY = 10  # of the protocol; the scheduler multiplies by what makes it its own 100
-MAX_BODY_BYTES = 64 << 20  # several thousand whole nodes, or all the names there are
+MAX_PRIORITY = 10  # of the protocol; the scheduler scales it to its own 100
+MAX_BODY_BYTES = 64 << 20  # several thousand whole nodes, or all names in a cluster
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
@@ -32,7 +32,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """Nodes as they came, to be given back untouched."""
+    """Nodes as received, returned unchanged."""
 
     items: list[msgspec.Raw]
 
@@ -47,7 +47,7 @@ class ExtenderArgs(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
-    """What is left of the nodes, and why the others are not."""
+    """The remaining nodes, and why the others are refused."""
 
     nodes: NodeList | None
     node_names: list[str] | None
@@ -57,7 +57,7 @@ class FilterResult(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 class HostPriority(msgspec.Struct, frozen=True, rename="pascal"):
-    """How good a node is, 0..10."""
+    """The score of a node, 0..10."""
 
     host: str
     score: int
@@ -69,7 +69,7 @@ _NODE = msgspec.json.Decoder(_Named)
 
 @dataclass(frozen=True)
 class Question:
-    """A pod and the names of the nodes it may go to; `nodes` are those themselves, when they came whole."""
+    """A pod and the names of the nodes it may go to; `nodes` are the nodes themselves, if they were sent whole."""
 
     pod: Pod
     names: Sequence[str]
@@ -77,7 +77,7 @@ class Question:
 
 
 class ExtenderCounters:
-    """What was asked and answered."""
+    """Counters of requests and answers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         prefix = "headroom_manager_extender"
@@ -89,7 +89,7 @@ class ExtenderCounters:
 
 
 def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
-    """The routes a scheduler's `urlPrefix`, `filterVerb` and `prioritizeVerb` lead to."""
+    """The routes of a scheduler's `urlPrefix`, `filterVerb` and `prioritizeVerb`."""
     routes, counters = APIRouter(prefix="/scheduler"), ExtenderCounters(registry)
 
     async def answered(request: Request, verb: str, answer: Callable[[Question], object]) -> Response:
@@ -115,7 +115,7 @@ def router(advisor: Advisor, registry: CollectorRegistry) -> APIRouter:
 
 
 def filter_nodes(advisor: Advisor, question: Question, counters: ExtenderCounters) -> FilterResult:
-    """The nodes that are left, in their order."""
+    """The remaining nodes, in their order."""
     refused = advisor.refused(question.pod, question.names)
     for refusal in refused.values():
         counters.refusals.labels(refusal.cause).inc()
@@ -134,7 +134,7 @@ def priorities(advisor: Advisor, question: Question) -> list[HostPriority]:
 
 
 def decode(body: bytes, *, source: str) -> Question:
-    """What a scheduler asks. Raises InvalidInput."""
+    """A scheduler's request. Raises InvalidInput."""
     try:
         args = _ARGS.decode(body)
         pods.requests(args.pod)

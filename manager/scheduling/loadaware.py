@@ -1,8 +1,8 @@
-"""Load-aware scheduling: how loaded a node is as far as is known, who is refused for it, and how good the node is.
+"""Load-aware scheduling: a node's known load, the pods that it refuses because of it, and the node's score.
 
-`load` takes in a node's report and pods, and is needed once per change of either; `why_refused` and `score` are a few
-integer operations, for every pod and every node. The rules are upstream's LoadAwareScheduling; the predicted peak is
-added to the score, so that nodes are preferred that will be idle for long.
+`load` reads a node's report and pods, and runs once per change of either; `why_refused` and `score` are a few integer
+operations per pod and node. The rules are upstream's LoadAwareScheduling; the predicted peak adds to the score, so that
+nodes that will be idle for long are preferred.
 """
 
 import logging
@@ -31,16 +31,16 @@ logger = logging.getLogger(__name__)
 
 MAX_SCORE = 100
 NEUTRAL_SCORE = MAX_SCORE // 2
-REPORT_INTERVAL_SECONDS = 60  # of an agent that has been told none
+REPORT_INTERVAL_SECONDS = 60  # of an agent without a configured interval
 
 EXPIRED = "node(s) nodeMetric expired"
 NOTHING = Resources()
 
 
 class LoadLimits(NamedTuple):
-    """What applies on one node: to prod pods, if it is not empty, and to all others.
+    """The limits on one node: for prod pods, if not empty, and for all others.
 
-    `usage` bounds the plain usage, or that `aggregation` of the last `seconds`; 0 seconds are the longest there are.
+    `usage` bounds the plain usage, or the `aggregation` of the last `seconds`; 0 seconds mean the longest.
     """
 
     prod: Percents
@@ -50,11 +50,10 @@ class LoadLimits(NamedTuple):
 
 
 class NodeLoad(msgspec.Struct, frozen=True):
-    """A node's load before the pod that asks, with what pods not measured yet are expected to add.
+    """A node's load without the incoming pod, plus the expected usage of pods without a measurement.
 
-    `used` is what the filter goes by, `scored_used` the score, `prod_used` either of them where prod counts alone.
-    `peak` is None when nobody knows it well enough, `is_known` False when no usage was reported. `reported_at` is in
-    Unix seconds.
+    The filter reads `used`, the score `scored_used`, and both read `prod_used` where prod counts alone. `peak` is None
+    if too little is known, `is_known` False if no usage was reported. `reported_at` is in Unix seconds.
     """
 
     allocatable: Resources
@@ -68,7 +67,7 @@ class NodeLoad(msgspec.Struct, frozen=True):
 
 
 class Incoming(NamedTuple):
-    """The pod that is to be placed."""
+    """The pod to place."""
 
     estimate: Resources
     is_prod: bool = False
@@ -83,7 +82,7 @@ class _CustomAggregated(Wire, frozen=True):
 
 @prepared
 class _Custom(Wire, frozen=True):
-    """What a node's annotation sets."""
+    """The thresholds in a node's annotation."""
 
     usage_thresholds: dict[str, Annotated[int, msgspec.Meta(ge=0, le=100)]] | None = None
     prod_usage_thresholds: dict[str, Annotated[int, msgspec.Meta(ge=0, le=100)]] | None = None
@@ -94,7 +93,7 @@ _AGGREGATED = msgspec.json.Decoder(tuple[AggregatedUsage, ...] | None)
 
 
 def load(node: Node, report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> NodeLoad:
-    """The load of a node that has a NodeMetric. Raises QuantityError for an allocatable that means nothing."""
+    """The load of a node with a NodeMetric. Raises QuantityError for an invalid allocatable."""
     allocatable, limits = allocatable_of(node), limits_of(node, args)
     usage, peak = report.usage, report.node_peak
     if usage is None:
@@ -116,7 +115,7 @@ def load(node: Node, report: NodeReport, pods: Collection[PodRecord], args: Load
 
 
 def why_refused(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) -> str | None:
-    """Why the pod is kept off the node, in upstream's words; None if it is not."""
+    """Why the node refuses the pod, in upstream's words; None if it does not."""
     if pod.is_of_daemon_set:
         return None
     by_prod = pod.is_prod and bool(load.limits.prod)
@@ -137,9 +136,9 @@ def why_refused(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) 
 
 
 def score(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) -> int:
-    """How good the node is for the pod, 0..100: the more is left over, now and at the predicted peak, the better.
+    """The node's score for the pod, 0..100: the more is free, now and at the predicted peak, the higher.
 
-    Without weights, and of a node that is not known, nothing is good.
+    0 without weights, or for an unknown node.
     """
     if not args.resource_weights or not load.is_known or is_expired(load, args, now):
         return 0
@@ -156,21 +155,21 @@ def score(load: NodeLoad, pod: Incoming, args: LoadAwareArgs, now: float) -> int
 
 
 def is_expired(load: NodeLoad, args: LoadAwareArgs, now: float) -> bool:
-    """Whether the report is so old that the node counts as unknown; one that never came counts as old."""
+    """Whether the report is so old that the node counts as unknown; a missing report counts as old."""
     return load.reported_at is None or now - load.reported_at >= args.node_metric_expiration_seconds
 
 
 def allocatable_of(node: Node) -> Resources:
-    """What usage is held against: what the node had before it was amplified. Raises QuantityError."""
+    """The allocatable that usage is compared with: that before amplification. Raises QuantityError."""
     try:
         raw = amplification.raw_allocatable(node)
     except InvalidInput:
-        raw = None  # as upstream: an annotation that means nothing is as if not there
+        raw = None  # as upstream: an invalid annotation is ignored
     return node.allocatable if raw is None else raw
 
 
 def limits_of(node: Node, args: LoadAwareArgs) -> LoadLimits:
-    """The node's own thresholds where its annotation has any, else those of the arguments."""
+    """The thresholds of the node's annotation, else those of the arguments."""
     text = node.metadata.annotation(names.ANNOTATION_USAGE_THRESHOLDS)
     own = (_custom(text) if text else None) or _Custom()
     prod = _percents(own.prod_usage_thresholds) or args.prod_usage_thresholds
@@ -194,7 +193,7 @@ def _exceeds(used: int, allocatable: int, percent: int) -> bool:
 
 
 def _left_over(used: Resources, more: Resources, allocatable: Resources, args: LoadAwareArgs) -> int:
-    """The weighted mean of the shares left free; with a weight of its own, the scarcest resource counts once more."""
+    """The weighted mean of the free shares; with a weight of its own, the scarcest resource counts once more."""
     weights, dominant_weight = args.resource_weights, args.dominant_resource_weight
     cpu = _free_share(used[0] + more[0], allocatable[0])
     memory = _free_share(used[1] + more[1], allocatable[1])
@@ -215,7 +214,7 @@ def _used(
     args: LoadAwareArgs,
     aggregate: tuple[AggregationType, float],
 ) -> Resources:
-    """The plain usage or the aggregate asked for, with `delta`; without such an aggregate what all pods should use."""
+    """The plain usage or the requested aggregate, with `delta`; without such an aggregate the estimates of all pods."""
     aggregation, seconds = aggregate
     if not aggregation:
         return usage.plus(delta)
@@ -229,7 +228,7 @@ def _used(
 
 
 def _aggregated(report: NodeReport, aggregation: AggregationType, seconds: float) -> Resources | None:
-    """The aggregate of the last `seconds`, of the longest time for 0; None where there is none, or none to be read."""
+    """The aggregate of the last `seconds`, or of the longest time for 0; None if absent or unreadable."""
     found: dict[float, Resources] = {}
     try:
         for one in (_AGGREGATED.decode(report.aggregated) or ()) if report.aggregated else ():
@@ -245,7 +244,7 @@ def _aggregated(report: NodeReport, aggregation: AggregationType, seconds: float
 
 
 def _of_usage(listed: ResourceMap) -> Resources:
-    """Raises ValueError, also for less than nothing."""
+    """Raises ValueError, also for a negative amount."""
     amount = listed.amount
     if min(amount) < 0:
         raise ValueError(f"{amount}: {NEGATIVE}")
@@ -253,9 +252,9 @@ def _of_usage(listed: ResourceMap) -> Resources:
 
 
 class _Measured(NamedTuple):
-    """Since when a pod has to run for its usage to tell what it will use; instants are Unix seconds.
+    """From when on a pod's measured usage is representative; times are Unix seconds.
 
-    `forced` says that the estimate may count for longer all the same, which then has to be looked at pod by pod.
+    `forced` says that an estimate may still count for longer, which then must be checked per pod.
     """
 
     since: float
@@ -263,7 +262,7 @@ class _Measured(NamedTuple):
     forced: bool
 
     def tells(self, pod: PodRecord, used: Resources, args: LoadAwareArgs) -> bool:
-        """Whether the measured usage is of a whole interval; the time of a pod nobody has seen scheduled is."""
+        """Whether the measured usage covers a whole interval; a pod without a scheduling time counts as covered."""
         if used == NOTHING or (pod.scheduled_at is not None and pod.scheduled_at > self.since):
             return False
         until = estimate.deadline(pod, args) if self.forced else None
@@ -284,7 +283,7 @@ def _measured(report: NodeReport, args: LoadAwareArgs) -> _Measured:
 
 
 def _delta(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
-    """What the node's pods are expected to use beyond what was measured of them."""
+    """The expected usage of the node's pods beyond the measured one."""
     cpu = memory = 0
     reported, measured = report.pods, _measured(report, args)
     since = -math.inf if measured.forced else measured.since
@@ -301,7 +300,7 @@ def _delta(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs)
 
 
 def _prod_used(report: NodeReport, pods: Collection[PodRecord], args: LoadAwareArgs) -> Resources:
-    """What prod pods use, and are expected to use beyond it. One that was not reported as prod was not measured."""
+    """The measured and the expected usage of prod pods. A pod that was not reported as prod was not measured."""
     total = report.system_usage or NOTHING if args.prod_usage_include_sys else NOTHING
     measured = _measured(report, args)
     for pod in pods:
@@ -321,7 +320,7 @@ def _percents(listed: dict[str, int] | None) -> Percents:
 
 @lru_cache(maxsize=1024)
 def _custom(text: str) -> _Custom | None:
-    """What an annotation says; None, once logged, for one that means nothing."""
+    """The content of the annotation; None, with a log line, for an invalid one."""
     try:
         custom = msgspec.json.decode(text, type=_Custom)
         if custom.aggregated_usage is not None:
