@@ -1,1 +1,1 @@
-"""Admission: pods of Mid and Batch ask for what is lent, and a configuration that means nothing is not taken."""
+"""Admission: pods of Mid and Batch request lent resources, and invalid configurations are denied."""

@@ -1,7 +1,8 @@
-"""Which certificate the manager's ports serve, and when the next one.
+"""Which certificate the manager's ports serve, and when the next one is due.
 
-Two thirds into the life of a certificate the next pair is made. It is trusted first (`bundle` has both authorities),
-and served once it has been published for long enough; the authority before stays trusted until the next rotation.
+Two thirds into the life of a certificate the next pair is made. Clients first learn to trust it (`bundle` has both
+authorities), and the ports serve it once it has been published for long enough; the previous authority stays trusted
+until the next rotation.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ NEXT_CERTIFICATE, NEXT_KEY = "next.crt", "next.key"
 class Rotation:
     """A certificate is valid for `valid_seconds`; the next one is trusted for `overlap_seconds` before it serves.
 
-    Everybody looks every `turn_seconds`, which has to be far less than the overlap.
+    Every replica checks every `turn_seconds`, which must be far less than the overlap.
     """
 
     valid_seconds: float = VALID_SECONDS
@@ -32,14 +33,14 @@ class Rotation:
 
 @dataclass(frozen=True)
 class Material:
-    """All there is: what serves, what is going to, and whom API servers are to trust."""
+    """The serving pair, the next pair, and the authorities that API servers must trust."""
 
     serving: Pair
     upcoming: Pair | None
     bundle: str
 
     def data(self) -> dict[str, str | None]:
-        """As the Secret holds it; None: a key that it does not have."""
+        """The keys of the Secret; None: a key that it does not have."""
         upcoming = self.upcoming
         return {
             CERTIFICATE: self.serving.chain,
@@ -51,7 +52,7 @@ class Material:
 
 
 def read(data: Mapping[str, str], *, source: str) -> Material | None:
-    """What the Secret holds, None when that is nothing. Raises InvalidInput when it does not go together."""
+    """The content of the Secret, None if empty. Raises InvalidInput if its parts do not fit together."""
     if not data.get(CERTIFICATE):
         return None
     serving = _pair(data, CERTIFICATE, KEY, source)
@@ -66,9 +67,9 @@ def read(data: Mapping[str, str], *, source: str) -> Material | None:
 def advanced(
     material: Material | None, hosts: Sequence[str], now: float, rotation: Rotation, *, published: bool
 ) -> Material:
-    """What there is to be at `now`; the same object when nothing is due.
+    """The material due at `now`; the same object when nothing is due.
 
-    `published`: API servers have been told of the whole bundle, and not just now.
+    `published`: API servers have had the whole bundle for more than a moment.
     """
     if material is None or material.serving.hosts != frozenset(hosts):
         return _begun(issued(hosts, now, rotation.valid_seconds))

@@ -1,7 +1,7 @@
-"""A colocation configuration that could not take effect as written is not taken, nor are such thresholds of use.
+"""Denies a colocation configuration, or thresholds of use, that could not take effect as written.
 
-The judge is the parser that the manager reads each key with: what is denied here is what the manager would refuse, or
-report as a problem of a node config.
+It uses the parsers with which the manager reads each key: it denies what the manager would refuse, or report as a
+problem of a node config.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from shared.kube.resources import CONFIGMAPS
 _MALFORMED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _CONFIG_MAP = msgspec.json.Decoder(ConfigMap)
 
-# What has a meaning, of the fields whose other values the manager takes as Koordinator does: by the first of these.
+# The valid values of fields whose other values the manager, like Koordinator, replaces by the first of these.
 _MEANINGFUL = {
     "cpu_calculate_policy": ("cpuCalculatePolicy", (batch.USAGE, batch.MAX_USAGE_REQUEST)),
     "memory_calculate_policy": ("memoryCalculatePolicy", (batch.USAGE, batch.REQUEST, batch.MAX_USAGE_REQUEST)),
@@ -39,7 +39,7 @@ class ConfigAdmission:
         self._nodes = nodes
 
     def review(self, request: AdmissionRequest) -> AdmissionAnswer:
-        """Denied when a key was changed to something that would not take effect."""
+        """Denies a key that was changed to something that would not take effect."""
         if not request.is_about(CONFIGMAPS.group, CONFIGMAPS.plural, (reviews.CREATE, reviews.UPDATE)) or (
             request.namespace,
             request.name,
@@ -82,7 +82,7 @@ class ConfigAdmission:
 
 
 def _meaningless(config: ColocationConfig) -> Iterator[str]:
-    """Values that count as another one, each where it was set."""
+    """Values that count as another one, each with its field."""
     parts: list[tuple[str, ColocationStrategy, ColocationStrategy | None]] = [("", config.cluster, None)]
     parts += [
         (f"{colocation.NODE_CONFIGS}[{index}].", each.strategy, config.cluster)
@@ -99,7 +99,7 @@ def _meaningless(config: ColocationConfig) -> Iterator[str]:
 def _conflicts(
     field: str, selectors: Sequence[LabelSelector | None], nodes: Callable[[], Iterable[Node]]
 ) -> Iterator[str]:
-    """The first node that several parts of `field` select, of which the first one counts."""
+    """The first node that several parts of `field` select; the first part wins."""
     if len(selectors) < 2:
         return
     for node in nodes():
@@ -115,7 +115,7 @@ def _conflicts(
 
 
 def _data(raw: msgspec.Raw) -> Mapping[str, str]:
-    """The values by key; empty where there is no ConfigMap."""
+    """The values by key; empty without a ConfigMap."""
     if bytes(raw) in (b"", b"null"):
         return {}
     return _CONFIG_MAP.decode(raw).data or {}

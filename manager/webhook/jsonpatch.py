@@ -1,15 +1,15 @@
-"""JSON Patch (RFC 6902): what turns one document into another."""
+"""JSON Patch (RFC 6902): the difference between two documents."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-# A Kubernetes object as it came, so that what we do not know of it survives.
+# A raw Kubernetes object, so that unknown fields survive.
 JsonObject: TypeAlias = Mapping[str, Any]
 Operation: TypeAlias = dict[str, Any]
 
 
 def difference(old: JsonObject, new: JsonObject) -> list[Operation]:
-    """The operations that turn `old` into `new`; lists of unequal lengths are replaced whole."""
+    """The operations that turn `old` into `new`; lists of unequal length are replaced as a whole."""
     return list(_object(old, new, ""))
 
 

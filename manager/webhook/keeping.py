@@ -1,4 +1,4 @@
-"""Keeps the certificate of the manager's ports good: in a Secret that replicas share, or in files of others."""
+"""Keeps the certificate of the manager's ports valid: in a Secret that replicas share, or in files of another tool."""
 
 import base64
 import logging
@@ -22,10 +22,13 @@ logger = logging.getLogger(__name__)
 
 
 class CertificateStore(Protocol):
-    """Where the certificate comes from."""
+    """The source of the certificate."""
 
     def turn(self) -> None:
-        """One look: what is due is done, and what is new is served. Raises HeadroomError; the last good one stays."""
+        """One check: does what is due, and serves what is new.
+
+        Raises HeadroomError; the last good certificate stays.
+        """
         ...
 
 
@@ -36,7 +39,7 @@ class Secret(Wire, frozen=True):
 
 
 class Files:
-    """`tls.crt` and `tls.key` of a directory, as cert-manager and others keep them; read again when they change."""
+    """`tls.crt` and `tls.key` of a directory, as cert-manager and others maintain them; read again after a change."""
 
     def __init__(self, directory: Path, ports: "Ports", publish: Callable[[str], None]) -> None:
         self._paths = (directory / certificates.CERTIFICATE, directory / certificates.KEY)
@@ -56,7 +59,7 @@ class Files:
 
 
 class SharedSecret:
-    """The Secret, which has to exist, and which the leader alone writes, on the condition that nobody else has."""
+    """The Secret, which must exist. Only the leader writes it, and only on the version that it has read."""
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class SharedSecret:
             self._lead(secret, material)
 
     def _lead(self, secret: Secret, material: Material | None) -> None:
-        """API servers are told of what there is, and what is due is done. Raises HeadroomError, once all was tried."""
+        """Publishes the present bundle, and does what is due. Raises HeadroomError, after all has been tried."""
         published, trouble = False, None
         try:
             published = material is not None and self._registration.publish(material.bundle)
@@ -136,14 +139,14 @@ class SharedSecret:
 
 
 class Ports:
-    """The ports that serve the certificate, and until when it is good."""
+    """The ports that serve the certificate, and its end of validity."""
 
     def __init__(self, *ports: Tls) -> None:
         self._ports = ports
         self.expires_at: float | None = None
 
     def install(self, chain: bytes, key: bytes, *, source: str) -> None:
-        """Raises InvalidInput, and then the one before stays."""
+        """Raises InvalidInput, and then the previous certificate stays."""
         for port in self._ports:
             port.install(chain, key, source=source)
         self.expires_at = ends_at(chain)
@@ -151,7 +154,7 @@ class Ports:
 
 class Registration:
     """Where the authorities are published: two webhook configurations of one name, for the API server, and a ConfigMap,
-    for everybody else.
+    for all other clients.
     """
 
     def __init__(self, client: Client, name: str, namespace: str) -> None:
@@ -160,9 +163,9 @@ class Registration:
         self._namespace = namespace
 
     def publish(self, bundle: str) -> bool:
-        """Puts the bundle where there is a place for it; True if there are any, and all had it before.
+        """Publishes the bundle wherever a place exists; True if there is any, and all had it before.
 
-        Raises HeadroomError, Conflict among them when somebody else changes a configuration just now.
+        Raises HeadroomError, including Conflict if another writer changes a configuration at the same time.
         """
         encoded = base64.b64encode(bundle.encode()).decode()
         told = [self._publish(resource, encoded) for resource in (MUTATINGWEBHOOKS, VALIDATINGWEBHOOKS)]
@@ -170,7 +173,7 @@ class Registration:
         return True in told and False not in told
 
     def publish_to_clients(self, bundle: str) -> bool | None:
-        """Whether the ConfigMap had the bundle; None: there is none."""
+        """Whether the ConfigMap already had the bundle; None without a ConfigMap."""
         try:
             found = self._client.get(CONFIGMAPS, names.CA_CONFIG_MAP, self._namespace, into=ConfigMap)
         except NotFound:
@@ -181,7 +184,7 @@ class Registration:
         return False
 
     def _publish(self, resource: Resource, encoded: str) -> bool | None:
-        """Whether the configuration had the bundle; None: there is no configuration."""
+        """Whether the configuration already had the bundle; None without a configuration."""
         try:
             configuration = self._client.get(resource, self._name)
         except NotFound:
@@ -194,14 +197,14 @@ class Registration:
 
 
 def _operations(configuration: Mapping[str, Any], encoded: str) -> list[dict[str, object]]:
-    """A JSON patch that gives every webhook the bundle, if it is still the configuration that was read."""
+    """A JSON patch that gives every webhook the bundle, if the configuration is unchanged since it was read."""
     operations: list[dict[str, object]] = [
         {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": encoded}
         for index, webhook in enumerate(configuration.get("webhooks") or ())
         if webhook["clientConfig"].get("caBundle") != encoded
     ]
     version = configuration["metadata"]["resourceVersion"]
-    same = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}  # Conflict if it is not
+    same = {"op": "replace", "path": "/metadata/resourceVersion", "value": version}  # Conflict if it has changed
     return [same, *operations] if operations else []
 
 
@@ -213,7 +216,7 @@ def _content(path: Path) -> bytes:
 
 
 class Diary:
-    """Says what goes wrong once, and not at every turn."""
+    """Logs a problem once, and not at every turn."""
 
     def __init__(self, keeper: CertificateStore) -> None:
         self._keeper = keeper

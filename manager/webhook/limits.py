@@ -1,14 +1,14 @@
-"""Pods of Mid and Batch whose limits a kubelet enforces by itself.
+"""Gives pods of Mid and Batch limits that a kubelet enforces by itself.
 
-Native requests of a container become those of its tier, and native requests of "0" are written beside them; its native
-limits stay. "0" is no request: schedulers count nothing, and the pod is Burstable, with the least shares and nearly the
-highest oom_score_adj; but the kubelet sets cpu quota and memory limit of containers and pod from the limits. Were the
-native requests merely absent, API servers would set them to the limits.
+The native requests of a container become those of its tier, and native requests of "0" are written beside them; its
+native limits stay. "0" is no request: schedulers count nothing, and the pod is Burstable, with the lowest shares and
+nearly the highest oom_score_adj; but the kubelet sets the cpu quota and memory limit of containers and pod from the
+limits. Without native requests, API servers would set them to the limits.
 
-One container without a limit leaves the whole pod without: so all have both, init containers too. What is missing is
-the tier's own limit, else the tier's request times a factor, else a fixed amount. A LimitRange needs no help here: its
-defaults are in the pod before webhooks are asked. Nothing is said of ephemeral containers, which have no resources and
-run within the pod's limits.
+One container without a limit leaves the whole pod without: so all get both, init containers included. A missing limit
+is the tier's own limit, else the tier's request times a factor, else a fixed amount. A LimitRange needs no help here:
+its defaults are in the pod before webhooks run. Ephemeral containers are left out; they have no resources and run
+within the pod's limits.
 """
 
 from collections.abc import Mapping
@@ -23,20 +23,20 @@ from shared import names, quantity
 from shared.names import PriorityClass
 from shared.quantity import INT64_MAX, Resources
 
-# The least that is made a limit: a kubelet's least quota, and what container runtimes need to start a process at all.
+# The smallest limit: a kubelet's minimum quota, and what container runtimes need to start a process at all.
 LEAST = Resources(10, 16 << 20)
-# What is reckoned to be used by a container that asks for nothing (see `scheduling.estimate`).
+# The assumed usage of a container without requests (see `scheduling.estimate`).
 WITHOUT_REQUEST = Resources(250, 200 << 20)
 
 
 class LimitBelowRequest(ValueError):
-    """A container asks for more than its limit: the pod is the API server's to refuse, so it must stay as it is."""
+    """A container requests more than its limit: the API server must refuse the pod, so it stays unchanged."""
 
 
 @dataclass(frozen=True)
 class LimitRules:
-    """What limits a container gets where it has none: its request of the tier times the factor of its class, and
-    `without_request` where it asks for nothing.
+    """The limits of a container without any: its request of the tier times the factor of its class, and
+    `without_request` if it has no request.
     """
 
     factors: Mapping[PriorityClass, float] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class LimitRules:
 
 
 class Bounded(NamedTuple):
-    """A pod with all its limits, and what is to be told about them."""
+    """A pod with all its limits, and the warnings about them."""
 
     pod: JsonObject
     warnings: tuple[str, ...] = ()
@@ -52,16 +52,16 @@ class Bounded(NamedTuple):
 
 @dataclass
 class _Notes:
-    """By container: the limits that were set, and those that are below what is asked of the tier."""
+    """By container: the limits that were set, and those below the request of the tier."""
 
     given: dict[str, dict[str, str]] = field(default_factory=dict)
     lacking: list[str] = field(default_factory=list)
 
 
 def bounded(pod: JsonObject, priority_class: PriorityClass, rules: LimitRules) -> Bounded:
-    """The pod with the requests of its class, and limits that kubelets enforce; without change for any other class.
+    """The pod with the requests of its class, and limits that kubelets enforce; unchanged for any other class.
 
-    What was set is noted in an annotation. Raises QuantityError and LimitBelowRequest.
+    An annotation records the limits that were set. Raises QuantityError and LimitBelowRequest.
     """
     if priority_class not in RESOURCE_NAMES:
         return Bounded(pod)
@@ -94,7 +94,7 @@ def _container(container: JsonObject, priority_class: PriorityClass, rules: Limi
                 requests[tier_name] = wanted
         requests[native] = "0"
         of_tier = quantity.whole(requests.get(tier_name, 0))  # in milli-cores, or bytes
-        if _whole(native, limit) == 0:  # which is no limit to a kubelet
+        if _whole(native, limit) == 0:  # which a kubelet treats as no limit
             amount = quantity.whole(limits.get(tier_name, 0)) or _limit(of_tier, rules, priority_class, position)
             limits[native] = quantity.format_milli(amount) if native == names.CPU else quantity.format_bytes(amount)
             notes.given.setdefault(name, {})[native] = limits[native]
@@ -106,7 +106,7 @@ def _container(container: JsonObject, priority_class: PriorityClass, rules: Limi
 
 
 def _asked(native: str, asked: str | float | None, limit: str | float | None) -> str | float | None:
-    """What is asked of the tier: the request, else the limit; nothing, where that is zero."""
+    """The amount for the tier: the request, else the limit; None if that is zero."""
     amount = limit if asked is None else asked
     return None if amount is None or _whole(native, amount) == 0 else native_amount(native, amount)
 
@@ -130,7 +130,7 @@ def _text(amounts: Mapping[str, str]) -> str:
 
 
 def _noted(pod: JsonObject, given: Mapping[str, dict[str, str]]) -> JsonObject:
-    """With the annotation of which limits are not the pod's own, beside those of an earlier look."""
+    """The pod with the annotation of the limits that are not its own, merged with an earlier one."""
     if not given:
         return pod
     text = ((pod.get("metadata") or {}).get("annotations") or {}).get(names.ANNOTATION_DEFAULTED_LIMITS)

@@ -1,4 +1,4 @@
-"""What happens to a pod on its way in: profiles first, then its requests become those of its class."""
+"""The admission of a pod: applies profiles first, then turns its requests into those of its class."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,28 +25,28 @@ _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 
 
 class AdmissionSources(Protocol):
-    """What of the cluster an answer depends on."""
+    """The cluster objects that an answer depends on."""
 
     def profiles(self) -> Sequence[Profile]:
-        """All that mean something."""
+        """All valid profiles."""
         ...
 
     def priority_class(self, name: str) -> PriorityClassObject | None: ...
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """Raises HeadroomError while they cannot be found out."""
+        """Raises HeadroomError while they are unknown."""
         ...
 
     def unread(self) -> list[str]:
-        """What has not been seen yet."""
+        """The kinds of objects that have not been seen yet."""
         ...
 
 
 @dataclass(frozen=True)
 class Translation:
-    """What pods of Mid and Batch become.
+    """The changes to Mid and Batch pods.
 
-    Pods of other classes than `classes` keep their requests: nobody offers what they would be translated to. Without
+    Pods of other classes than `classes` keep their requests, because no node offers the translated ones. Without
     `limits` they take Koordinator's form. `priority_classes` are for pods that name none.
     """
 
@@ -74,13 +74,13 @@ WhyDenied: TypeAlias = Callable[[str, PodRecord], str | None]
 
 
 def nobody(_namespace: str, _pod: PodRecord) -> None:
-    """Denies nobody."""
+    """Denies no pod."""
 
 
 class PodAdmission:
-    """Answers reviews of pods. Whatever is wrong with a pod is the API server's to refuse: here it only stays as is.
+    """Answers reviews of pods. A faulty pod stays unchanged, since the API server refuses it.
 
-    `why_denied` tells of a pod, as it comes into a namespace, why it may hold no more of a tier.
+    `why_denied` returns why a pod that enters a namespace may hold no more of a tier.
     """
 
     def __init__(self, sources: AdmissionSources, becomes: Translation, why_denied: WhyDenied = nobody) -> None:
@@ -89,7 +89,7 @@ class PodAdmission:
         self._why_denied = why_denied
 
     def review(self, request: AdmissionRequest) -> AdmissionAnswer:
-        """A patch, if anything is to change; denied is a pod only beyond what its namespace may hold."""
+        """Returns a patch, if anything changes; denies only pods beyond the bounds of their namespace."""
         if not request.is_about(PODS.group, PODS.plural, (reviews.CREATE,)):
             return AdmissionAnswer()
         try:
@@ -98,7 +98,7 @@ class PodAdmission:
         except _MALFORMED as error:
             return AdmissionAnswer(warnings=(f"the pod stays as it is, since it cannot be read: {error}",))
         if pod.metadata.annotation(names.ANNOTATION_MIRROR) is not None:
-            return AdmissionAnswer()  # the kubelet runs it already, by a file of its own, and only shows it
+            return AdmissionAnswer()  # the kubelet already runs it from a file, and only mirrors it
         warnings = [f"{what} have not been read yet" for what in self._sources.unread()]
         try:
             chosen = self._selected(pod, request.namespace)
@@ -123,7 +123,7 @@ class PodAdmission:
         return AdmissionAnswer(jsonpatch.difference(original, document), tuple(warnings))
 
     def _translated(self, document: JsonObject, *, by_profile: bool) -> tuple[JsonObject, list[str]]:
-        """With the requests of its class, if that is one of these, and what is to be said about it."""
+        """The pod with the requests of its class, if that is a translated one, and the warnings."""
         pod, becomes = _read(document), self._becomes
         of = translation.class_of(pod, by_profile=by_profile, priority_classes=becomes.priority_classes)
         if of not in becomes.classes or pod.metadata.annotation(names.ANNOTATION_SKIP_UPDATE_RESOURCES) is not None:
@@ -147,7 +147,7 @@ class PodAdmission:
         )
 
     def _applied(self, taken: Sequence[Profile], pod: JsonObject) -> tuple[JsonObject, list[str]]:
-        """The pod after all profiles but those that cannot be applied, and what is to be said of these."""
+        """The pod after all applicable profiles, and warnings about the others."""
         warnings = []
         for profile in taken:
             try:
@@ -163,7 +163,7 @@ class PodAdmission:
 
 
 def _as_it_comes(document: JsonObject, request: AdmissionRequest) -> PodRecord:
-    """The pod that is to be stored, which may have no name yet."""
+    """The pod to be stored, which may have no name yet."""
     return msgspec.structs.replace(record(_read(document)), key=f"{request.namespace}/{request.name}")
 
 

@@ -1,7 +1,7 @@
 """The priority of Mid and Batch pods that name none.
 
-API servers give such a pod priority 0, or that of a PriorityClass which is the cluster's default, before webhooks are
-asked. Prod pods that name none have the same, so that preemption and eviction would know no order between the two.
+API servers give such a pod priority 0, or that of the cluster's default PriorityClass, before webhooks run. Prod pods
+without a PriorityClass get the same, so preemption and eviction could not order the two.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ def prioritized(
 ) -> tuple[JsonObject, str]:
     """The pod with the PriorityClass that is `wanted` for its class, unless it names one; and a warning, or "".
 
-    All that the API server takes from the PriorityClass has to be there: it refuses a pod that says otherwise.
+    All fields that the API server takes from the PriorityClass must agree: it refuses a pod that differs.
     """
     spec, name = pod["spec"], wanted.get(of, "")
     if not name or not _is_default(spec, known):
@@ -32,7 +32,7 @@ def prioritized(
 
 
 def _is_default(spec: JsonObject, known: Callable[[str], PriorityClassObject | None]) -> bool:
-    """Whether nobody chose the pod's priority."""
+    """Whether the pod's priority is a default one."""
     if name := spec.get("priorityClassName"):
         found = known(name)
         return found is not None and found.global_default

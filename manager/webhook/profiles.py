@@ -1,8 +1,8 @@
-"""ClusterColocationProfiles: which of them select a pod, and what they make of it.
+"""ClusterColocationProfiles: which profiles select a pod, and how they change it.
 
-Three things are unlike upstream. A probability of p percent takes p of 100 pods (upstream takes p + 1), and always the
-same ones, also when the API server asks twice. A mapping from a key that the pod does not have sets nothing (upstream
-sets an empty value). And a suffix that is there already is neither added again nor mapped.
+Three details differ from upstream. A probability of p percent selects p of 100 pods (upstream selects p + 1), and
+always the same ones, even if the API server asks twice. A mapping from a key that the pod does not have sets nothing
+(upstream sets an empty value). And a suffix that is already present is neither added again nor mapped.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class PriorityClassObject(Wire, frozen=True):
 
 @dataclass(frozen=True)
 class Profile:
-    """A profile that means something. `percent` is its probability; `translates` says whether requests may change."""
+    """A valid profile. `percent` is its probability; `translates` says whether requests may change."""
 
     name: str
     spec: ProfileSpec
@@ -44,7 +44,7 @@ class Profile:
 
     @property
     def draws(self) -> bool:
-        """Whether it takes some pods, and others not."""
+        """Whether it selects only a share of the pods."""
         return 0 < self.percent < 100
 
 
@@ -53,7 +53,7 @@ class UnknownPriorityClass(LookupError):
 
 
 def accepted(profile: ClusterColocationProfile) -> Profile:
-    """Raises InvalidInput naming the field that means nothing."""
+    """Raises InvalidInput that names the invalid field."""
     meta, spec = profile.metadata, profile.spec
 
     def refused(field: str, value: object, problem: str) -> InvalidInput:
@@ -78,7 +78,10 @@ def selected(
     labels: Mapping[str, str],
     namespace_labels: Callable[[], Mapping[str, str]],
 ) -> list[Profile]:
-    """Those that select a pod with these labels, by name. `namespace_labels` is asked only if one depends on it."""
+    """The profiles that select a pod with these labels, by name.
+
+    `namespace_labels` is called only if one depends on it.
+    """
     return sorted(
         (
             each
@@ -91,7 +94,7 @@ def selected(
 
 
 def takes(profile: Profile, identity: str) -> bool:
-    """Whether the profile's probability takes this pod: the same answer for the same identity."""
+    """Whether the profile's probability selects this pod: the same answer for the same identity."""
     digest = hashlib.blake2b(f"{profile.name}/{identity}".encode(), digest_size=8).digest()
     return int.from_bytes(digest) % 100 < profile.percent
 
@@ -99,7 +102,7 @@ def takes(profile: Profile, identity: str) -> bool:
 def applied(
     profile: Profile, pod: JsonObject, priority_class: Callable[[str], PriorityClassObject | None]
 ) -> JsonObject:
-    """The pod with what the profile gives it, in upstream's order. Raises UnknownPriorityClass."""
+    """The pod with the profile's changes, in upstream's order. Raises UnknownPriorityClass."""
     spec = profile.spec
     pod = with_metadata(pod, "labels", spec.labels) if spec.labels else pod
     pod = with_metadata(pod, "annotations", spec.annotations) if spec.annotations else pod
@@ -151,7 +154,7 @@ def _with_spec(pod: JsonObject, **values: Any) -> JsonObject:
 
 
 def _percent(probability: int | str | None) -> int | None:
-    """In percent; None for what means nothing."""
+    """In percent; None for an invalid value."""
     if probability is None:
         return 100
     if isinstance(probability, str):

@@ -1,4 +1,4 @@
-"""AdmissionReview, admission.k8s.io/v1: what the API server asks, and what it is told."""
+"""AdmissionReview, admission.k8s.io/v1: the API server's requests, and the answers."""
 
 import base64
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class ResourceRef(Wire, frozen=True):
 
 
 class AdmissionRequest(Wire, frozen=True):
-    """One question. `object` is what is to be stored, `old_object` what is there; both may be missing, or null."""
+    """One request. `object` is the one to be stored, `old_object` the stored one; both may be missing, or null."""
 
     uid: Annotated[str, msgspec.Meta(min_length=1)]
     operation: str
@@ -36,7 +36,7 @@ class AdmissionRequest(Wire, frozen=True):
     old_object: msgspec.Raw = msgspec.Raw()
 
     def is_about(self, group: str, resource: str, operations: Sequence[str]) -> bool:
-        """Whether it is one of these operations on the resource itself, not on a part of it."""
+        """Whether it is one of these operations on the resource itself, not on a subresource."""
         asked = (self.resource.group, self.resource.resource, self.sub_resource)
         return asked == (group, resource, "") and self.operation in operations
 
@@ -58,7 +58,7 @@ class AdmissionAnswer:
 
     @property
     def outcome(self) -> str:
-        """As a metric's label."""
+        """The outcome as a metric's label."""
         if self.denied is not None:
             return "denied"
         return "mutated" if self.operations else "unchanged"

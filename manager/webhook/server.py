@@ -1,4 +1,4 @@
-"""The HTTPS face of the webhook: bounded bodies, strict reviews, and never a reason for the API server to fail."""
+"""The HTTPS server of the webhook: limits bodies, checks reviews strictly, and never makes an API request fail."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 logger.addFilter(OncePerMinute())
 
-# Two objects of the largest size that the API server stores, with room for how they are written.
+# Two objects of the largest size that the API server stores, with room for their encoding.
 MAX_BODY_BYTES = 8 << 20
 
 Review = Callable[[reviews.AdmissionRequest], AdmissionAnswer]
 
 
 class WebhookCounters:
-    """What was asked, and how it went."""
+    """Counters of requests and outcomes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.reviews = Counter(
@@ -48,13 +48,13 @@ class WebhookCounters:
 
 
 def application(webhooks: Mapping[str, Review], counters: WebhookCounters) -> "ASGIApp":
-    """One route per webhook, named as it is."""
+    """One route per webhook, named as the webhook."""
     routes = [_route(name, review, counters) for name, review in webhooks.items()]
     return Starlette(routes=routes)
 
 
 def _route(name: str, review: Review, counters: WebhookCounters) -> Route:
-    counters.errors.labels(name)  # shown from the start, as none
+    counters.errors.labels(name)  # visible from the start, as 0
 
     async def endpoint(request: Request) -> Response:
         try:

@@ -1,4 +1,4 @@
-"""The certificate that the manager's ports serve, kept good, and whom it believes to be a client."""
+"""Maintains the certificate that the manager's ports serve, and the authorities of client certificates."""
 
 import logging
 import time
@@ -21,18 +21,18 @@ from shared.web.tls import Tls
 
 logger = logging.getLogger(__name__)
 
-WAITING_SECONDS = 1.0  # between two looks for a certificate, before there is one
+WAITING_SECONDS = 1.0  # between two checks, before there is a certificate
 # One turn is a few requests, and silence of more than three turns is a reason to end the process.
 REQUEST_SECONDS = 5.0
 AUTHORITIES_SECONDS = 60.0
 
-# Where every API server publishes by whom its clients' certificates are signed.
+# Where every API server publishes the authority of its clients' certificates.
 AUTHENTICATION_NAMESPACE, AUTHENTICATION = "kube-system", "extension-apiserver-authentication"
 CLIENT_CA = "client-ca-file"
 
 
 class WebhookCertificate:
-    """`webhook` and `api` are the two ports' TLS. `start` once."""
+    """`webhook` and `api` are the TLS of the two ports. Call `start` once."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class WebhookCertificate:
         self._ports = Ports(self.webhook, self.api)
         self._keeper = Diary(_keeper(settings, self._client, self._ports, is_leader, self._rotation))
         self._said = ""
-        if self._serves_api:  # probes do not look at it, and health is answered before there is another
+        if self._serves_api:  # probes do not verify it, and health is answered before the real one exists
             temporary = issued([names.MANAGER_SERVER_NAME], time.time(), VALID_SECONDS)
             self.api.install(temporary.chain.encode(), temporary.key.encode(), source="temporary")
         Gauge(
@@ -61,7 +61,7 @@ class WebhookCertificate:
         ).set_function(self._until_expiry_seconds)
 
     def start(self, loops: Loops) -> None:
-        """Looks after it from now on."""
+        """Maintains the certificate from now on."""
         loops.every("webhook-certificates", self._pause_seconds, self._keeper.turn)
         if self._serves_api:
             loops.every("client-authorities", lambda: AUTHORITIES_SECONDS, self._trust_clients)

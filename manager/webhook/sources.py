@@ -1,4 +1,4 @@
-"""Profiles, PriorityClasses and namespaces, kept current for the answers that depend on them."""
+"""Profiles, PriorityClasses and namespaces, cached for the answers that depend on them."""
 
 import logging
 import threading
@@ -29,13 +29,13 @@ _LOOK_SECONDS = 2.0  # the API server does not wait for long
 
 @prepared
 class NamespaceLabels(Wire, frozen=True):
-    """Of a namespace, only what selectors see."""
+    """The parts of a namespace that selectors read."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class Sources:
-    """Safe to read from any thread. A profile that means nothing is told of once, and its last good version stays."""
+    """Safe to read from any thread. An invalid profile is reported once, and its last valid version stays."""
 
     def __init__(self, client: Client, standing: PersistentProblems, registry: CollectorRegistry) -> None:
         self._client = client
@@ -60,13 +60,13 @@ class Sources:
         ).set_function(lambda: len(self._refused))
 
     def start(self, loops: Loops) -> None:
-        """Follows the cluster until the loops end."""
+        """Watches the cluster until the loops end."""
         loops.start("webhook-profiles", self._follow_profiles)
         loops.start("webhook-priorityclasses", self._priority_classes.run)
         loops.start("webhook-namespaces", self._namespaces.run)
 
     def unread(self) -> list[str]:
-        """What has not been seen in full yet."""
+        """The informers that have not synced yet."""
         waiting = [name for name, informer in self._informers.items() if not informer.synced.is_set()]
         return [name for name in waiting if name != "profiles" or not self._no_profiles.is_set()]
 
@@ -79,7 +79,7 @@ class Sources:
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Raises HeadroomError."""
         found = self._namespaces.get(name)
-        if found is None:  # so young that nobody has told us yet
+        if found is None:  # too young for the watch to have shown it
             found = self._client.single_attempt(_LOOK_SECONDS).get(NAMESPACES, name, into=NamespaceLabels)
         return found.metadata.labels or {}
 

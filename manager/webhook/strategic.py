@@ -1,7 +1,7 @@
 """Strategic merge patches, as far as pods need them.
 
-Objects are merged, null removes, a list with a merge key is merged by it (what it does not have yet comes last), and
-any other list is replaced. Directives ("$patch", "$setElementOrder", "$retainKeys") are not known.
+Objects are merged, null removes a key, a list with a merge key is merged by it (new items come last), and any other
+list is replaced. Directives ("$patch", "$setElementOrder", "$retainKeys") are not supported.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from manager.webhook.jsonpatch import JsonObject
 
-# The lists of a Pod that are merged, and what tells their items apart.
+# The lists of a Pod that are merged, with the key that identifies their items.
 MERGE_KEYS = {
     "containers": "name",
     "ephemeralContainers": "name",
@@ -47,7 +47,7 @@ def problem(patch: object, field: str = "") -> str | None:
 
 
 def merged(document: JsonObject, patch: JsonObject) -> dict[str, Any]:
-    """The document with a patch applied that has no `problem`."""
+    """The document after a patch that has no `problem`."""
     result = dict(document)
     for key, value in patch.items():
         if value is None:

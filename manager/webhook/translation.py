@@ -1,14 +1,13 @@
-"""Native requests become Mid or Batch ones, as Koordinator's webhook has it: its koordlet then enforces limits.
+"""Turns native requests into Mid or Batch ones, as Koordinator's webhook does: its koordlet then enforces limits.
 
-Where kubelets are to enforce them, it is done by `limits`.
+If kubelets enforce them, `limits` does the translation.
 
 In every container `cpu` becomes `kubernetes.io/<class>-cpu` (whole milli-cores) and `memory` becomes
-`kubernetes.io/<class>-memory` (the same quantity), in requests and in limits; a request that is missing is the limit.
-Names below kubernetes.io are not what the API server calls extended resources: a limit may be larger than its request,
-or be missing.
+`kubernetes.io/<class>-memory` (the same quantity), in requests and in limits; a missing request is the limit. For the
+API server, names below kubernetes.io are not extended resources: a limit may be larger than its request, or be missing.
 
-The overhead stays native, which Koordinator's webhook translates too: a sandbox's overhead is the RuntimeClass's to
-say, and the API server refuses a pod that says another one.
+The overhead stays native, although Koordinator's webhook translates it, too: the RuntimeClass defines a sandbox's
+overhead, and the API server refuses a pod with another one.
 """
 
 from collections.abc import Mapping
@@ -32,17 +31,17 @@ def _of(tier: Tier) -> ResourceNames:
     return dict(zip(NATIVE, names.TIER_RESOURCES[tier], strict=True))
 
 
-# What the native resources are called in a class.
+# The names of the native resources in a class.
 RESOURCE_NAMES: Mapping[PriorityClass, ResourceNames] = {of: _of(tier) for tier, of in names.TIER_CLASSES.items()}
 
 
 def class_of(
     pod: Pod, *, by_profile: bool = False, priority_classes: Mapping[PriorityClass, str] = NO_CLASSES
 ) -> PriorityClass:
-    """The class the pod names: by label, else by spec.priority, else, while that is not set, by its PriorityClass.
+    """The class that the pod names: by label, else by spec.priority, else, while that is not set, by its PriorityClass.
 
-    One that names none of these has that of the tier it asks for, or whose own PriorityClass of `priority_classes` it
-    names. A pod that a profile made best-effort, and that has no class yet, is Batch.
+    A pod that names none of these has the class of the tier it requests, or the class whose PriorityClass in
+    `priority_classes` it names. A pod that a profile made best-effort, and that has no class yet, is Batch.
     """
     named = pods.raw_priority_class(pod)
     class_name, is_labelled = pod.spec.priority_class_name, names.LABEL_PRIORITY_CLASS in _labels(pod)
@@ -58,11 +57,11 @@ def class_of(
 
 
 def translated(pod: JsonObject, priority_class: PriorityClass) -> JsonObject:
-    """The pod with its native requests and limits as those of its class; without change for any other class.
+    """The pod with its native requests and limits as those of its class; unchanged for any other class.
 
-    What already has the class's name stays as it is, and then a native one beside it is dropped: namespaces with
-    default requests add them again after this. A Batch pod without a QoS is labelled BE, which Koordinator wants to
-    see on all that ask for Batch. Raises QuantityError.
+    An amount that already has the class's name stays, and then a native one beside it is dropped: namespaces with
+    default requests add them again after this. A Batch pod without a QoS gets the label BE, which Koordinator expects
+    on all pods that request Batch. Raises QuantityError.
     """
     resource_names = RESOURCE_NAMES.get(priority_class)
     if resource_names is None:
@@ -75,14 +74,14 @@ def translated(pod: JsonObject, priority_class: PriorityClass) -> JsonObject:
 
 
 def labelled(pod: JsonObject, priority_class: PriorityClass) -> JsonObject:
-    """The pod with its quality of service, if it is a Batch pod that says none."""
+    """The pod with its quality of service, if it is a Batch pod without one."""
     if priority_class is PriorityClass.BATCH and names.LABEL_QOS_CLASS not in (_metadata(pod).get("labels") or {}):
         return with_metadata(pod, "labels", {names.LABEL_QOS_CLASS: QoS.BE.value})
     return pod
 
 
 def named(pod: JsonObject, priority_class: PriorityClass) -> JsonObject:
-    """The pod with its class as a label, where neither a label nor its priority tells it already."""
+    """The pod with its class as a label, unless a label or its priority already names it."""
     found = msgspec.convert(pod, Pod)
     if names.LABEL_PRIORITY_CLASS in _labels(found) or pods.raw_priority_class(found) is priority_class:
         return pod
@@ -90,15 +89,16 @@ def named(pod: JsonObject, priority_class: PriorityClass) -> JsonObject:
 
 
 def asks_as_a_whole(pod: JsonObject) -> bool:
-    """Whether the pod has native requests or limits of its own, beside its containers', which have no other names."""
+    """Whether the pod has native pod-level requests or limits, which cannot be translated."""
     resources = pod["spec"].get("resources") or {}
     return any(name in (resources.get(part) or {}) for part in ("requests", "limits") for name in NATIVE)
 
 
 def with_extended_resource_spec(pod: JsonObject) -> JsonObject:
-    """The pod with Koordinator's annotation of what its containers ask of Mid or Batch.
+    """The pod with Koordinator's annotation of its containers' Mid or Batch amounts.
 
-    Runtime hooks set cgroups from it, as they see no resources. Where limits are native, these are the tier's as well.
+    Runtime hooks set cgroups from it, because they cannot see resources. If limits are native, they are in it as the
+    tier's.
     """
     asked: dict[str, dict[str, dict[str, Any]]] = {}
     for container in pod["spec"].get("containers") or ():
@@ -126,7 +126,7 @@ def with_extended_resource_spec(pod: JsonObject) -> JsonObject:
 
 
 def with_metadata(pod: JsonObject, part: str, values: Mapping[str, str]) -> JsonObject:
-    """The pod with these labels or annotations, over those it has."""
+    """The pod with these labels or annotations, which override its own."""
     metadata = _metadata(pod)
     return {**pod, "metadata": {**metadata, part: {**(metadata.get(part) or {}), **values}}}
 
@@ -150,7 +150,7 @@ def _renamed(amounts: JsonObject, resource_names: ResourceNames) -> dict[str, An
 
 
 def native_amount(native: str, amount: str | float) -> str | float:
-    """The quantity as it is under a tier's name. Raises QuantityError."""
+    """The quantity in the form of the tier's resource. Raises QuantityError."""
     if native == names.CPU:
         return quantity.format_decimal(quantity.milli(amount))
     quantity.whole(amount)

@@ -1,4 +1,4 @@
-"""The webhook as a part of the manager: its sources and its server. Every replica has one."""
+"""The webhook as a part of the manager: its sources and its server. Every replica runs one."""
 
 import ssl
 from collections.abc import Callable, Collection, Iterable
@@ -23,12 +23,12 @@ from shared.web.requests import anybody
 
 MUTATE_PODS, VALIDATE_CONFIG = "mutate-pods", "validate-config"
 
-# API servers close an idle connection after 90 s; who closes it first loses requests that are on their way.
+# API servers close an idle connection after 90 s; a server that closes first loses requests under way.
 LIMITS = Limits(keep_alive_seconds=120)
 
 
 class Webhook:
-    """`start` once, `close` once."""
+    """Call `start` once, and `close` once."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Webhook:
             {MUTATE_PODS: PodAdmission(self._sources, becomes, why_denied).review, VALIDATE_CONFIG: config.review},
             WebhookCounters(registry),
         )
-        # An API server proves nothing of itself: reviews are answered to anybody, and say nothing of the cluster.
+        # API servers do not authenticate: any client gets an answer, which contains nothing about the cluster.
         self.server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=anybody)
         Gauge(
             "headroom_manager_webhook_untranslated_pods",
@@ -64,7 +64,7 @@ class Webhook:
         return self.server.address
 
     def start(self, loops: Loops) -> None:
-        """Serves from now on."""
+        """Starts to serve."""
         self._sources.start(loops)
         self.server.start()
 
