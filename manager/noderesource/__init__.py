@@ -1,1 +1,1 @@
-"""How much of a node is on offer to Mid, why, and when the Node is told: pure functions of what the cluster says."""
+"""What a node offers to Mid and Batch, why, and when its Node is written: pure functions of the cluster's state."""

@@ -1,8 +1,9 @@
-"""Nodes whose cpu or memory is reckoned otherwise than it is: amplified allocatable, normalised cpu.
+"""Nodes with converted cpu or memory: amplified allocatable, normalized cpu.
 
-Where Koordinator amplifies a node, `status.allocatable` is what the kubelet says times a ratio, and what the kubelet
-says stands in an annotation. That is all anyone needs here: Mid and Batch are made of real capacity, so the ratios of
-`resource-amplification-ratio` are of no concern. Batch cpu alone is counted in normalised cores, by a ratio of its own.
+On an amplified node, Koordinator sets `status.allocatable` to the kubelet's value times a ratio, and stores the
+kubelet's value in an annotation. Only that annotation matters here: Mid and Batch come from real capacity, so the
+ratios of `resource-amplification-ratio` are irrelevant. Only Batch cpu is counted in normalized cores, by a ratio of
+its own.
 """
 
 import msgspec
@@ -12,16 +13,16 @@ from shared import names
 from shared.api.core import Node, Quantities
 from shared.quantity import INT64_MAX, Resources
 
-MAX_RATIO = 5.0  # Koordinator's own limit for the ratio of a cpu model
+MAX_RATIO = 5.0  # Koordinator's limit for the ratio of a cpu model
 
 _LISTED = msgspec.json.Decoder(Quantities)
 
 
 def raw_allocatable(node: Node) -> Resources | None:
-    """What is allocatable without amplification, None where nothing is amplified. Raises InvalidInput.
+    """The allocatable without amplification, None if nothing is amplified. Raises InvalidInput.
 
-    What the annotation does not name is as in the status. Nothing is ever more than there: amplification adds, so an
-    annotation that says otherwise has been overtaken by the kubelet.
+    Resources that the annotation does not name are as in the status. No amount exceeds the status: amplification adds,
+    so a larger value in the annotation is outdated.
     """
     raw = annotations.read(node, names.ANNOTATION_RAW_ALLOCATABLE, _LISTED)
     if raw is None:
@@ -34,7 +35,7 @@ def raw_allocatable(node: Node) -> Resources | None:
 
 
 def cpu_normalization_ratio(node: Node) -> float | None:
-    """How many normalised cores a core of the node is, None where nobody says. Raises InvalidInput."""
+    """How many normalized cores one core of the node is, None without a ratio. Raises InvalidInput."""
     text = node.metadata.annotation(names.ANNOTATION_CPU_NORMALIZATION_RATIO)
     if text is None:
         return None
@@ -42,16 +43,16 @@ def cpu_normalization_ratio(node: Node) -> float | None:
         ratio = float(text)
     except ValueError:
         ratio = 0.0
-    if not 0 < ratio <= MAX_RATIO:  # as is nothing that is no number
+    if not 0 < ratio <= MAX_RATIO:  # also excludes NaN
         problem = f"expected a ratio such as '1.20', at most {MAX_RATIO:g}"
         raise annotations.refused(node, names.ANNOTATION_CPU_NORMALIZATION_RATIO, text, problem)
     return ratio
 
 
 def normalized(batch_cpu: int, ratio: float | None) -> int:
-    """Batch cpu in normalised milli-cores. A ratio below 1 changes nothing.
+    """Batch cpu in normalized milli-cores. A ratio below 1 changes nothing.
 
-    Koordinator takes the product in thousandths of these, truncates it, and rounds what is left up to an integer.
+    Koordinator truncates the product to thousandths of these, and rounds the rest up to an integer.
     """
     if ratio is None or ratio <= 1:
         return batch_cpu

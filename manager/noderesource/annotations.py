@@ -1,4 +1,4 @@
-"""A Node's annotations that hold JSON, as they are read everywhere: by type, or refused."""
+"""Reads a Node's JSON annotations, with types; invalid ones are refused."""
 
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def read(node: Node, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """What the annotation says, None where there is none. Raises InvalidInput."""
+    """The value of the annotation, None if absent. Raises InvalidInput."""
     text = node.metadata.annotation(name)
     if text is None:
         return None
@@ -22,5 +22,5 @@ def read(node: Node, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
 
 
 def refused(node: Node, name: str, value: object, problem: str) -> InvalidInput:
-    """The error for an annotation that means nothing."""
+    """The error for an invalid annotation."""
     return InvalidInput(source=f"Node {node.metadata.name} annotation", field=name, value=value, problem=problem)

@@ -1,12 +1,12 @@
-"""What Batch may have of a node, each term of it explained.
+"""The Batch offer of a node, with every term explained.
 
     capacity - safety margin - max(system usage, reserved) - what pods above Batch use         policy usage
     capacity - safety margin - reserved - what pods above Batch request                        policy request
     capacity - safety margin - max(system usage, reserved) - sum of max(use, request)          policy maxUsageRequest
 
-never below 0 and, where a threshold is set, never above that share of the capacity. This is Koordinator's, with its
-messages and its peculiarities: `request` is a policy of memory alone, under which system usage counts for nothing,
-and the sum of `maxUsageRequest` leaves out pods of which no usage is reported (within a NUMA zone it does not).
+never below 0 and, with a threshold, never above that share of the capacity. This is Koordinator's formula, with its
+messages and its peculiarities: `request` is a policy of memory alone, and ignores system usage; the sum of
+`maxUsageRequest` leaves out pods without reported usage (within a NUMA zone it does not).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -32,39 +32,39 @@ SYSTEM = "system_usage_or_reserved"
 THRESHOLD = "threshold"
 CAP = "cap"
 
-# Pods of these classes do not come before Batch; all others do, also those that name no class.
+# Pods of these classes do not precede Batch; all others do, also those without a class.
 LOW_PRIORITY = frozenset({PriorityClass.BATCH, PriorityClass.FREE})
 
 
-# Host applications of these classes take room from Batch; one that names no class counts for nothing.
+# Host applications of these classes take capacity from Batch; those without a class do not count.
 HOST_APPLICATIONS_ABOVE = frozenset({PriorityClass.PROD, PriorityClass.MID})
 
 
 class BatchRule(NamedTuple):
-    """What the strategy says of one resource. A `threshold_percent` of None is no cap."""
+    """The strategy for one resource. A `threshold_percent` of None is no cap."""
 
     policy: str
     reclaim_percent: int
     threshold_percent: int | None
 
     def margin(self, capacity: int) -> int:
-        """The share of the capacity that is left alone; negative when more than all may be reclaimed."""
+        """The share of the capacity that stays free; negative if more than all may be reclaimed."""
         return rounding.percent(capacity, 100 - self.reclaim_percent)
 
     def cap(self, capacity: int) -> int:
-        """The most that may be offered."""
+        """The maximum offer."""
         return INT64_MAX if self.threshold_percent is None else rounding.percent(capacity, self.threshold_percent)
 
     def taken(self, system: int, reserved: int) -> int:
-        """What the system has of the node, in the policy's eyes."""
+        """The system's share of the node under the policy."""
         return reserved if self.policy == REQUEST else max(system, reserved)
 
 
 class Above(NamedTuple):
-    """Of a node's pods what Batch has to know, whatever is reported of them.
+    """The facts about a node's pods that Batch needs, regardless of reports.
 
-    `pods` are those above Batch, each by its key with what it requests and whether it keeps its cpu unused; `active`
-    are the keys of all that hold what they request.
+    `pods` are those above Batch: key, requests, and whether the pod keeps its cpu when unused; `active` are the keys of
+    all pods that hold their requests.
     """
 
     pods: tuple[tuple[str, int, int, bool], ...]
@@ -83,7 +83,7 @@ class Above(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """What distinguishes one resource from the other."""
+    """The differences between the two resources."""
 
     unit: str
     position: int
@@ -113,7 +113,7 @@ _MEMORY = _Axis(
     threshold_key="batchMemoryThresholdPercent",
 )
 
-# The term of the pods by the policy that subtracts it, its source, and what Koordinator's messages call it.
+# By policy: the term for the pods, its source, and its name in Koordinator's messages.
 _PODS = {
     USAGE: ("pod_hp_used", "used by pods above Batch, or requested where no usage is reported", "podHPUsed"),
     REQUEST: ("pod_hp_request", "requested by pods above Batch", "podHPRequest"),
@@ -126,7 +126,7 @@ _PODS = {
 
 
 def calculate(strategy: ColocationStrategy, situation: NodeSituation, above: Above) -> Explanation:
-    """What Batch is by the strategy's policies; freshness is not judged here."""
+    """The Batch offer under the strategy's policies; freshness is not judged here."""
     reported: Mapping[str, ReportedUsage] = {} if situation.report is None else situation.report.pods
     rules = cpu_rule(strategy), memory_rule(strategy)
     pods = {policy: _sum(policy, above, reported) for policy in {rule.policy for rule in rules}}
@@ -139,7 +139,7 @@ def calculate(strategy: ColocationStrategy, situation: NodeSituation, above: Abo
 
 
 def reason(explained: Explanation) -> str:
-    """What was calculated, in Koordinator's words."""
+    """The calculation in Koordinator's words."""
     return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
 
 
@@ -155,10 +155,10 @@ def memory_rule(strategy: ColocationStrategy) -> BatchRule:
 
 
 def used(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
-    """What the pods above Batch use that hold what they request.
+    """The usage of the active pods above Batch.
 
-    A pod of which no usage is reported uses what it requests; an LSE pod keeps its cpu whether it uses it or not.
-    Usage reported of a pod that is not there (any more, or yet) counts by the class it was reported in.
+    A pod without reported usage uses its requests; an LSE pod keeps its cpu, used or not. Reported usage of a pod that
+    does not exist (any more, or yet) counts by its reported class.
     """
     cpu_milli = memory_bytes = 0
     usage_of = reported.get
@@ -174,7 +174,7 @@ def used(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
 
 
 def most(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
-    """The larger of use and request of each pod above Batch, of those that a usage is reported of."""
+    """The sum of max(usage, request) over the pods above Batch with reported usage."""
     cpu_milli = memory_bytes = 0
     for key, cpu, memory, _ in above.pods:
         usage = reported.get(key)
@@ -198,7 +198,7 @@ def _sum(policy: str, above: Above, reported: Mapping[str, ReportedUsage]) -> Re
 
 
 def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> Iterator[Resources]:
-    """What is reported of each pod above Batch that is not among the `active` ones."""
+    """The reported usage of each pod above Batch that is not `active`."""
     for key in reported.keys() - active:
         if (metric := reported[key]).priority_class not in LOW_PRIORITY:
             yield metric.usage
@@ -207,7 +207,7 @@ def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> I
 def message(resource: str, explained: ResourceExplanation) -> str:
     """Koordinator's message for a result.
 
-    Where memory goes by usage under a threshold, Koordinator's says that it goes by maxUsageRequest; this one does not.
+    For memory by usage under a threshold, Koordinator's message names maxUsageRequest; this one does not.
     """
     axis = _CPU if resource == names.CPU else _MEMORY
     value = {term.name: term.value for term in explained.terms}

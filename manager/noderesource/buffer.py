@@ -1,12 +1,12 @@
-"""How much of Mid is held back, so that the usual change between two reports leaves no more on offer than there is.
+"""The share of Mid that the buffer holds back, so that the usual change between two reports does not cause an
+overcommitment.
 
-Where it is left to learn (`midBuffer: auto`), the share is what the raw offer of this very node has lost from one
-report to the next, at the 95th percentile of all such steps; a step that loses nothing counts as none. Up to 20 % are
-held back, in steps of half a percent, rounded up. Fewer than 20 steps say nothing. About two hours of reports a
-minute are remembered, and what is older fades.
+With `midBuffer: auto`, the share is the 95th percentile of the losses of this node's raw offer from one report to the
+next; a step without a loss counts as 0. At most 20 % are held back, in steps of half a percent, rounded up. Fewer than
+20 steps give no share. About two hours of reports, one per minute, are remembered, and older ones fade.
 
-A process that has just begun has seen no steps of nodes that another one has learned about. As long as they say
-nothing, it holds back what that one did: the share of the first raw offer that the Node does not show.
+A new process has not seen the steps that another one learned from. Until it has enough, it holds back what that one
+did: the share of the first raw offer that the Node does not show.
 """
 
 from functools import lru_cache
@@ -19,14 +19,14 @@ LEAST_STEPS = 20
 RESOLUTION_PERMILLE = 5
 MOST_PERMILLE = 200
 
-BINS = MOST_PERMILLE // RESOLUTION_PERMILLE + 1  # the first for steps that lose nothing, the last for all beyond
+BINS = MOST_PERMILLE // RESOLUTION_PERMILLE + 1  # the first for steps without a loss, the last for all larger ones
 _FULL = 255
 
 
 class Share(NamedTuple):
-    """What is held back of an offer, in thousandths, out of how many steps that was learned.
+    """The share of an offer that is held back, in thousandths, and the number of steps behind it.
 
-    Out of too few to say anything, it is what was held back before.
+    With too few steps it is the previous share.
     """
 
     permille: int = 0
@@ -34,7 +34,7 @@ class Share(NamedTuple):
 
     @property
     def source(self) -> str:
-        """How that was learned."""
+        """Where the share comes from."""
         return _source(self)
 
 
@@ -60,7 +60,7 @@ NOTHING_LEARNED = Learned()
 
 
 class Learner:
-    """What one node has shown: how many steps lost how much, in a byte each. Not for use by two threads at once."""
+    """The losses that one node has shown, as one-byte counters per size. Not safe for two threads at once."""
 
     __slots__ = ("_before", "_cpu", "_last", "_memory", "learned")
 
@@ -71,13 +71,13 @@ class Learner:
         self.learned = NOTHING_LEARNED
 
     def inherit(self, raw: Resources, shown: Resources) -> None:
-        """Takes over what was held back of the raw offer by who wrote what the Node shows."""
+        """Takes over the share that the previous writer of the Node held back of the raw offer."""
         cpu, memory = (min(MOST_PERMILLE, held_permille(*pair)) for pair in zip(raw, shown, strict=True))
         self._before = cpu, memory
         self._conclude()
 
     def learn(self, raw: Resources) -> None:
-        """Takes in what the next report makes of the offer, before anything is held back."""
+        """Takes in the raw offer of the next report."""
         last, self._last = self._last, raw
         if last is None:
             return
@@ -86,7 +86,7 @@ class Learner:
         self._conclude()
 
     def interrupt(self) -> None:
-        """There was nothing to compare with: the next offer is a new beginning."""
+        """Without a comparison, the next offer is a new start."""
         self._last = None
 
     def _conclude(self) -> None:
@@ -95,17 +95,17 @@ class Learner:
 
 
 def lost_permille(before: int, after: int) -> int:
-    """How much of an offer went, in thousandths, rounded up."""
+    """The loss of an offer, in thousandths, rounded up."""
     return 0 if after >= before or before <= 0 else -(-1000 * (before - after) // before)
 
 
 def held_permille(raw: int, shown: int) -> int:
-    """How much of an offer is not shown, in thousandths, rounded down as what is shown was."""
+    """The share of an offer that is not shown, in thousandths, rounded down like the shown amount."""
     return 1000 * (raw - shown) // raw if 0 <= shown < raw else 0
 
 
 def count(steps: bytearray, permille: int) -> None:
-    """Counts one step; when a counter is full all are halved."""
+    """Counts one step; when a counter is full, all are halved."""
     where = min(BINS - 1, -(-permille // RESOLUTION_PERMILLE))
     if steps[where] == _FULL:
         steps[:] = bytes(each >> 1 for each in steps)
@@ -113,7 +113,7 @@ def count(steps: bytearray, permille: int) -> None:
 
 
 def share(steps: bytearray, before: int = 0) -> Share:
-    """The least share that is enough for the quantile of the steps counted; the one `before` while they are few."""
+    """The smallest share that covers the quantile of the counted steps; with too few steps the one `before`."""
     seen = sum(steps)
     if seen < LEAST_STEPS:
         return Share(before, seen)

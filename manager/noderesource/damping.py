@@ -1,8 +1,8 @@
-"""How far an offer may grow now: not above what it fell to lately, so that one that flaps settles at its low side.
+"""How far an offer may grow now: not above its recent lows, so that a flapping offer settles at its low side.
 
-A decision that does not fall may be offered at once. One that fell holds growth down to where it fell to, until it
-has stayed up for an interval: lows are kept for the running interval and the one before it, so that a low counts for
-one interval at least and two at most.
+A decision that does not fall is offered at once. After a fall, growth stops at the low until the decision has stayed up
+for an interval: lows are kept for the running interval and the previous one, so that a low counts for one interval at
+least and two at most.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,9 @@ _NO_LOW = Resources(INT64_MAX, INT64_MAX)
 
 
 class Damping(NamedTuple):
-    """What is remembered of one tier's decisions; instants are monotonic seconds.
+    """The memory of one tier's decisions; times are monotonic seconds.
 
-    `low` and `earlier_low` are the least that a decision fell to in this interval and in the one before.
+    `low` and `earlier_low` are the lowest decisions in this interval and in the previous one.
     """
 
     last: Resources
@@ -25,15 +25,15 @@ class Damping(NamedTuple):
 
     @property
     def ceiling(self) -> Resources:
-        """To how much an offer may grow."""
+        """The level up to which an offer may grow."""
         return Resources(self.ceiling_of(0), self.ceiling_of(1))
 
     def ceiling_of(self, position: int) -> int:
-        """That of one resource."""
+        """The ceiling of one resource."""
         return min(self.last[position], self.low[position], self.earlier_low[position])
 
     def lifted_at(self, interval_seconds: float) -> float | None:
-        """When the ceiling can next be higher; None while it holds nothing down."""
+        """When the ceiling can rise next; None while it limits nothing."""
         if self.ceiling == self.last:
             return None
         ended = self.started + interval_seconds
@@ -41,7 +41,7 @@ class Damping(NamedTuple):
 
 
 def after(before: Damping | None, decided: Resources, now: float, interval_seconds: float) -> Damping:
-    """What is remembered once this was decided as well."""
+    """The memory after this decision."""
     if before is None:
         return Damping(decided, now)
     last, started, low, earlier_low = before

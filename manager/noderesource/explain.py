@@ -1,4 +1,4 @@
-"""The decision about one node: what is on offer to each tier now, and every term of why."""
+"""The decision about one node: the present offer to each tier, with every term explained."""
 
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,25 +24,25 @@ from shared.explanation import Explanation, ResourceExplanation, Term
 from shared.names import Tier
 from shared.quantity import Resources
 
-# What bounds an offer where no formula does.
+# The bounds of offers without a formula.
 DISABLED = "disabled"
 STALE = "stale"
 UNREADABLE = "unreadable"
 UNKNOWN = "unknown"
 UNDECIDED = "undecided"
 FAILED = "failed"
-HELD = "held"  # which bounds what the Node shows where pods hold more than there is
+HELD = "held"  # bounds the Node's value where pods hold more than there is
 
 DISABLED_REASON = "node colocation is disabled in Config, reason: DisableInConfig"
 DEGRADED_REASONS = {
     Tier.MID: "degrade node Mid resource because of abnormal nodeMetric, reason: degradedByMidResource",
     Tier.BATCH: "degrade node resource because of abnormal nodeMetric, reason: degradedByBatchResource",
 }
-CLOCK_SKEW_SECONDS = 60  # what an agent's clock may be ahead, or behind; no machine is replaced within it
+CLOCK_SKEW_SECONDS = 60  # tolerance for an agent's clock, ahead or behind; no machine is replaced within it
 
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
 
-# Makes what an annotation is to say, which is asked only when the Node is written.
+# Makes an annotation's value, only when the Node is written.
 Note: TypeAlias = Callable[[], str]
 
 ALL_TIERS = tuple(Tier)
@@ -51,10 +51,10 @@ NOBODY_HOLDS: Mapping[Tier, Resources] = {}
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What one tier may have; `resources` None takes the tier off the node.
+    """The offer to one tier; `resources` None removes the tier from the node.
 
-    `held_back` is what the buffer keeps of what there is, `margin` what is left alone beside it. `floor` is what pods
-    on the node hold of it. `say` makes the sentence that is the `reason`: most decisions are never read by anybody.
+    `held_back` is the buffer's part, `margin` the part that stays free. `floor` is what pods on the node hold of it.
+    `say` makes the sentence of `reason`, lazily, since most decisions are never read.
     """
 
     resources: Resources | None
@@ -66,17 +66,17 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str:
-        """Why, on one line."""
+        """The reason, on one line."""
         if not self.is_held_up:
             return self.say()
         return f"{self.say()}; the Node shows the {_amount(self.floor)} that pods hold, and nothing is lent anew"
 
     @property
     def shown(self) -> Resources | None:
-        """What the Node is to say: no less than its pods hold.
+        """The amount for the Node: no less than its pods hold.
 
-        A kubelet that starts anew admits running pods by what its Node says, and ends all that do not fit. So a tier
-        goes below what is held by eviction alone.
+        A restarted kubelet admits running pods by the amounts of its Node, and ends all that do not fit. So a tier
+        falls below the held amount only by eviction.
         """
         if self.floor == NOTHING:
             return self.resources
@@ -84,12 +84,12 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the Node is to say more than there is."""
+        """Whether the Node shows more than there is."""
         return self.shown != self.resources
 
     @property
     def told(self) -> Explanation:
-        """The explanation carried on to what is shown."""
+        """The explanation, extended to the shown amount."""
         if not self.is_held_up:
             return self.explanation
         cpu, memory = self.explanation.cpu, self.explanation.memory
@@ -99,20 +99,20 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether the tier is withheld because deciding about it failed."""
+        """Whether the tier is withheld because its decision failed."""
         return self.explanation.cpu.bound == FAILED
 
     @property
     def is_degraded(self) -> bool:
-        """Whether the tier is withheld because the node is not known well enough."""
+        """Whether the tier is withheld because too little is known about the node."""
         return self.explanation.cpu.bound in (STALE, UNREADABLE, UNKNOWN, FAILED)
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What each tier that is managed may have of a node, as of `time`; with `hold` the Node is left as it is.
+    """The offer to each managed tier of a node, as of `time`; with `hold` the Node stays as it is.
 
-    `expires_at` is when the NodeMetric turns stale, and `contradiction` what of it cannot be, empty if it all can.
-    Instants are Unix seconds.
+    `expires_at` is when the NodeMetric turns stale, and `contradiction` names its implausible values, empty without
+    any. Times are Unix seconds.
     """
 
     offers: Mapping[Tier, Offer]
@@ -132,9 +132,9 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """All that is known of one node's pods, and of its reports the time that once was in the future.
+    """The known facts about one node's pods, and the time of a report that once was in the future.
 
-    `prod_requested_lately` is what the pods above Mid requested at most of late; see `plausibility`.
+    `prod_requested_lately` is the recent maximum of the requests of pods above Mid; see `plausibility`.
     """
 
     requested: NodeRequests = NOBODY
@@ -159,18 +159,17 @@ def decide(
     learned: Learned | None = None,
     facts: NodeFacts | None = None,
 ) -> Decision:
-    """What the tiers may have of `node` at `now`; whatever is unknown, unreadable or stale is not on offer.
+    """The offers of `node` at `now`; unknown, unreadable and stale amounts are not offered.
 
-    Without a strategy (no configuration could be read yet) the Node stays as it is until its NodeMetric turns stale.
-    `learned` is what the buffer holds back where it is left to learn that; `facts` are the node's, where they are known
-    already.
+    Without a strategy (no readable configuration yet) the Node stays as it is until its NodeMetric turns stale.
+    `learned` is the learned share of the buffer; `facts` are the node's, if already known.
     """
     tiers = tuple(tiers)
     return with_floors(_decided(node, report, known, strategy, now, tiers, learned, facts), known.held)
 
 
 def with_floors(decision: Decision, held: Mapping[Tier, Resources]) -> Decision:
-    """The decision with what pods hold of each tier."""
+    """The decision with the amounts that pods hold of each tier."""
     if not any(held.get(tier, NOTHING) != NOTHING for tier in decision.offers):
         return decision
     offers = {
@@ -222,10 +221,10 @@ def _decided(
 
 
 def annotations(node: Node, decision: Decision) -> dict[str, Note | None]:
-    """What the Node's annotations should say of the decision; None is for one that should not be there.
+    """The Node's annotations for the decision; None for one that must not exist.
 
-    Other allocators read there how much Batch there is before they take theirs. Once they have, they are told of
-    nothing as well.
+    Other allocators read the amount of Batch there before they take theirs. Allocators that have done so also learn
+    when it is 0.
     """
     offer = decision.offers.get(Tier.BATCH)
     if offer is None:
@@ -236,14 +235,14 @@ def annotations(node: Node, decision: Decision) -> dict[str, Note | None]:
 
 
 def failed(error: Exception, tiers: Iterable[Tier], now: float) -> Decision:
-    """The decision where deciding itself failed: what nobody understands is not on offer, rather than left as it is."""
+    """The decision if deciding itself failed: the tiers are withheld, since old offers could be unsafe."""
     return _degraded(FAILED, _located(error), tiers, now)
 
 
 def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) -> str | None:
-    """Why a NodeMetric of that age says nothing; None while it does. Exactly `degrade_seconds` old it still does.
+    """Why a NodeMetric of that age does not count; None while it does. At exactly `degrade_seconds` it still counts.
 
-    A time further ahead than clocks differ comes from a clock, or an agent, not to be trusted.
+    A time further ahead than the tolerance comes from an untrustworthy clock or agent.
     """
     if update_time is None:
         return "no NodeMetric has been reported"
@@ -256,12 +255,12 @@ def why_stale(update_time: float | None, *, degrade_seconds: int, now: float) ->
 
 
 def is_ahead(update_time: float, now: float) -> bool:
-    """Whether that is further ahead than clocks differ. What was once does not come true by waiting."""
+    """Whether the time is further ahead than the tolerance. Such a time does not become valid by waiting."""
     return update_time - now > CLOCK_SKEW_SECONDS
 
 
 def _why_foreign(observed: NodeSituation, update_time: float | None) -> str | None:
-    """Why the NodeMetric is of a machine that had the Node's name before; None while it is of this one."""
+    """Why the NodeMetric is of an earlier machine with the Node's name; None if it is of this one."""
     if update_time is None or observed.created_at is None:
         return None
     earlier = observed.created_at - update_time
@@ -269,7 +268,7 @@ def _why_foreign(observed: NodeSituation, update_time: float | None) -> str | No
 
 
 def _guarded(tier: Tier, formula: Callable[[], Offer]) -> Offer:
-    """The tier's offer; a formula that fails costs its own tier alone."""
+    """The tier's offer; a formula that fails affects only its own tier."""
     try:
         return formula()
     except Exception as error:
@@ -277,7 +276,7 @@ def _guarded(tier: Tier, formula: Callable[[], Offer]) -> Offer:
 
 
 def _located(error: Exception) -> str:
-    """The error and the line that raised it, for whoever mends it."""
+    """The error and the line that raised it, for debugging."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"
@@ -290,7 +289,7 @@ def _mid(strategy: ColocationStrategy, observed: NodeSituation, learned: Learned
 
 
 def _batch(strategy: ColocationStrategy, observed: NodeSituation, above: Above, node: Node) -> Offer:
-    """Koordinator takes a system usage that nobody reports for none, and offers what the system uses."""
+    """Koordinator takes a missing system usage as zero, and offers the system's share; this does not."""
     if observed.report is None or observed.report.system_usage is None:
         unknown = f"NodeMetric {node.metadata.name} lacks cpu or memory in status.nodeMetric.systemUsage"
         return _withheld(UNKNOWN, f"{DEGRADED_REASONS[Tier.BATCH]}: {unknown}")
@@ -309,13 +308,13 @@ def _results(explained: Explanation) -> Resources:
 
 
 def _last(explained: ResourceExplanation, name: str) -> int:
-    """The last term, if that is its name."""
+    """The last term, if it has that name."""
     last = explained.terms[-1]
     return last.value if last.name == name else 0
 
 
 def _margin(explained: ResourceExplanation) -> int:
-    """Batch's safety margin; where more than all may be reclaimed there is none."""
+    """Batch's safety margin; 0 if more than all may be reclaimed."""
     return max(0, next(term.value for term in explained.terms if term.name == batch.MARGIN))
 
 

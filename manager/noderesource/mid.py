@@ -1,8 +1,9 @@
-"""The Mid formulas, each term of them explained.
+"""The Mid formulas, with every term explained.
 
-`seed` and `seed-mixed` are "Mid-tier Overcommitment" of Koordinator's proposal "Node Prediction"; `upstream` is what
-Koordinator's manager computes, in its two reclaim modes, with its messages. Under each, no more is reclaimable than
-pods have requested by the manager's own count, and by the seed's no more than that less the peak (see `plausibility`).
+`seed` and `seed-mixed` are "Mid-tier Overcommitment" of Koordinator's proposal "Node Prediction"; `upstream` is the
+formula of Koordinator's manager, in its two reclaim modes, with its messages. Under each, the reclaimable amount is at
+most what pods have requested by the manager's own count, and under the seed's at most that less the peak (see
+`plausibility`).
 """
 
 from typing import NamedTuple
@@ -31,11 +32,11 @@ STATIC_RESERVED = "static_reserved"
 UNALLOCATED_RATIO = "unallocated_ratio"
 _NOT_REPORTED = NodeReport("", "", "", NodeMetricSpec())
 
-# Host applications of these classes take room from Mid; one that names no class counts for nothing.
+# Host applications of these classes take capacity from Mid; those without a class do not count.
 _ABOVE_MID = frozenset({PriorityClass.PROD})
 
 
-# Where terms come from; `{node}` stands for the node's name.
+# Sources of terms; `{node}` stands for the node's name.
 _PODS = "Pods on Node {node} above Mid, spec.containers requests"
 _CAPACITY = "Node {node} status.capacity"
 _ALLOCATABLE = "Node {node} status.allocatable"
@@ -48,7 +49,7 @@ _RESERVED = "the larger of what Node {node} reserves and NodeMetric {node} syste
 
 
 class _Axis(NamedTuple):
-    """What distinguishes one resource from the other."""
+    """The differences between the two resources."""
 
     resource: str
     unit: str
@@ -66,7 +67,7 @@ _MEMORY = _Axis(
 
 
 class _Inputs(msgspec.Struct, frozen=True, gc=False):
-    """A situation and a strategy, seen along one axis."""
+    """The inputs of one resource: situation and strategy."""
 
     axis: _Axis
     situation: NodeSituation
@@ -91,10 +92,10 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
         return self.situation.requested.prod[self.axis.position]
 
     def limited(self, *, seed: bool, lends_unallocated: bool) -> tuple[int, tuple[Term, ...]]:
-        """What is reclaimable as far as the manager's own sums bear it out, with the limit where it is the lesser.
+        """The reclaimable amount, limited by the manager's own sums, and the limit's term where it applies.
 
-        The requests are those of the report's time, but where what is unallocated is lent as well: what a pod that is
-        gone had requested would be in both.
+        The requests are those of the report's time, unless unallocated capacity is lent as well: the requests of a pod
+        that has ended since would count in both.
         """
         peak = self.report.peak[self.axis.position] if seed and self.report.peak is not None else None
         of = self.situation.requested.prod if lends_unallocated else self.situation.most_requested
@@ -106,9 +107,9 @@ class _Inputs(msgspec.Struct, frozen=True, gc=False):
 
 
 def calculate(strategy: ColocationStrategy, situation: NodeSituation, learned: Learned | None = None) -> Explanation:
-    """What Mid is by the strategy's formula; freshness is not judged here. An unknown reclaimable counts as 0.
+    """The Mid offer under the strategy's formula; freshness is not judged here. An unknown reclaimable counts as 0.
 
-    `learned` is the buffer of this node, for a strategy that leaves it to be learned. See `reason` for the sentence.
+    `learned` is the buffer of this node, for `midBuffer: auto`. See `reason` for the sentence.
     """
     cpu_held, memory_held = _held(strategy, learned)
     cpu, memory = _along(_CPU, strategy, situation, cpu_held), _along(_MEMORY, strategy, situation, memory_held)
@@ -124,7 +125,7 @@ def calculate(strategy: ColocationStrategy, situation: NodeSituation, learned: L
 
 
 def reason(explained: Explanation) -> str:
-    """The result on one line; in Koordinator's words, where it comes of Koordinator's formula."""
+    """The result on one line; in Koordinator's words for Koordinator's formula."""
     if any(term.name in (STATIC_RESERVED, UNALLOCATED_RATIO) for term in explained.cpu.terms):
         return f"{message(names.CPU, explained.cpu)}; {message(names.MEMORY, explained.memory)}"
     return summary(explained.cpu, explained.memory)
@@ -164,7 +165,7 @@ def message(resource: str, explained: ResourceExplanation) -> str:
 
 
 def _held(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[int, str], tuple[int, str]]:
-    """What is held back of cpu and of memory, in thousandths, and by whom."""
+    """The held-back shares of cpu and memory, in thousandths, each with its source."""
     if isinstance(strategy.mid_buffer, int):
         fixed = (10 * strategy.mid_buffer, f"midBuffer {strategy.mid_buffer} %")
         return fixed, fixed
@@ -192,7 +193,7 @@ def _along(axis: _Axis, strategy: ColocationStrategy, situation: NodeSituation, 
 def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
     """min(Reclaimable, NodeAllocatable * threshold), and with `mixed` + max(NodeAllocatable - Allocated[Prod], 0).
 
-    Together they are never more than NodeAllocatable, which a report of requests that are gone since would have it.
+    The sum never exceeds NodeAllocatable, although a report with outdated requests could.
     """
     axis, allocatable, requested = of.axis, of.allocatable, of.prod_requested
     reclaimable, limit = of.limited(seed=True, lends_unallocated=mixed)
@@ -221,7 +222,7 @@ def _seed(of: _Inputs, *, mixed: bool) -> ResourceExplanation:
 def _dynamic(of: _Inputs) -> ResourceExplanation:
     """min(max0(min(Reclaimable, NodeUnused)) + Unallocated * ratio, NodeCapacity * threshold).
 
-    Of a node whose usage nobody reports, nothing is unused, and nothing that is unallocated is lent.
+    Without reported usage nothing counts as unused, and no unallocated capacity is lent.
     """
     axis, situation, capacity, requested = of.axis, of.situation, of.capacity, of.prod_requested
     where, unit, updated = axis.position, axis.unit, of.report.updated
@@ -259,7 +260,7 @@ def _static(of: _Inputs) -> ResourceExplanation:
 
 
 def _cap(of: _Inputs, capacity: int, cap: int) -> tuple[Term, ...]:
-    """What Koordinator caps Mid by."""
+    """Koordinator's cap of Mid."""
     return (
         Term("capacity", capacity, of.axis.unit, _CAPACITY),
         Term("threshold", of.threshold_percent, "percent", of.axis.threshold_key),
@@ -268,7 +269,7 @@ def _cap(of: _Inputs, capacity: int, cap: int) -> tuple[Term, ...]:
 
 
 def _buffered(of: _Inputs, terms: list[Term], bound: str, offered: int) -> ResourceExplanation:
-    """The offer without the share that midBuffer holds back; one that is learned is shown even while it is none."""
+    """The offer less the share of midBuffer; a learned share is shown even while it is 0."""
     if not of.buffer_source:
         return ResourceExplanation(tuple(terms), bound, offered)
     kept = offered * (1000 - of.buffer_permille) // 1000
@@ -277,6 +278,6 @@ def _buffered(of: _Inputs, terms: list[Term], bound: str, offered: int) -> Resou
 
 
 def _peak(of: _Inputs) -> tuple[Term, ...]:
-    """What the agent subtracted from the requests; an agent need not say."""
+    """The peak that the agent subtracted from the requests, if reported."""
     peak = of.report.peak
     return () if peak is None else (Term(PEAK, peak[of.axis.position], of.axis.unit, _PEAK, of.report.updated),)

@@ -1,8 +1,7 @@
-"""What Batch may have of each NUMA zone, by the same rules as of the whole node.
+"""The Batch offer of each NUMA zone, by the same rules as for the whole node.
 
-What is not known zone by zone is taken to be the same in each: system usage, reservations, pods that no annotation
-binds, and usage of pods that are not there. Shares are rounded up in thousandths, as Koordinator has it; results are
-whole, and rounded down.
+Amounts that are not known by zone are divided equally: system usage, reservations, unbound pods, and usage of pods that
+do not exist. Shares are rounded up in thousandths, as in Koordinator; results are integers, rounded down.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,15 +17,15 @@ from shared.names import QoS
 from shared.quantity import Resources
 
 _CPU, _MEMORY = 0, 1
-_FINER = (1, 1000)  # thousandths per unit: cpu is counted in them already
+_FINER = (1, 1000)  # thousandths per unit: cpu is already counted in them
 
 
 def calculate(
     strategy: ColocationStrategy, situation: NodeSituation, pods: Collection[PodRecord], zones: Mapping[int, Resources]
 ) -> dict[int, Resources]:
-    """Batch of each zone, given by NUMA node what is allocatable there; freshness is not judged here.
+    """The Batch offer of each zone, from the allocatable by NUMA node; freshness is not judged here.
 
-    A pod that is bound to none of these zones is in all of them.
+    A pod that is bound to none of these zones counts in all of them.
     """
     if not zones:
         return {}
@@ -38,7 +37,7 @@ def calculate(
 def _along(
     where: int, rule: BatchRule, situation: NodeSituation, pods: Collection[PodRecord], zones: Mapping[int, Resources]
 ) -> dict[int, int]:
-    """The result in one resource; everything in between is in thousandths."""
+    """The result for one resource; intermediate values are in thousandths."""
     finer = _FINER[where]
     held = _held(where, rule, {} if situation.report is None else situation.report.pods, pods, zones)
     taken = rule.taken(situation.system_usage(HOST_APPLICATIONS_ABOVE)[where], situation.reserved[where])
@@ -57,7 +56,7 @@ def _held(
     pods: Collection[PodRecord],
     zones: Collection[int],
 ) -> dict[int, int]:
-    """What the pods above Batch have of each zone, in thousandths."""
+    """What the pods above Batch hold of each zone, in thousandths."""
     finer = _FINER[where]
     held = dict.fromkeys(zones, 0)
     for pod in pods:
@@ -75,7 +74,7 @@ def _held(
 
 
 def _counted(where: int, rule: BatchRule, pod: PodRecord, metric: ReportedUsage | None) -> int:
-    """What a pod above Batch counts for. Other than at node level, one without a metric does so under each policy."""
+    """The amount of a pod above Batch. Unlike at node level, a pod without a metric counts under each policy."""
     request = pod.requests[where]
     if metric is None or rule.policy == REQUEST:
         return request

@@ -1,13 +1,13 @@
-"""Whether a NodeMetric says that more can be reclaimed than the node's pods have requested.
+"""Whether a NodeMetric reports more reclaimable resources than the node's pods have requested.
 
-Reclaimable is what pods above Mid requested and will not use (seed, "Mid-tier Overcommitment": max(0, requested -
-peak)), so no agent can find more of it than they requested, nor, by the seed, more than that less the peak it reports
-itself. The manager counts requests on its own, from its watch of pods, and a report is older than that watch: a pod
-that is gone since then was there when its requests were lent. So a report is held against the most that was requested
-at any time since the report before it came, and what it contradicts there it said wrongly when it was made.
+Reclaimable is the part of the requests of pods above Mid that will not be used (seed, "Mid-tier Overcommitment": max(0,
+requested - peak)), so it cannot exceed the requests, nor, under the seed, the requests less the reported peak. The
+manager counts requests itself, from its watch of pods, and a report is older than that watch: a pod that has ended
+since then may have been present when the report was made. So a report is compared with the maximum of the requests
+since the previous report; a contradiction to that was wrong when it was made.
 
-Koordinator's percentile model lends pod by pod, each never less than nothing. That may be more than the sums leave, so
-of it, and of an agent that names no model, only the requests are a measure of contradiction.
+Koordinator's percentile model lends pod by pod, each at least zero. The total may exceed the difference of the sums, so
+for this model, and for an agent without a model name, only the requests prove a contradiction.
 """
 
 from collections.abc import Iterator
@@ -23,10 +23,10 @@ _UNITS = (names.CPU, "milli"), (names.MEMORY, "bytes")
 
 
 class ReportHistory(msgspec.Struct, frozen=True, gc=False):
-    """What is remembered of one node from report to report: native requests of the pods above Mid, and contradictions.
+    """One node's memory from report to report: native requests of the pods above Mid, and contradictions.
 
-    `updated` names the newest report, in whose time at most `requested` was requested at once, and `requested_before`
-    in the time of the one before. Each `contradicts` where its report does.
+    `updated` is the time of the newest report; since then at most `requested` was requested at once, and
+    `requested_before` in the period of the previous report. Each `contradicts` says whether its report does.
     """
 
     updated: str | None = None
@@ -36,7 +36,7 @@ class ReportHistory(msgspec.Struct, frozen=True, gc=False):
     contradicts_before: bool = False
 
     def looked(self, updated: str | None, requested: Resources) -> "ReportHistory":
-        """After a look that found this report, and this much requested."""
+        """The history after a look with this report and these requests."""
         if updated == self.updated:
             return msgspec.structs.replace(self, requested=self.requested.most(requested))
         return ReportHistory(updated, requested, self.requested, False, self.contradicts)
@@ -50,19 +50,19 @@ class ReportHistory(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether two reports in a row contradict: one alone may have met a watch that lagged, or a manager that just
-        began.
+        """Whether two reports in a row contradict: a single one may coincide with a lagging watch, or a manager that
+        has just started.
         """
         return self.contradicts and self.contradicts_before
 
 
 def limit(requested: int, peak: int | None) -> int:
-    """The most that can be reclaimed of what is requested, with a peak where one counts."""
+    """The maximum of the reclaimable amount, with a peak if one counts."""
     return requested if peak is None else max(0, requested - peak)
 
 
 def contradiction(seen: NodeSituation) -> str:
-    """What the report contradicts itself or the node's pods in, on one line; empty where it does not."""
+    """How the report contradicts itself or the node's pods, on one line; empty if it does not."""
     return "; ".join(_contradictions(seen))
 
 

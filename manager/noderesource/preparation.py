@@ -1,6 +1,6 @@
-"""From what Batch may have of a node to what the Node says: in normalised cores, less what others have given away.
+"""Converts the Batch offer for the Node: to normalized cores, less the allocations of other allocators.
 
-An annotation of the Node that means nothing is as if it were not there, and is one of its `problems`.
+An invalid annotation of the Node is ignored, and is one of its `problems`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def prepare(batch: Explanation, node: Node) -> Explanation:
-    """The explanation carried on to what the Node will say; as it was where no annotation has a say in it."""
+    """The explanation extended to the Node's amounts; unchanged without such annotations."""
     if _HEEDED.isdisjoint(node.metadata.annotations or ()):
         return batch
     ratio = _or_nothing(amplification.cpu_normalization_ratio, node)
@@ -45,7 +45,7 @@ def prepare(batch: Explanation, node: Node) -> Explanation:
 
 
 def prepare_zones(zones: Mapping[int, Resources], node: Node) -> dict[int, Resources]:
-    """Batch of the zones as they will say it; what others have given away is not known zone by zone."""
+    """The Batch amounts of the zones as written; allocations of others are not known by zone."""
     ratio = _or_nothing(amplification.cpu_normalization_ratio, node)
     return {
         zone: Resources(amplification.normalized(amount.cpu_milli, ratio), amount.memory_bytes)
@@ -54,12 +54,12 @@ def prepare_zones(zones: Mapping[int, Resources], node: Node) -> dict[int, Resou
 
 
 def origin(prepared: Explanation) -> Resources:
-    """What a prepared explanation says there was before others took theirs."""
+    """The amount before other allocators took theirs, from a prepared explanation."""
     return Resources(_origin(prepared.cpu), _origin(prepared.memory))
 
 
 def problems(node: Node) -> tuple[InvalidInput, ...]:
-    """What is wrong with the annotations that say how a node's resources are reserved, reckoned and shared."""
+    """The invalid annotations about reservations, amplification and other allocators."""
     return tuple(_problems(node))
 
 

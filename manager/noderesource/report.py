@@ -1,6 +1,6 @@
-"""What one NodeMetric says, checked and in integers.
+"""One NodeMetric, checked and in integers.
 
-Here text becomes numbers, once per report, so here a NodeMetric that only looks right is refused.
+Text becomes numbers here, once per report, so an invalid NodeMetric is refused here.
 """
 
 import logging
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Resources()
 
-# More pods than any node runs, though an object of the size that API servers take can list them.
+# More pods than any node runs, although an API object can list them.
 MAX_LISTED = 4096
 NEGATIVE = "a usage cannot be negative"
 BEYOND = "must be less than 2^63"
@@ -42,7 +42,7 @@ _CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
 
 
 class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
-    """What a pod or a host application was reported to use, and the class it was reported in; "" is none."""
+    """The reported usage of a pod or a host application, and the reported class; "" is none."""
 
     priority_class: str
     cpu_milli: int
@@ -54,21 +54,21 @@ class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
 
 
 _SPEC = msgspec.json.Decoder(NodeMetricSpec | None)
-_MALFORMED = (ValueError, RecursionError)  # what decoding raises
+_MALFORMED = (ValueError, RecursionError)  # the errors of decoding
 
 _NONE: Mapping[str, ReportedUsage] = {}
 _UNUSED = CpuAndMemory()
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """One NodeMetric. `None` is what nobody has said; instants are Unix seconds.
+    """One NodeMetric. `None` is unreported; times are Unix seconds.
 
-    `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may bear one
-    name. `peak` is of prod, `node_peak` of all that runs, and `history_percent` how much of the cold start the history
-    behind them covers. What was `kept` may be refused by itself; `prior` is what their margins start from. `aggregated`
-    are the node's aggregated usages as JSON, since they are seldom asked for. `pressure` is there while a threshold of
-    use is reached. With a `problem`, nothing of the status holds, and the rest is as if never said. A `spec` that
-    cannot be read is as if empty, and `unread_spec` what stands there.
+    `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may share one
+    name. `peak` is prod's, `node_peak` that of all workloads, and `history_percent` is how much of the cold start their
+    history covers. `kept` may be refused on its own; `prior` is the start of the margins. `aggregated` are the node's
+    aggregated usages as JSON, since they are seldom needed. `pressure` is present while a threshold of use is reached.
+    With a `problem`, the whole status is ignored. An unreadable `spec` counts as empty, and `unread_spec` is its raw
+    form.
     """
 
     name: str
@@ -103,12 +103,12 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 def read(metric: NodeMetric) -> NodeReport:
-    """The report; what is wrong with a status that means nothing is its `problem`."""
+    """The report; an invalid status sets its `problem`."""
     spec, unread = _spec(metric)
     try:
         return _read(metric, spec, unread)
     except InvalidInput as problem:
-        # It would hold on to the frames it came through, and by them to the whole object.
+        # It would otherwise keep its frames, and with them the whole object.
         problem.__traceback__ = problem.__cause__ = problem.__context__ = None
         meta = metric.metadata
         return NodeReport(meta.name, meta.uid, meta.resource_version, spec, problem=problem, unread_spec=unread)
@@ -148,7 +148,7 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
 
 
 def _promises(prediction: Prediction | None, source: str) -> tuple[KeptPromises, InvalidInput | None]:
-    """Nothing is lent by them, so what is wrong with them spoils nothing else."""
+    """They affect no offer, so an error in them does not invalidate the rest."""
     try:
         return promises.read(prediction, source=source), None
     except InvalidInput as problem:
@@ -157,7 +157,7 @@ def _promises(prediction: Prediction | None, source: str) -> tuple[KeptPromises,
 
 
 def _pressure(prediction: Prediction | None, source: str) -> tuple[NodePressure | None, InvalidInput | None]:
-    """Without it no pod is evicted, so what is wrong with it spoils nothing else."""
+    """Without it no pod is evicted, so an error in it does not invalidate the rest."""
     if prediction is None or prediction.pressure is None:
         return None, None
     try:
@@ -169,7 +169,7 @@ def _pressure(prediction: Prediction | None, source: str) -> tuple[NodePressure 
 
 
 def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:
-    """The spec; one that cannot be read is empty, and then there is what stands there."""
+    """The spec; an unreadable one is empty, and is returned raw as well."""
     text = bytes(metric.spec)
     try:
         return _decoded(text), None
@@ -184,7 +184,7 @@ def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | No
 def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
     listed = metric.status.pods_metric or ()
     _require_few(len(listed), source, "status.podsMetric")
-    # Most of the work on a report is here, so amounts are read many at once.
+    # Most of the work on a report happens here, so amounts are parsed in bulk.
     used = [_UNUSED if one.pod_usage is None else one.pod_usage.resources or _UNUSED for one in listed]
     try:
         cpus = [quantity.milli(each.cpu) for each in used]
@@ -216,14 +216,14 @@ def _require_few(count: int, source: str, field: str) -> None:
 
 
 def _complete(usage: ResourceMap | None, source: str, field: str) -> Resources | None:
-    """A usage that lacks one resource is none: half of it is not known."""
+    """A usage that lacks one resource counts as unknown."""
     if usage is None or not usage.resources or names.CPU not in usage.resources or names.MEMORY not in usage.resources:
         return None
     return Resources(*_amounts(usage, source, field))
 
 
 def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") -> tuple[int, int]:
-    """cpu and memory of a usage. Nobody uses less than nothing: it would be lent to others."""
+    """cpu and memory of a usage. A negative usage is invalid: it would be lent to others."""
     resources = None if listed is None else listed.resources
     if not resources:
         return 0, 0
@@ -245,7 +245,7 @@ def _peak(metric: ReclaimableMetric | None, source: str) -> Resources | None:
 
 
 def _reclaimable(metric: ReclaimableMetric | None, source: str) -> Resources | None:
-    """Koordinator's agents may say less than nothing, and mean nothing by it."""
+    """Koordinator's agents may report negative amounts, which count as 0."""
     if metric is None or metric.resource is None:
         return None
     listed = metric.resource.resources or {}
@@ -270,7 +270,7 @@ def _aggregated(info: NodeMetricInfo | None) -> bytes:
 
 
 def _refused_pod(listed: Iterable[PodMetricInfo], used: Iterable[CpuAndMemory], source: str) -> InvalidInput:
-    """Which of the pods uses what cannot be."""
+    """The error of the first pod with an invalid usage."""
     for one, each in zip(listed, used, strict=True):
         field, given = f"status.podsMetric[{one.namespace}/{one.name}].podUsage", msgspec.to_builtins(each)
         try:
@@ -296,5 +296,5 @@ def _instant(text: str | None, *, source: str, field: str) -> float | None:
 
 @lru_cache(maxsize=64)
 def _decoded(text: bytes) -> NodeMetricSpec:
-    """One spec for all that say the same: most nodes do, and need not keep it each."""
+    """One shared spec for all equal ones: most nodes have the same."""
     return (_SPEC.decode(text) if text else None) or NodeMetricSpec()

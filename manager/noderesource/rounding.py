@@ -6,13 +6,16 @@ GIGA = 10**9
 
 
 def percent(amount: int, percent: int) -> int:
-    """A percentage as `int64(float64(amount) * (percent / 100))` has it: truncated. Saturates at the ends of int64."""
+    """A percentage computed as `int64(float64(amount) * (percent / 100))`: truncated.
+
+    Saturates at the ends of int64.
+    """
     product = amount * (percent / 100)
     return int(max(-INT64_MAX, min(product, INT64_MAX)))
 
 
 def divided(amount: int, parts: int) -> int:
-    """One of equal parts, rounded up, so that together they are never less than the whole."""
+    """One of equal parts, rounded up, so that the sum is never less than the whole."""
     return -(-amount // parts)
 
 

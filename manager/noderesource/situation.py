@@ -1,4 +1,4 @@
-"""What the cluster says of one node, checked and in integers: the input of every formula."""
+"""The cluster's data about one node, checked and in integers: the input of every formula."""
 
 import re
 from collections.abc import Container
@@ -21,10 +21,10 @@ _CPU_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What one version of a Node says. `created_at` is in Unix seconds, None where it does not say.
+    """The facts of one version of a Node. `created_at` is in Unix seconds, None if absent.
 
-    `allocatable` is what the kubelet says, where what the status says is amplified. `reserved` is the larger, per
-    resource, of what the kubelet withholds and what the node's annotation reserves.
+    `allocatable` is the kubelet's value, also where the status is amplified. `reserved` is the larger, per resource, of
+    the kubelet's reservation and that of the node's annotation.
     """
 
     node: str
@@ -35,7 +35,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 class NodeSituation(NodeFacts, frozen=True, kw_only=True):
-    """One node at one moment. `prod_requested_lately` is what the pods above Mid requested at most of late."""
+    """One node at one moment. `prod_requested_lately` is the recent maximum of the requests of pods above Mid."""
 
     requested: NodeRequests
     report: NodeReport | None = None
@@ -43,11 +43,11 @@ class NodeSituation(NodeFacts, frozen=True, kw_only=True):
 
     @property
     def most_requested(self) -> Resources:
-        """What the pods above Mid request, or did when the report was made; see `plausibility`."""
+        """The requests of pods above Mid, now or when the report was made, whichever is larger; see `plausibility`."""
         return self.requested.prod.most(self.prod_requested_lately)
 
     def system_usage(self, host_applications: Container[str]) -> Resources:
-        """The usage of the system, and of the host applications of the given priority classes."""
+        """The usage of the system, and of the host applications of these priority classes."""
         if self.report is None:
             return NOTHING
         used = self.report.system_usage or NOTHING
@@ -64,7 +64,7 @@ class _Reservation(Wire, frozen=True):
 
 
 def facts(node: Node) -> NodeFacts:
-    """Raises InvalidInput naming object, field and value of what the Node says wrongly."""
+    """Raises InvalidInput that names object, field and value of an invalid Node."""
     capacity = _amount(node, "capacity", node.status.capacity)
     allocatable = _raw(node) or _amount(node, "allocatable", node.status.allocatable)
     reserved = capacity.minus(allocatable).floored().most(_reservation_or_none(node))
@@ -88,7 +88,7 @@ def observe(
 
 
 def _raw(node: Node) -> Resources | None:
-    """What is allocatable without amplification; an annotation that means nothing is none."""
+    """The allocatable without amplification; an invalid annotation is ignored."""
     try:
         return amplification.raw_allocatable(node)
     except InvalidInput:
@@ -107,7 +107,7 @@ def reserved_cpu_count(cpu_set: str) -> int:
 
 
 def reservation(node: Node) -> Resources:
-    """What the reservation annotation says, in which a set of cpus outranks an amount. Raises InvalidInput."""
+    """The reservation of the annotation, in which a set of cpus overrides an amount. Raises InvalidInput."""
     text = node.metadata.annotation(names.ANNOTATION_NODE_RESERVATION)
     if not text:
         return NOTHING
@@ -122,7 +122,7 @@ def reservation(node: Node) -> Resources:
 
 
 def _reservation_or_none(node: Node) -> Resources:
-    """An annotation that means nothing reserves nothing."""
+    """An invalid annotation reserves nothing."""
     try:
         return reservation(node)
     except InvalidInput:

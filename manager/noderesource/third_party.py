@@ -1,7 +1,7 @@
-"""Batch shared with other allocators than Kubernetes, such as Hadoop YARN.
+"""Batch shared with allocators outside Kubernetes, such as Hadoop YARN.
 
-They note on the Node what they have given away (`thirdPartyAllocations`), and read there what there was to give
-(`originExtendedAllocatable`). Kubernetes is offered the rest. The wire forms are Koordinator's.
+They record their allocations on the Node (`thirdPartyAllocations`), and read the total there
+(`originExtendedAllocatable`). Kubernetes gets the rest. The wire forms are Koordinator's.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _CPU, _MEMORY = names.TIER_RESOURCES[Tier.BATCH]
 
 
 class Allocation(Wire, frozen=True):
-    """What one allocator has given away, to pods of one priority class."""
+    """The allocations of one allocator, to pods of one priority class."""
 
     name: str = ""
     priority: str = ""
@@ -40,7 +40,7 @@ _ORIGIN = msgspec.json.Decoder(_Origin)
 
 
 def allocated(node: Node) -> Resources | None:
-    """What others have given away of the node's Batch, None where there are no others. Raises InvalidInput."""
+    """The Batch that other allocators have allocated on the node, None without any. Raises InvalidInput."""
     name = names.ANNOTATION_THIRD_PARTY_ALLOCATIONS
     found = annotations.read(node, name, _ALLOCATIONS)
     try:
@@ -50,7 +50,7 @@ def allocated(node: Node) -> Resources | None:
 
 
 def total(allocations: Iterable[Allocation]) -> Resources:
-    """The sum of those of class batch. Raises QuantityError."""
+    """The sum of the allocations of class batch. Raises QuantityError."""
     sums = Resources()
     for each in allocations:
         if each.priority == PriorityClass.BATCH:
@@ -62,19 +62,19 @@ def total(allocations: Iterable[Allocation]) -> Resources:
 
 
 def left(batch: int, given_away: int) -> int:
-    """What remains for Kubernetes."""
+    """The rest for Kubernetes."""
     return max(0, batch - given_away)
 
 
 def origin(node: Node, batch: Resources | None) -> str:
-    """The annotation that says what there was before others took theirs; nothing, 0, where Batch is not on offer.
+    """The annotation with the amount before other allocators took theirs; 0 where Batch is not offered.
 
-    What stands there of other resources stays.
+    Its other resources stay.
     """
     try:
         found = annotations.read(node, names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE, _ORIGIN)
     except InvalidInput:
-        found = None  # it is ours to write, so it is written anew
+        found = None  # this manager owns it, so it is written anew
     cpu, memory = batch or Resources()
     resources: Quantities = dict(found.resources or {}) if found is not None else {}
     resources |= {_CPU: quantity.format_decimal(cpu), _MEMORY: quantity.format_bytes(memory)}
@@ -82,9 +82,7 @@ def origin(node: Node, batch: Resources | None) -> str:
 
 
 def says_less(origin_was: str, origin_is: str, tolerance: float) -> bool:
-    """Whether there is less to give away, by more than that share, than others read there; always of what nobody can
-    read.
-    """
+    """Whether the new amount is lower than the published one by more than that share; true if unreadable."""
     try:
         was, now = (_batch(_ORIGIN.decode(each).resources or {}) for each in (origin_was, origin_is))
     except ValueError:

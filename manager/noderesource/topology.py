@@ -1,7 +1,7 @@
-"""A node's NUMA zones as its NodeResourceTopology lists them, and Batch written into them.
+"""A node's NUMA zones from its NodeResourceTopology, and the Batch amounts written into them.
 
-The object is another's: a node agent keeps it, and the native resources in it. Only the two entries of Batch in each
-zone are written here, in one patch that fails when anything has changed meanwhile.
+A node agent owns the object, and its native resources. This manager writes only the two Batch entries of each zone, in
+one patch that fails if the object has changed meanwhile.
 """
 
 import re
@@ -23,7 +23,7 @@ from shared.errors import InvalidInput
 from shared.names import Tier
 from shared.quantity import Resources
 
-_NAME = re.compile(r"node-(\d{1,9})")  # what agents call the zone of a NUMA node
+_NAME = re.compile(r"node-(\d{1,9})")  # agents' name for the zone of a NUMA node
 _NATIVE = (names.CPU, names.MEMORY)
 _BATCH = names.TIER_RESOURCES[Tier.BATCH]
 
@@ -38,7 +38,7 @@ class ZoneWrite:
 
 @dataclass(frozen=True, slots=True)
 class ZoneRecord:
-    """One zone: the NUMA node it stands for, and all its entries as they are."""
+    """One zone: its NUMA node, and all its present entries."""
 
     numa_node: int
     resources: tuple[ZoneResource, ...]
@@ -46,7 +46,7 @@ class ZoneRecord:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """One NodeResourceTopology. `capacities` are what is allocatable in each zone, by NUMA node.
+    """One NodeResourceTopology. `capacities` are the allocatable of each zone, by NUMA node.
 
     They are empty where no zone lists cpu or memory, and with a `problem`.
     """
@@ -59,7 +59,7 @@ class Topology:
 
 
 def read(wire: NodeResourceTopology) -> Topology:
-    """The record; what is wrong with resources that mean nothing is its `problem`."""
+    """The record; invalid resources set its `problem`."""
     meta, zones = wire.metadata, wire.zones or ()
     records = tuple(map(ZoneRecord, _numa_nodes(zones), (zone.resources or () for zone in zones)))
     try:
@@ -77,7 +77,7 @@ def due(
     *,
     overdue: bool,
 ) -> ZoneWrite | None:
-    """The write that carries the decision on Batch to the zones; None when there is nothing to write, or not yet."""
+    """The write that applies the Batch decision to the zones; None if nothing is to be written, or not yet."""
     offer = decision.offers.get(Tier.BATCH)
     if offer is None or decision.hold:
         return None
@@ -93,8 +93,8 @@ def plan(
 ) -> ZoneWrite | None:
     """The write that brings Batch to the zones.
 
-    None when they say so already, or differ by no more than `threshold` of what they say and are not `overdue`. A zone
-    that `batch` lacks has none, 0, where it had any; without Batch at all, None, its entries go.
+    None if they already have it, or differ by at most `threshold` of their amounts and are not `overdue`. A zone that
+    `batch` lacks gets 0 if it had any; if `batch` is None, the entries are removed.
     """
     changes: list[dict[str, Any]] = []
     is_due = overdue
@@ -106,7 +106,7 @@ def plan(
             changes.append({"op": "add", "path": f"/zones/{place}/resources", "value": msgspec.to_builtins(new)})
     if not changes or not is_due:
         return None
-    # As a replacement it is not a test of the object that was found, but a condition on the one that is written.
+    # A replacement is a condition on the object that is written, not a test of the one that was found.
     condition = {"op": "replace", "path": "/metadata/resourceVersion", "value": topology.resource_version}
     return ZoneWrite([condition, *changes], topology.resource_version)
 
@@ -127,7 +127,7 @@ def _capacities(name: str, zones: Iterable[ZoneRecord]) -> dict[int, Resources]:
 
 
 def _numa_nodes(zones: Sequence[Zone]) -> list[int]:
-    """Each zone's NUMA node: what its name says, or its place where the names do not tell them apart."""
+    """Each zone's NUMA node: from its name, or its position if the names are not unique."""
     named = [int(found[1]) for zone in zones if (found := _NAME.fullmatch(zone.name))]
     return named if len({*named}) == len(zones) else list(range(len(zones)))
 
@@ -143,7 +143,7 @@ def _without_batch(old: tuple[ZoneResource, ...]) -> tuple[ZoneResource, ...]:
 
 
 def _with_batch(old: tuple[ZoneResource, ...], amount: Resources | None) -> tuple[ZoneResource, ...]:
-    """The entries in order of their names, as Koordinator keeps them."""
+    """The entries sorted by name, as in Koordinator."""
     had = {each.name for each in old}
     entries = [
         ZoneResource(name, str(value), str(value), str(value))
@@ -154,7 +154,7 @@ def _with_batch(old: tuple[ZoneResource, ...], amount: Resources | None) -> tupl
 
 
 def _same(old: tuple[ZoneResource, ...], new: tuple[ZoneResource, ...], threshold: float) -> bool:
-    """Whether Batch is the same in both, but for differences within the threshold."""
+    """Whether Batch is equal in both, apart from differences within the threshold."""
     before, after = _batch(old), _batch(new)
     if before.keys() != after.keys():
         return False
@@ -164,7 +164,7 @@ def _same(old: tuple[ZoneResource, ...], new: tuple[ZoneResource, ...], threshol
 
 
 def _batch(resources: tuple[ZoneResource, ...]) -> dict[str, tuple[int | None, ...]]:
-    """capacity, allocatable and available of each of Batch's entries, in thousandths."""
+    """Capacity, allocatable and available of each Batch entry, in thousandths."""
     return {
         each.name: (milli(each.capacity), milli(each.allocatable), milli(each.available))
         for each in resources

@@ -1,13 +1,13 @@
-"""When a Node's status is rewritten, and the one conditional patch that does it for all tiers.
+"""When a Node's status is written, and the one conditional patch for all tiers.
 
-Two rules. Koordinator's (`upstream`) writes what was decided when a quantity moved by more than a threshold, or when
-the last write is too long ago. The product's own (`damped`) adds what makes small steps safe and large ones rare:
+There are two rules. Koordinator's (`upstream`) writes the decision when a quantity moved by more than a threshold, or
+when the last write is too long ago. Our own (`damped`) adds what makes small steps safe and large ones rare:
 
-- What is on offer beyond what there is goes at once, which is beyond the decision and what the buffer holds back, or
-  Batch's safety margin. A hundredth of the offer is let pass until the next write: no prediction is any better, and a
-  fleet that declines a little with each report must not keep waiting those nodes that decline by much.
-- What pods hold is shown at once and stays, whatever was decided (by either rule): see `Offer.shown`.
-- What grows does so only up to what its decision fell to lately (see `damping`).
+* An offer beyond what there is, which is the decision plus the buffer or Batch's safety margin, is lowered at once. A
+  hundredth of the offer may wait for the next write: no prediction is more precise, and a fleet that declines a little
+  with each report must not delay the nodes that decline by much.
+* What pods hold is shown at once and stays, whatever the decision (under either rule): see `Offer.shown`.
+* Growth stops at the recent lows of the decision (see `damping`).
 """
 
 import enum
@@ -43,15 +43,15 @@ class WriteReason(enum.StrEnum):
     """Why a Node is written."""
 
     DIFFERENCE = "difference"  # a quantity moved by more than the threshold, came or went
-    SAFETY = "safety"  # more is on offer than there is
-    AGE = "age"  # a small difference has stood for longer than the update interval
+    SAFETY = "safety"  # the Node offers more than there is
+    AGE = "age"  # a small difference has lasted for longer than the update interval
     FIRST = "first"  # this process has not written the Node yet
-    HELD = "held"  # pods hold more than is shown, and would not outlive their kubelet's restart
-    ANNOTATION = "annotation"  # what others read beside the offers changed
+    HELD = "held"  # pods hold more than is shown, and would not survive their kubelet's restart
+    ANNOTATION = "annotation"  # an annotation beside the offers changed
 
 
 class Waiting(enum.StrEnum):
-    """Why what differs is not written."""
+    """Why a difference is not written."""
 
     THRESHOLD = "within_threshold"
     DAMPED = "damped"
@@ -59,9 +59,9 @@ class Waiting(enum.StrEnum):
 
 
 class OfferChange(msgspec.Struct, frozen=True):
-    """What one tier's offer is on the Node, and what it becomes; None is none.
+    """One tier's offer on the Node before and after; None is none.
 
-    `is_large` when it comes, goes, or moves by more than the threshold.
+    `is_large` if it comes, goes, or moves by more than the threshold.
     """
 
     old: Resources | None
@@ -70,12 +70,12 @@ class OfferChange(msgspec.Struct, frozen=True):
 
     @property
     def shrinks(self) -> bool:
-        """Whether a running pod could lose what it counts on."""
+        """Whether a running pod could lose resources that it uses."""
         return self.old is not None and (self.new is None or min(self.new.minus(self.old)) < 0)
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One patch of a Node's status, and what it does to each tier; `say` makes the sentence that is `why`."""
+    """One patch of a Node's status, and the change of each tier; `say` makes the sentence of `why`."""
 
     patch: dict[str, object]
     reason: WriteReason
@@ -84,7 +84,7 @@ class Write(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """Which quantity called for it."""
+        """The quantity that triggered the write."""
         return self.say()
 
     @property
@@ -93,9 +93,9 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """What was decided differs from what the Node says, and is not written; until when, in monotonic seconds.
+    """The decision differs from the Node, and is not written; until when, in monotonic seconds.
 
-    `say` makes the sentence that is `why`: it is seldom asked for.
+    `say` makes the sentence of `why`, lazily, since it is seldom read.
     """
 
     reason: Waiting
@@ -104,7 +104,7 @@ class Wait(msgspec.Struct, frozen=True):
 
     @property
     def why(self) -> str:
-        """What differs, and why that is not enough."""
+        """The difference, and why it is not enough."""
         return self.say()
 
 
@@ -125,7 +125,7 @@ class NodeWriteRule(msgspec.Struct, frozen=True):
 
     @property
     def overdue(self) -> WriteReason | None:
-        """Whether even a small difference is written."""
+        """The reason to write even a small difference, if any."""
         if self.last_write is None:
             return WriteReason.FIRST
         return WriteReason.AGE if self.now - self.last_write > self.interval_seconds else None
@@ -143,9 +143,9 @@ def plan(
     damping: Mapping[Tier, Damping] = _NO_DAMPING,
     annotations: Mapping[str, Note | None] = _NO_ANNOTATIONS,
 ) -> Write | Wait | None:
-    """The write that brings the offers to the Node, or what it waits for; None when the Node says all of it already.
+    """The write that brings the offers to the Node, or the reason to wait; None if the Node is up to date.
 
-    Only the tiers and annotations given are touched; an annotation of None goes.
+    Only the given tiers and annotations change; an annotation of None is removed.
     """
     allocatable = node.status.allocatable or {}
     if rule.kind is WriteRule.UPSTREAM:
@@ -187,25 +187,25 @@ def plan(
 
 
 def needed(old: Listed, new: Listed, resources: Iterable[str], rule: NodeWriteRule) -> WriteReason | None:
-    """Why Koordinator would write, whether or not that changes anything."""
+    """Koordinator's reason to write, whether or not that changes anything."""
     cause = _cause([_upstream(name, old, new, rule) for name in resources], None, rule)
     return None if cause is None else cause[0]
 
 
 def differs(old: int | None, new: int | None, threshold: float) -> bool:
-    """Whether a quantity, in thousandths, moved by more than `threshold` of what it was; None is absent."""
+    """Whether a quantity, in thousandths, moved by more than `threshold` of its value; None is absent."""
     if old is None or new is None:
         return old is not new
     return abs(new - old) > old * threshold
 
 
 def listed(tier: Tier, offer: Resources | None) -> dict[str, str]:
-    """The offer as Node status has it; without an offer the keys are absent."""
+    """The offer in the form of Node status; without an offer the keys are absent."""
     return {} if offer is None else dict(zip(names.TIER_RESOURCES[tier], map(str, offer), strict=True))
 
 
 def changed(before: Listed, after: Listed, resources: Iterable[str]) -> dict[str, str | int | float | None]:
-    """The merge patch of one resource list: only what differs in value, None for what goes."""
+    """The merge patch of one resource list: only values that differ, None for removed ones."""
     return {
         name: after.get(name)
         for name in resources
@@ -214,7 +214,7 @@ def changed(before: Listed, after: Listed, resources: Iterable[str]) -> dict[str
 
 
 def on_offer(node: Node, tier: Tier) -> Resources | None:
-    """What the Node's status now gives to the tier; None when it names neither resource."""
+    """The tier's present amounts in the Node's status; None if it lists neither resource."""
     allocatable = node.status.allocatable or {}
     cpu, memory = (allocatable.get(name) for name in names.TIER_RESOURCES[tier])
     if cpu is None and memory is None:
@@ -226,7 +226,7 @@ def on_offer(node: Node, tier: Tier) -> Resources | None:
 
 
 def milli(value: str | int | float | None) -> int | None:
-    """In thousandths; None also for what is no quantity, so that it is overwritten."""
+    """In thousandths; None for an invalid quantity, so that it is overwritten."""
     try:
         return None if value is None else quantity.milli(value)
     except QuantityError:
@@ -234,7 +234,7 @@ def milli(value: str | int | float | None) -> int | None:
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """One quantity on its way to `target`: why it is written now, or what `waits` makes of why it is not."""
+    """One quantity on its way to `target`: why it is written now, or `waits`, which returns why not."""
 
     name: str
     old: int | None
@@ -306,7 +306,7 @@ def _upstream(name: str, before: Listed, after: Listed, rule: NodeWriteRule, flo
 def _cause(
     steps: Iterable[_Step], noted: tuple[WriteReason, str] | None, rule: NodeWriteRule
 ) -> tuple[WriteReason, Callable[[], str]] | None:
-    """Why to write now; `noted` is what an annotation has to say at once."""
+    """Why to write now; `noted` is an annotation's reason to write at once."""
     for step in steps:
         if step.reason is not None:
             return step.reason, partial(_said, step, rule)
@@ -360,7 +360,7 @@ def _changed_annotations(node: Node, wanted: Mapping[str, Note | None]) -> dict[
 
 
 def _noted(node: Node, wanted: Mapping[str, Note | None]) -> tuple[WriteReason, str] | None:
-    """An annotation that comes or goes, or by which others would give away more than there is."""
+    """An annotation that comes or goes, or whose old value would let others allocate more than there is."""
     for key, note in wanted.items():
         was = node.metadata.annotation(key)
         if (was is None) != (note is None):
