@@ -1,4 +1,4 @@
-"""What the API answers, and how an answer is made of what the controller knows. The schemas are in docs/schemas."""
+"""The API's answers, made from the controller's state. The schemas are in docs/schemas."""
 
 from dataclasses import dataclass
 
@@ -240,7 +240,7 @@ def nodes(states: list[KnownNode], cluster: str, now: float) -> Nodes:
 
 
 def row(state: KnownNode) -> NodeRow:
-    """One line of the table."""
+    """One row of the table."""
     node, decision = state.node, state.decision
     seen = None if decision is None else decision.observed
     report = None if seen is None else seen.report
@@ -331,7 +331,7 @@ def status(
 
 
 def _reason(decision: Decision | None) -> str:
-    """What is said of Mid, where Mid is managed."""
+    """The reason for Mid, if Mid is managed."""
     if decision is None:
         return "not decided yet"
     mid = decision.offers.get(Tier.MID)
@@ -374,7 +374,7 @@ def _resource(of: ResourceExplanation, state: KnownNode, decided: str) -> Resour
 
 
 def _source(source: str, state: KnownNode) -> str:
-    """With the node's name; a key of the strategy is followed by the place where its value stands."""
+    """The source with the node's name; a key of the strategy gets the location of its value."""
     key = source.partition(" ")[0]
     if state.strategy is not None and key in colocation.KEYS:
         source = f"{source} ({state.strategy.source(key)})"

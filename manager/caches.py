@@ -1,4 +1,4 @@
-"""What the manager knows of the cluster, kept current by informers, and who should look when it changes."""
+"""The manager's view of the cluster, kept current by informers, and the callbacks for changes."""
 
 import logging
 import re
@@ -22,15 +22,15 @@ from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
-# Whose annotations and conditions of nodes mean something here: Koordinator's and our own.
+# The domains of the relevant node annotations and conditions: Koordinator's and our own.
 _DOMAINS = re.compile(r"(^|\.)(koordinator\.sh|headroom\.io)/")
 
 
 class Caches:
     """Nodes, NodeMetrics, requests per node and the configuration; safe to read from any thread.
 
-    `changed` is called with the names of the nodes to look at again, `configured` with each new configuration and
-    the ConfigMap it came from; both from the informers' threads.
+    `changed` is called with the names of the nodes to look at again, `configured` with each new configuration and its
+    ConfigMap; both from the informers' threads.
     """
 
     def __init__(
@@ -67,20 +67,20 @@ class Caches:
         }
 
     def start(self, loops: Loops) -> None:
-        """Follows the cluster until the loops end."""
+        """Watches the cluster until the loops end."""
         for name, informer in self._informers.items():
             loops.start(f"informer-{name}", informer.run)
 
     def unsynced(self) -> list[str]:
-        """What has not been seen in full yet; as long as there is any, absence means nothing."""
+        """The informers that have not synced yet; while there are any, absence proves nothing."""
         return [name for name, informer in self._informers.items() if not informer.synced.is_set()]
 
     def unheard_seconds(self) -> float:
-        """For how long nothing has been heard of the API server; 0 as long as anything can be followed."""
+        """For how long the API server has been silent; 0 while any watch works."""
         return min(each.age_seconds for each in self._informers.values())
 
     def names(self) -> set[str]:
-        """Every name a Node or a NodeMetric has."""
+        """The names of all Nodes and NodeMetrics."""
         return {*self._nodes.keys(), *self._metrics.keys(), *self._metrics.unread()} - {""}
 
     def nodes(self) -> list[Node]:
@@ -90,19 +90,19 @@ class Caches:
         return self._nodes.get(name)
 
     def report(self, name: str) -> NodeReport | None:
-        """What the node's NodeMetric says."""
+        """The report of the node's NodeMetric."""
         return self._metrics.get(name)
 
     def reports(self) -> list[NodeReport]:
-        """What all NodeMetrics say."""
+        """The reports of all NodeMetrics."""
         return self._metrics.values()
 
     def config_map(self) -> ConfigMap | None:
-        """Where the configuration stands."""
+        """The ConfigMap of the configuration."""
         return self._config_maps.get(self._config_map_key)
 
     def has_unread_metric(self, name: str) -> bool:
-        """Whether the node's NodeMetric is there, and cannot be read."""
+        """Whether the node's NodeMetric exists, but cannot be read."""
         return bool(name) and name in self._metrics.unread()
 
     def pods(self, name: str) -> Collection[PodRecord]:
@@ -110,7 +110,7 @@ class Caches:
         return self._ledger.on(name)
 
     def requested(self, name: str) -> NodeRequests:
-        """What the node's pods request."""
+        """The requests of the node's pods."""
         return self._ledger.requested(name)
 
     def _node(self, change: Change[Node]) -> None:
@@ -142,7 +142,7 @@ class Caches:
             self._all_changed()
 
     def _some_changed(self, names: Iterable[str]) -> None:
-        # Until all is seen nobody can decide, and then all are looked at.
+        # No decision is possible before all informers have synced; then every node is queued.
         if self._complete or not self.unsynced():
             self._complete = True
             self._changed(names)
@@ -152,7 +152,7 @@ class Caches:
 
 
 def _slim(node: Node) -> Node:
-    """The node without what the manager does not read, which is most of it."""
+    """The node without the parts that the manager does not read, which are most of it."""
     meta, spec, status = node.metadata, node.spec, node.status
     annotations = {name: text for name, text in (meta.annotations or {}).items() if _DOMAINS.search(name)}
     conditions = tuple(each for each in status.conditions or () if _DOMAINS.search(each.type))

@@ -1,4 +1,4 @@
-"""The configuration in effect: of each key the last value that could be read, whatever stands in the ConfigMap now."""
+"""The configuration in effect: the last readable value of each key, whatever the ConfigMap holds now."""
 
 from dataclasses import dataclass
 
@@ -16,10 +16,11 @@ _NO_THRESHOLDS = ThresholdConfig()
 
 @dataclass(frozen=True)
 class Configuration:
-    """`available` once anything could be read; `settled` when that came from a ConfigMap, and nothing newer failed.
+    """`available` once any configuration was readable; `settled` if it came from a ConfigMap, and no newer version
+    failed.
 
-    `problem` is what is wrong with the newest version of the ConfigMap, which then is not the one in effect; and
-    `thresholds_problem` what is with its thresholds.
+    `problem` is the error of the ConfigMap's newest version, which then is not in effect; `thresholds_problem` is the
+    error of its thresholds.
     """
 
     config: ColocationConfig = _DEFAULT
@@ -31,7 +32,7 @@ class Configuration:
 
     @property
     def problems(self) -> tuple[InvalidInput, ...]:
-        """What of the newest version is not in effect."""
+        """Why parts of the newest version are not in effect."""
         return tuple(each for each in (self.problem, self.thresholds_problem) if each is not None)
 
     @property
@@ -40,19 +41,19 @@ class Configuration:
         return self.config.cluster.enable
 
     def strategy(self, node: Node) -> NodeStrategy | None:
-        """What holds for `node`; None as long as no configuration could be read."""
+        """The strategy for `node`; None while no configuration was readable."""
         if not self.available:
             return None
         meta = node.metadata
         return colocation.for_node(self.config, name=meta.name, labels=meta.labels, annotations=meta.annotations)
 
     def thresholds_of(self, node: Node) -> ResourceThresholds:
-        """From which use on pods of the node are held down or evicted."""
+        """The thresholds of use at which pods of the node are throttled or evicted."""
         return self.thresholds.of(node.metadata.labels)
 
 
 def after(previous: Configuration, config_map: ConfigMap | None, *, source: str) -> Configuration:
-    """The configuration once the ConfigMap says this; without a ConfigMap, or the key in it, it is the defaults."""
+    """The configuration after this version of the ConfigMap; the defaults without a ConfigMap, or without the key."""
     if config_map is None:
         return Configuration(available=True)
     data = config_map.data or {}

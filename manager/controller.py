@@ -1,7 +1,7 @@
-"""The worker, which looks at one node after the other and decides, and the writers, who write what is due.
+"""The worker, which decides about one node after another, and the writers, which write what is due.
 
-Every look is level-based, at the caches as they are now, so a missed, repeated or reordered change does no harm.
-Whoever leads writes; the others decide all the same, and serve what they know.
+Decisions are level-based, on the present caches, so missed, repeated or reordered changes do no harm. Only the leader
+writes; the other replicas decide too, and serve their decisions.
 """
 
 import enum
@@ -41,13 +41,13 @@ logger = logging.getLogger(__name__)
 
 CONFLICT_ATTEMPTS = 4
 WRITE_TIMEOUT_SECONDS = 10.0
-PATIENCE_SECONDS = 1.0  # for which a write waits for nodes to be looked at that may be more urgent
+PATIENCE_SECONDS = 1.0  # for which a write waits for nodes that may be more urgent
 _IDLE_SECONDS = 0.5
 _SHORTLY_SECONDS = 0.02
 
 
 class _Part(enum.Enum):
-    """What there may be to write of a node."""
+    """The parts of a node that may need a write."""
 
     WRITE = enum.auto()
     STEP = enum.auto()
@@ -57,7 +57,7 @@ class _Part(enum.Enum):
 
 @dataclass(frozen=True)
 class _Plan:
-    """What would bring a node to its wanted state."""
+    """What would bring a node to its desired state."""
 
     step: lifecycle.Step | None
     look: Look | None = None
@@ -73,7 +73,7 @@ class _Plan:
 
     @property
     def urgencies(self) -> dict[_Part, Urgency]:
-        """Of each part there is, in the order in which they are done."""
+        """The urgency of each pending part, in the order of execution."""
         shrinks = self.write is not None and self.write.shrinks
         parts = (
             (_Part.WRITE, self.write, Urgency.SHRINK if shrinks else Urgency.GROW),
@@ -85,7 +85,7 @@ class _Plan:
 
 
 class NodeResourceController:
-    """One worker that drains `queue`, looking at `caches`, and any number of writers."""
+    """One worker that drains `queue`, reading `caches`, and any number of writers."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class NodeResourceController:
         prior: Callable[[], PredictionPrior | None] = lambda: None,
         topologies: Topologies | None = None,
     ) -> None:
-        self._client = client.single_attempt(WRITE_TIMEOUT_SECONDS)  # the queue has its own idea of when to try again
+        self._client = client.single_attempt(WRITE_TIMEOUT_SECONDS)  # the queue decides about retries
         self._caches = caches
         self._queue = queue
         self._dry_run = settings.dry_run
@@ -117,11 +117,11 @@ class NodeResourceController:
         self._outbox = Outbox(clock)
         self._bucket = TokenBucket(clock, per_second=settings.writes_per_second, burst=settings.write_burst)
         self._decisions = NodeDecisions(caches, settings, clock, reporter, topologies, caches.unheard_seconds)
-        self._deciding = threading.Lock()  # held to decide, and to note what became of it; never during a call
+        self._deciding = threading.Lock()  # held while deciding, and while recording results; never during a call
         self._turned_at: dict[str, float] = {}  # by thread
-        self._failed: dict[str, frozenset[_Part]] = {}  # by node: the parts that failed since it was last looked at
-        self._answered: dict[str, str] = {}  # by node: the newest version of it that an answer to this process told of
-        self._unkept: dict[str, str] = {}  # by node: what was asked of its NodeMetric, and the server kept nothing of
+        self._failed: dict[str, frozenset[_Part]] = {}  # by node: the parts that failed since the last look at it
+        self._answered: dict[str, str] = {}  # by node: the newest version that an answer to this process contained
+        self._unkept: dict[str, str] = {}  # by node: what was requested of its NodeMetric, and dropped by the server
 
     def run(self, stop: threading.Event) -> None:
         """Looks at nodes until `stop`; for one thread."""
@@ -132,10 +132,10 @@ class NodeResourceController:
                 self._attempt(name, self._look)
 
     def write(self, stop: threading.Event) -> None:
-        """Writes what is due until `stop`; for some threads, since a write is mostly waiting for its answer.
+        """Writes what is due until `stop`; for several threads, since a write mostly waits for its answer.
 
-        Looking comes first: it is cheap, and finds out what is urgent. Under a load that never lets the queue run
-        empty no write waits for that any longer than its patience.
+        Decisions come first: they are cheap, and find out what is urgent. Under a load that never lets the queue run
+        empty, a write waits for that no longer than its patience.
         """
         while not stop.is_set():
             self._turn()
@@ -149,12 +149,12 @@ class NodeResourceController:
                     stop.wait(_SHORTLY_SECONDS)
 
     def check(self) -> None:
-        """Queues the nodes for which time alone changes something: a NodeMetric turns stale, a write falls due."""
+        """Queues the nodes for which elapsed time changes something: a NodeMetric turns stale, a write falls due."""
         self._queue.add(self._decisions.due())
         self._queue.add(self._tracker.due())
 
     def look_at_all(self) -> None:
-        """Queues every node; to be called when this process starts leading."""
+        """Queues every node; call it when this process starts to lead."""
         self._queue.add(self._caches.names())
 
     def states(self) -> list[KnownNode]:
@@ -162,29 +162,29 @@ class NodeResourceController:
         return [self._state(node) for node in sorted(self._caches.nodes(), key=lambda node: node.metadata.name)]
 
     def state(self, name: str) -> KnownNode | None:
-        """One node, if there is such a node."""
+        """One node, or None if it does not exist."""
         node = self._caches.node(name)
         return None if node is None else self._state(node)
 
     def decision(self, name: str) -> Decision | None:
-        """What was last decided about the node."""
+        """The last decision about the node."""
         memory = self._decisions.of(name)
         return None if memory is None or memory.look is None else memory.look.decision
 
     def is_settled(self, name: str) -> bool:
-        """Whether all that is known of the node has been decided on."""
+        """Whether everything known about the node has been decided on."""
         return name not in self._queue and not self._caches.unsynced()
 
     def pending(self) -> tuple[int, int]:
-        """How many nodes wait to be looked at, and how many to be written."""
+        """How many nodes wait for a decision, and how many for a write."""
         return len(self._queue), len(self._outbox)
 
     def oldest_seconds(self) -> tuple[float, float]:
-        """For how long the first of them have waited."""
+        """For how long the first of each have waited."""
         return self._queue.oldest_seconds(), self._outbox.oldest_seconds()
 
     def silent_seconds(self) -> float:
-        """Since the worker, or the writer that has been away for longest, last came round."""
+        """Seconds since the last turn of the worker, or of the slowest writer."""
         return self._clock.monotonic() - min(self._turned_at.copy().values(), default=self._clock.monotonic())
 
     def _state(self, node: Node) -> KnownNode:
@@ -243,7 +243,7 @@ class NodeResourceController:
 
     def _look(self, name: str) -> None:
         if self._caches.unsynced():
-            return  # every name comes again once all is seen
+            return  # every name comes again after the sync
         self._failed.pop(name, None)
         with self._deciding:
             plan = self._plan(name, self._caches.node(name))
@@ -271,9 +271,9 @@ class NodeResourceController:
         return None
 
     def _act(self, name: str) -> None:
-        """Does the first part of what the node needs, as it is needed now and not when it was queued.
+        """Does the first part that the node needs, as needed now and not when it was queued.
 
-        A part that fails makes way for the others until the node is looked at again.
+        A part that fails lets the others go first until the next look at the node.
         """
         node = self._newest(name)
         with self._deciding:
@@ -320,10 +320,10 @@ class NodeResourceController:
         return look
 
     def _notice(self, look: Look) -> Notice | None:
-        """What is due to be said of pods that hold too much; not to know it must not keep back what shrinks."""
+        """The conditions due about a shortfall; an error here must not delay a shrinking offer."""
         name = look.node.metadata.name
         if isinstance(look.outcome, Wait) and look.outcome.reason is Waiting.OUTAGE:
-            return None  # it is as it was, as far as anybody knows
+            return None  # it is unchanged, as far as is known
         try:
             return self._tracker.looked(look.node, look.strategy, look.decision, self._caches.pods(name))
         except Exception:
@@ -349,7 +349,7 @@ class NodeResourceController:
         return None if isinstance(step, lifecycle.Update) and step.asked == self._unkept.get(name) else step
 
     def _take(self, step: lifecycle.Step) -> None:
-        """Takes a step of the NodeMetric's life, and remembers one that came to nothing."""
+        """Executes a step of the NodeMetric's lifecycle, and remembers one that had no effect."""
         outcome = lifecycle.perform(self._client, step)
         if outcome is not LifecycleOutcome.OVERTAKEN:
             self._counters.node_metric_writes.labels(type(step).__name__.lower()).inc()
@@ -358,7 +358,7 @@ class NodeResourceController:
             self._unkept[step.name] = step.asked
 
     def _write(self, look: Look | None) -> None:
-        """Patches the Node; on a conflict decides again on the Node as it is now. A node that is gone is no error."""
+        """Patches the Node; after a conflict decides again on the present Node. A deleted node is no error."""
         conflicts = 0
         while look is not None and isinstance(look.outcome, Write) and self._is_leader():
             name = look.node.metadata.name
@@ -379,7 +379,7 @@ class NodeResourceController:
         return None
 
     def _say(self, notice: Notice) -> None:
-        """Patches the Node's own conditions, which nobody else writes."""
+        """Patches the Node's own conditions, which only this manager writes."""
         name = notice.node.metadata.name
         try:
             patch = notice.patch(self._clock.now())
@@ -396,7 +396,7 @@ class NodeResourceController:
         return None
 
     def _write_zones(self, name: str, write: ZoneWrite) -> None:
-        """Patches the NodeResourceTopology. Raises Conflict when it has changed, and comes again when that is seen."""
+        """Patches the NodeResourceTopology. Raises Conflict if it has changed; the watch then queues the node again."""
         try:
             self._client.patch(NODERESOURCETOPOLOGIES, name, write.patch, kind=Patch.JSON)
         except NotFound:
@@ -406,9 +406,9 @@ class NodeResourceController:
         return self._counters.zone_writes.inc()
 
     def _newest(self, name: str) -> Node | None:
-        """The node as it is cached, or as the server has it while the watch is behind what was written here.
+        """The cached node, or the server's while the watch lags behind this process's own writes.
 
-        To act on what is known to be past would be refused, for as long as the watch takes.
+        A write on an outdated version would be refused until the watch catches up.
         """
         cached = self._caches.node(name)
         if cached is not None and objects.is_older(cached.metadata.resource_version, self._answered.get(name, "")):

@@ -1,4 +1,4 @@
-"""What is decided about each node, with the little that is remembered from one look to the next."""
+"""The decisions about each node, with their memory from one look to the next."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class LastWrite(msgspec.Struct, frozen=True):
-    """What this process last wrote to a Node, and why."""
+    """This process's last write to a Node, and its reason."""
 
     time: float
     monotonic: float
@@ -47,7 +47,7 @@ class LastWrite(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What one look at a node came to: the decision, and the write that is due or what it waits for.
+    """The result of one look at a node: the decision, and the write that is due or the reason to wait.
 
     `zones` is the write that is due to the node's NUMA zones.
     """
@@ -60,14 +60,14 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Why what was decided is not on the Node yet; `until` is the Unix time at which that ends, where time ends it."""
+    """Why the decision is not on the Node yet; `until` is the Unix time at which that ends, if time alone ends it."""
 
     reason: str
     until: float | None = None
 
 
 class KnownNode(msgspec.Struct, frozen=True):
-    """All that is known of one node, for those who read."""
+    """The known state of one node, for readers."""
 
     node: Node
     requested: NodeRequests
@@ -80,14 +80,14 @@ class KnownNode(msgspec.Struct, frozen=True):
 
 
 class LastZoneWrite(msgspec.Struct, frozen=True):
-    """When this process last wrote Batch into the node's zones, and which version of them that replaced."""
+    """When this process last wrote Batch into the node's zones, and the version that the write replaced."""
 
     monotonic: float
     replaced: str
 
 
 class DecisionSources(Protocol):
-    """What decisions are made from, as it is at the moment."""
+    """The present inputs of decisions."""
 
     configuration: Configuration
 
@@ -97,9 +97,9 @@ class DecisionSources(Protocol):
 
 
 class CachedNodeConfig(msgspec.Struct, frozen=True):
-    """What follows from one version of a Node and one of the configuration, whatever is reported of the node.
+    """The facts from one version of a Node and of the configuration, regardless of reports.
 
-    `facts` is None of a Node that says something wrongly.
+    `facts` is None for an invalid Node.
     """
 
     node: Node
@@ -109,7 +109,7 @@ class CachedNodeConfig(msgspec.Struct, frozen=True):
 
 
 class NodeHistory:
-    """What is remembered of one node."""
+    """The memory of one node."""
 
     __slots__ = (
         "damping",
@@ -138,11 +138,11 @@ class NodeHistory:
         self.learned_from: str | None = None
         self.damping: dict[Tier, Damping] = {}
         self.past = ReportHistory()
-        self.was_ahead: float | None = None  # the time of a report that was in the future when looked at
+        self.was_ahead: float | None = None  # the time of a report that was in the future when read
 
 
 class NodeDecisions:
-    """Decides with `caches` as they are now. One thread at a time decides; all may read."""
+    """Decides on the present `caches`. One thread at a time decides; all may read."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class NodeDecisions:
         self._memories: dict[str, NodeHistory] = {}
 
     def look(self, node: Node) -> Look:
-        """Decides about the node, notes when time alone may change the answer, and applies the write rule."""
+        """Decides about the node, records when elapsed time may change the result, and applies the write rule."""
         name, now, monotonic = node.metadata.name, self._clock.now(), self._clock.monotonic()
         memory = self._memories.get(name)
         if memory is None:
@@ -199,7 +199,7 @@ class NodeDecisions:
             memory.last_zone_write = LastZoneWrite(self._clock.monotonic(), write.replaced)
 
     def due(self) -> list[str]:
-        """The nodes for which time alone changes something now; each is named once."""
+        """The nodes for which elapsed time changes something now; each is returned once."""
         now, due = self._clock.now(), []
         self._sense()
         for name, memory in list(self._memories.items()):
@@ -212,20 +212,20 @@ class NodeDecisions:
         return self._memories.get(name)
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
+        """The node no longer exists."""
         self._memories.pop(name, None)
         self._reporter.forget(name)
 
     def _sense(self) -> None:
-        """Notes whether the API server is there."""
+        """Records whether the API server answers."""
         self._outage = outages.sensed(self._outage, self._unheard_seconds(), self._clock.monotonic())
 
     def _spared(
         self, outcome: Write | Wait | None, decision: Decision, strategy: ColocationStrategy, ahead: float
     ) -> Write | Wait | None:
-        """What is to be done with a Node whose NodeMetric is stale: it waits for as long as an outage is the reason.
+        """The outcome for a Node with a stale NodeMetric: it waits while an outage is the reason.
 
-        `ahead` is what the monotonic clock is ahead of the other.
+        `ahead` is how far the monotonic clock is ahead of the wall clock.
         """
         report = None if decision.observed is None else decision.observed.report
         is_stale = any(offer.explanation.cpu.bound == explain.STALE for offer in decision.offers.values())
@@ -259,7 +259,7 @@ class NodeDecisions:
                 node, report, known, strategy, now, tiers=self._tiers, learned=learned, facts=facts
             )
             decision = _confirmed(memory, decision)
-        except Exception as error:  # whatever in the data did it, what is not understood must not stay on offer
+        except Exception as error:  # whatever data caused it, a failed decision must not leave an offer in place
             decision = explain.failed(error, self._tiers, now)
             decision = explain.with_floors(decision, pods.held(self._caches.pods(name)))
         failures = tuple(offer.reason for offer in decision.offers.values() if offer.failed)
@@ -269,7 +269,7 @@ class NodeDecisions:
         return strategy, decision
 
     def _standing(self, node: Node, memory: NodeHistory) -> CachedNodeConfig:
-        """Most looks come of a report, and find Node and configuration as they were."""
+        """The cached facts. Most looks follow a report, with Node and configuration unchanged."""
         configuration, known = self._caches.configuration, memory.standing
         if known is not None and known.node is node and known.configuration is configuration:
             return known
@@ -277,13 +277,13 @@ class NodeDecisions:
         self._reporter.strategy(node, strategy)
         try:
             facts: NodeFacts | None = situation.facts(node)
-        except InvalidInput:  # which deciding will find again, and say
+        except InvalidInput:  # deciding will find and report it again
             facts = None
         memory.standing = CachedNodeConfig(node, configuration, strategy, facts)
         return memory.standing
 
     def _of_pods(self, name: str, memory: NodeHistory) -> tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]]:
-        """What pods use or request above Batch, and hold: worked out once for as long as the node's are the same."""
+        """The pods, the facts of those above Batch, and the held amounts; computed once per set of pods."""
         there = self._caches.pods(name)
         if memory.of_pods is None or memory.of_pods[0] is not there:
             memory.of_pods = there, Above.of(there), pods.held(there)
@@ -295,12 +295,12 @@ class NodeDecisions:
         known = None if self._topologies is None else self._topologies.of(node.metadata.name)
         last = memory.last_zone_write
         if known is None or (last is not None and last.replaced == known.resource_version):
-            return None  # in the latter case the answer to the last write has not been seen yet
+            return None  # in the latter case the result of the last write has not been observed yet
         overdue = last is None or monotonic - last.monotonic > strategy.update_time_threshold_seconds
         there = self._caches.pods(node.metadata.name)
         try:
             return topology.due(known, node, there, decision, strategy, overdue=overdue)
-        except Exception:  # whatever in the data did it, it must not keep the Node itself from being written
+        except Exception:  # whatever data caused it, it must not delay the write of the Node itself
             logger.exception("nothing could be decided about zones", extra={"node": node.metadata.name})
             return None
 
@@ -319,7 +319,7 @@ class NodeDecisions:
 
 
 def _confirmed(memory: NodeHistory, decision: Decision) -> Decision:
-    """The decision, without a contradiction that only one report was in so far."""
+    """The decision, without a contradiction that only one report had so far."""
     contradicts = bool(decision.contradiction)
     if contradicts is not memory.past.contradicts:
         memory.past = memory.past.judged(contradicts)
@@ -329,18 +329,18 @@ def _confirmed(memory: NodeHistory, decision: Decision) -> Decision:
 
 
 def _inherits(memory: NodeHistory, node: Node, decision: Decision) -> bool:
-    """Whether the first report shows that another process held Mid back, as this one then does until it has learned."""
+    """Whether the first report shows that another process held back Mid; then this process inherits the share."""
     if memory.learned_from is not None or memory.last_write is not None:
         return False
     mid, shown = decision.offers.get(Tier.MID), writing.on_offer(node, Tier.MID)
     if mid is None or mid.resources is None or shown is None or shown == mid.floor:
-        return False  # what pods hold was shown for another reason
+        return False  # the held amount was shown for another reason
     memory.learner.inherit(mid.resources.plus(mid.held_back), shown)
     return memory.learner.learned != NOTHING_LEARNED
 
 
 def _learn(memory: NodeHistory, mid: Offer, decision: Decision) -> None:
-    """Takes in what each report makes of Mid before the buffer, once."""
+    """Takes in the raw Mid offer of each report, once."""
     if mid.resources is None:
         memory.learner.interrupt()
         memory.learned_from = None
@@ -356,7 +356,7 @@ def _outlasting(decision: Decision) -> str:
 
 
 def _look_again_at(decision: Decision, outcome: Write | Wait | None, now: float, monotonic: float) -> float | None:
-    """The wall time at which the NodeMetric turns stale, or what waits may be written."""
+    """The wall time at which the NodeMetric turns stale, or a waiting write may go."""
     times = [] if decision.expires_at is None else [decision.expires_at]
     if isinstance(outcome, Wait) and outcome.until is not None:
         times.append(now + outcome.until - monotonic)

@@ -1,7 +1,7 @@
-"""What all nodes together say of predictions: the prior for those that know little, and whether promises are kept.
+"""The predictions of all nodes together: the prior for nodes with little history, and whether promises are kept.
 
-An agent speaks for its own node only, and may lie: a node has one vote in the prior, and in a rate no more outcomes
-than four weeks hold.
+An agent reports only on its own node, and may be wrong: a node has one vote in the prior, and at most four weeks of
+outcomes in a rate.
 """
 
 import logging
@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 
 TURN_SECONDS = 60.0
 DAY_SECONDS = 86400.0
-FRESH_SECONDS = DAY_SECONDS  # an older report speaks for nobody
+FRESH_SECONDS = DAY_SECONDS  # older reports do not count
 PRIOR_SECONDS = 3600.0  # between two priors
-AHEAD_SECONDS = 300.0  # a prior that is dated further ahead is nobody's
-LEAST_OUTCOMES = 1000  # violations come in runs: fewer say little
+AHEAD_SECONDS = 300.0  # a prior dated further ahead is ignored
+LEAST_OUTCOMES = 1000  # violations come in runs: fewer outcomes prove little
 MISSED_BY = 2.0  # times the target
 TARGET_MISSED = "PredictionTargetMissed"
 _ABOUT = "predictions"
 
 
 class PromiseRate(msgspec.Struct, frozen=True):
-    """How the promises for one resource and horizon were kept, over all nodes that have a target, by outcomes."""
+    """How the promises for one resource and horizon were kept, over all nodes with a target, weighted by outcomes."""
 
     resource: str
     horizon_seconds: int
@@ -58,7 +58,7 @@ class PromiseRate(msgspec.Struct, frozen=True):
 
 
 def rates(reports: Iterable[NodeReport]) -> tuple[PromiseRate, ...]:
-    """By resource and horizon; those who have no target, or no outcome yet, have promised nothing."""
+    """By resource and horizon; nodes without a target, or without an outcome yet, do not count."""
     found: defaultdict[tuple[str, int], list[tuple[int, float, float]]] = defaultdict(list)
     for one in (each for report in reports for each in report.promises):
         if one.outcomes and one.target_percent is not None and one.violated_percent is not None:
@@ -74,9 +74,9 @@ def _rate(key: tuple[str, int], nodes: Sequence[tuple[int, float, float]]) -> Pr
 
 
 def pooled(reports: Iterable[NodeReport], before: Prior | None, now: float) -> Prior | None:
-    """The prior by what is reported now; a horizon that nobody reports any more keeps the one it had `before`.
+    """The prior from the present reports; a horizon without reports keeps its prior from `before`.
 
-    None where there has never been an outcome.
+    None if there has never been an outcome.
     """
     observed: defaultdict[int, dict[str, list[ObservedTail]]] = defaultdict(lambda: {"cpu": [], "memory": []})
     nodes = 0
@@ -98,7 +98,7 @@ def pooled(reports: Iterable[NodeReport], before: Prior | None, now: float) -> P
 
 
 def published(specs: Iterable[PredictionPrior], now: float) -> Prior | None:
-    """The newest prior of those that have been sent; what cannot be, or is dated ahead, is passed over."""
+    """The newest of the published priors; invalid ones, and ones dated ahead, are ignored."""
     found = []
     for wire in specs:
         try:
@@ -125,7 +125,7 @@ def said(rate: PromiseRate) -> str:
 
 
 class ReportSources(Protocol):
-    """Where reports come from."""
+    """The source of reports."""
 
     def unsynced(self) -> list[str]: ...
     def reports(self) -> list[NodeReport]: ...
@@ -133,9 +133,10 @@ class ReportSources(Protocol):
 
 
 class FleetOverview:
-    """What `turn`, once a minute, makes of the reports. Read from any thread.
+    """The fleet's prior and rates, updated by `turn` once a minute. Safe to read from any thread.
 
-    `changed` hears whose NodeMetrics are to be written, `forgot` which node has forgotten what on request.
+    `changed` is called with the nodes whose NodeMetrics need a write, `forgot` with a node and what it has forgotten on
+    request.
     """
 
     def __init__(
@@ -159,16 +160,16 @@ class FleetOverview:
         self._standing = standing
         self._changed = changed
         self._forgot = forgot
-        self._forgotten: dict[str, str] = {}  # by node, as far as it was looked at
+        self._forgotten: dict[str, str] = {}  # by node, as of the last turn
         self._missed_since: dict[tuple[str, int], float] = {}
         self._alarmed: frozenset[tuple[str, int]] = frozenset()
 
     def wire(self) -> PredictionPrior | None:
-        """The prior as NodeMetrics are to have it."""
+        """The prior in its wire form, for NodeMetrics."""
         return self._wire
 
     def turn(self) -> None:
-        """Looks at all reports; nothing is said before all are known."""
+        """Reads all reports; does nothing before the caches are complete."""
         if self._cluster.unsynced():
             return
         now, reports = self._clock.now(), self._cluster.reports()
@@ -180,7 +181,7 @@ class FleetOverview:
         self._tell_forgotten(reports)
 
     def _publish(self, reports: Sequence[NodeReport], fresh: Sequence[NodeReport], now: float) -> None:
-        """Goes on with the newest prior there is, whoever sent it; who leads sends another when that is due."""
+        """Continues with the newest published prior, from any replica; the leader publishes the next one when due."""
         sent = published({one.spec.prediction_prior for one in reports if one.spec.prediction_prior}, now)
         if sent is not None and (self.prior is None or sent.time > self.prior.time):
             self._set(sent)
@@ -193,7 +194,7 @@ class FleetOverview:
             self._changed([one.name for one in reports])
 
     def _tell_forgotten(self, reports: Sequence[NodeReport]) -> None:
-        """Tells what nodes have forgotten since the last turn; what they had before the first one is no news."""
+        """Reports what nodes have forgotten since the last turn; earlier ones are not news."""
         known, self._forgotten = self._forgotten, {one.name: one.forgotten for one in reports}
         if self._is_leader():
             for name, what in self._forgotten.items():
@@ -204,7 +205,7 @@ class FleetOverview:
         self.prior, self._wire = prior, predictionprior.to_wire(prior)
 
     def _judge(self, now: float) -> None:
-        """Raises an alarm, and says once that it is there and that it is over."""
+        """Raises an alarm, and reports its start and its end once each."""
         self._missed_since = missed_since(self._missed_since, self.rates, now)
         alarmed = [rate for rate in self.rates if now - self._missed_since.get(rate.key, now) >= DAY_SECONDS]
         self.alarms = tuple(map(said, alarmed))

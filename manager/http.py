@@ -1,4 +1,4 @@
-"""The manager's HTTP face: probes, metrics, the API, and the page for people."""
+"""The manager's HTTP server: probes, metrics, the API, and the page for people."""
 
 import importlib.resources
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from manager.answers import Explained, FleetPrediction, Nodes, Status
 from manager.decisions import KnownNode
 from shared import errors, web
 
-# The page loads nothing but its own files; what a node calls itself can never become a script.
+# The page loads only its own files, and a node's name can never become a script.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -28,7 +28,7 @@ _PAGE_FILES = {
 
 
 class Reader(Protocol):
-    """Where the answers come from."""
+    """The source of the answers."""
 
     def states(self) -> list[KnownNode]: ...
     def state(self, name: str) -> KnownNode | None: ...
@@ -45,8 +45,10 @@ def application(
     version: str,
     now: Callable[[], float],
 ) -> FastAPI:
-    """The routes. `unhealthy` names the loops that have been silent for too long, with their age in seconds, `overdue`
-    those that take longer than they should, which a restart would not mend.
+    """The routes.
+
+    `unhealthy` returns the loops that have been silent for too long, with that time in seconds, `overdue` those that
+    take too long, which a restart would not fix.
     """
     app = FastAPI(
         title="Headroom manager",
@@ -57,7 +59,7 @@ def application(
     )
 
     @app.get("/healthz", summary="Alive: 503 when a loop has fallen silent; names those that are overdue")
-    async def healthz() -> Response:  # at once: all threads may be busy
+    async def healthz() -> Response:  # answered without a thread: all of them may be busy
         silent = unhealthy()
         return _json({"silent_loops": silent, "overdue_loops": overdue()}, 503 if silent else 200)
 

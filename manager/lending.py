@@ -1,4 +1,4 @@
-"""What nodes will lend shortly: the node side's word to the autoscaler, so that nothing is bought for it."""
+"""What nodes will lend shortly, for the autoscaler, so that nothing is bought in its place."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -17,14 +17,14 @@ from shared.clock import Clock
 from shared.names import TIER_RESOURCES, PriorityClass, Tier
 from shared.quantity import Amounts, QuantityError, Resources
 
-# So many reporting intervals after its creation a node has said what it can lend, or never will.
+# After so many reporting intervals since its creation a node has reported, or never will.
 _FIRST_REPORTS = 3.0
-# A prediction of which less has been learned says nothing; as the load-aware scheduling has it by default.
+# A prediction with less history than this does not count; the default of the load-aware scheduler.
 TRUSTED_PERCENT = 50
 
 
 class NodeCaches(Protocol):
-    """What the manager knows of nodes. `caches.Caches` is one."""
+    """The cached state of nodes. `caches.Caches` is one."""
 
     @property
     def configuration(self) -> Configuration: ...
@@ -32,7 +32,7 @@ class NodeCaches(Protocol):
 
 
 class Lending:
-    """Safe to ask from any thread. Where nothing is written, nothing is expected."""
+    """Safe for any thread. If nothing is written, nothing is expected."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Lending:
         self._clock = clock
 
     def expected(self, nodes: Iterable[Node]) -> Mapping[str, Amounts]:
-        """By node, what comes on top of what these Nodes offer, or goes if negative.
+        """By node, the amounts that will add to the present offers of these Nodes; negative for a reduction.
 
-        The Nodes are the asker's: between its cache and another one, an offer would be in none or in both.
+        The Nodes come from the caller: with two caches, an offer could count in neither or in both.
         """
         found = {}
         for node in nodes if self._writes else ():
@@ -60,7 +60,7 @@ class Lending:
         return found
 
     def offered_by(self, node: Node) -> Amounts:
-        """What a new Node like this one will offer once its agent has reported, with nothing on it yet."""
+        """What a new Node like this one will offer once its agent has reported, still without pods."""
         strategy = self._caches.configuration.strategy(node)
         if strategy is None or not self._writes:
             return {}
@@ -78,8 +78,9 @@ class Lending:
         return _amounts(explain.decide(node, idle, Known(), strategy, now, tiers=self._tiers), self._tiers)
 
     def peaks(self, nodes: Iterable[Node]) -> Mapping[str, NodePeaks] | None:
-        """What is predicted of these nodes, as far as there is a fresh report on enough history. None where no node
-        reports at all.
+        """The predicted peaks of these nodes, for those with a fresh report on enough history.
+
+        None if no node reports at all.
         """
         found: dict[str, NodePeaks] = {}
         is_any = False

@@ -1,4 +1,4 @@
-"""Wiring and life of the manager process."""
+"""Wiring and lifecycle of the manager process."""
 
 import gc
 import importlib.metadata
@@ -59,23 +59,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ACCESS_PREFIX = "/headroom/manager"  # of what a role has to allow for a path of this process
+ACCESS_PREFIX = "/headroom/manager"  # the prefix of the paths of this process in a role's rules
 
-# So many writes wait for their answers at a time; of an API server that takes 20 ms each, these are 400 a second.
+# The number of writes that wait for answers at a time; with an API server that takes 20 ms each, 400 a second.
 WRITERS = 8
 
-# Longer than a write with all its conflicts may take when every answer comes at the last moment.
+# Longer than a write with all its conflicts takes if every answer comes at the last moment.
 MAX_SILENCE_SECONDS = 120.0
 
-# Longer than a round of the autoscaler that takes all of its time for its estimates, and asks a cloud that answers at
-# the last moment.
+# Longer than an autoscaler iteration that uses all of its estimation time, with a cloud that answers at the last
+# moment.
 MAX_ROUND_SECONDS = 600.0
 
 EVICTION_INTERVAL_SECONDS = 1.0
 
 
 class Manager:
-    """All of the manager on one client: caches, worker, election, HTTP. `start` once, `close` once."""
+    """The manager on one client: caches, worker, election, HTTP. Call `start` once, and `close` once."""
 
     def __init__(self, settings: ManagerSettings, client: Client, clock: Clock, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -181,7 +181,7 @@ class Manager:
         return self._elector is None or self._elector.is_leader()
 
     def start(self) -> None:
-        """Serves and works from now on, in threads of its own."""
+        """Starts to serve and work, in threads of its own."""
         self._server.start()
         if self._recorder is not None:
             self._loops.start("events", self._recorder.run)
@@ -206,7 +206,7 @@ class Manager:
         logger.info("manager started", extra={"url": self._server.url})
 
     def close(self) -> None:
-        """Stops working, gives the lease up, stops serving."""
+        """Stops working, releases the lease, stops serving."""
         self._loops.close()
         if self._webhook is not None:
             self._webhook.close()
@@ -215,7 +215,7 @@ class Manager:
         self._server.close()
 
     def _evict(self) -> None:
-        """One thread evicts, so that all evictions together keep to their rate; pressure cannot wait."""
+        """One thread runs all evictions, so that they share one rate; pressure cannot wait."""
         self._reliever.round()
         if self._evictor is not None:
             self._evictor.round()
@@ -235,7 +235,9 @@ class Manager:
         )
 
     def _thresholds(self, name: str) -> ResourceThresholds | None:
-        """Those by which pods of the node may be evicted: of one that lends by a configuration in effect."""
+        """The thresholds by which pods of the node may be evicted; None unless the node lends under a configuration in
+        effect.
+        """
         node, configuration = self._caches.node(name), self._caches.configuration
         strategy = None if node is None or not configuration.settled else configuration.strategy(node)
         return None if node is None or strategy is None or not strategy.enabled else configuration.thresholds_of(node)
@@ -258,7 +260,7 @@ class Manager:
             if settings.nodes or settings.node_groups or settings.node_autoprovisioning or settings.cloud_config:
                 logger.warning("there is no autoscaler: --cloud-provider is not given")
             return None
-        from manager.autoscaler import config, loop  # here, as most managers have no use for them
+        from manager.autoscaler import config, loop  # here, because most managers do not need them
 
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
@@ -279,9 +281,9 @@ class Manager:
     def _made_certificate(self, client: Client, registry: CollectorRegistry) -> "WebhookCertificate | None":
         if not (self._settings.tls or self._serves_webhook):
             return None
-        from manager.webhook.serving import WebhookCertificate  # here, as it loads OpenSSL's bindings
+        from manager.webhook.serving import WebhookCertificate  # here, because it loads OpenSSL's bindings
 
-        # In a dry run a replica reads the certificate, and writes none.
+        # In a dry run a replica reads the certificate, but writes none.
         leads = (lambda: False) if self._settings.dry_run else self.is_leader
         return WebhookCertificate(self._settings, client, registry, is_leader=leads)
 
@@ -306,7 +308,7 @@ class Manager:
         )
 
     def _silent(self) -> dict[str, float]:
-        """Loops that have not come round for too long, with that time in seconds."""
+        """Loops without a turn for too long, with that time in seconds."""
         silent = self._loops.overdue()
         worker = self._controller.silent_seconds()
         if worker > MAX_SILENCE_SECONDS:
@@ -316,7 +318,7 @@ class Manager:
         return silent
 
     def _overdue(self) -> dict[str, float]:
-        """Loops that take longer than they should, with the time in seconds: what to look at before they are silent."""
+        """Loops that take too long, with the time in seconds: check these before they count as silent."""
         overdue = 0.0 if self._autoscaler is None else self._autoscaler.overdue_seconds()
         return {"autoscaler": overdue} if overdue else {}
 
@@ -341,7 +343,7 @@ class Manager:
 
 
 def collect_seldom() -> None:
-    """Lets the garbage collector rest: millions of objects stay, and next to none of those that go are in cycles.
+    """Reduces garbage collections: millions of objects stay, and almost none of the released ones are in cycles.
 
     With Python's own thresholds, walking over them takes half of a cold start.
     """
@@ -349,7 +351,7 @@ def collect_seldom() -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """The daemon: 0 after SIGTERM or SIGINT, 2 for settings that mean nothing."""
+    """The daemon: 0 after SIGTERM or SIGINT, 2 for invalid settings."""
     try:
         settings = settings_module.load(
             ManagerSettings,
@@ -380,7 +382,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _elector(settings: ManagerSettings, client: Client, clock: Clock, identity: str) -> LeaderElector | None:
-    """None where nobody needs to be elected: without rivals, and without writes."""
+    """None if no election is needed: without other replicas, and without writes."""
     if not settings.leader_elect or settings.dry_run:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the manager counts, and what it computes when it is asked (all under `headroom_manager_`)."""
+"""The manager's counters, and gauges computed at scrape time (all under `headroom_manager_`)."""
 
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from shared.quantity import MILLI_PER_CORE
 
 
 class ManagerCounters:
-    """What has happened since the start."""
+    """Counters since the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
@@ -45,7 +45,7 @@ class ManagerCounters:
 
 
 class StateCollector(Collector):
-    """Gauges computed at scrape time, so that nothing is kept twice."""
+    """Gauges computed at scrape time, so that no state is kept twice."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class StateCollector(Collector):
         yield from self._of_nodes()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, so that registering does not walk over the cluster."""
+        """Empty, so that registration does not walk over the cluster."""
         return []
 
     def _of_nodes(self) -> Iterator[Metric]:
@@ -133,7 +133,7 @@ class StateCollector(Collector):
 
 
 class FleetCollector(Collector):
-    """How promises are kept over all nodes, and what new nodes start from."""
+    """How promises are kept over all nodes, and the prior of new nodes."""
 
     def __init__(self, fleet: FleetOverview) -> None:
         self._fleet = fleet
@@ -164,7 +164,7 @@ class FleetCollector(Collector):
         )
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing, as above."""
+        """Empty, as above."""
         return []
 
 

@@ -1,4 +1,4 @@
-"""What the node side predicts of nodes; loaded by every manager."""
+"""The predicted peaks of nodes; every manager imports this module."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,9 @@ from shared.quantity import Resources
 
 @dataclass(frozen=True, slots=True)
 class NodePeaks:
-    """What a node is predicted to need at most: its pods above Mid together with its system; and what its Mid pods
-    were last seen to use. Both are of the pods that were there when it was `reported_at`, in Unix seconds.
+    """The predicted peak of a node's pods above Mid together with its system, and the last usage of its Mid pods.
+
+    Both cover the pods that were present when it was `reported_at`, in Unix seconds.
     """
 
     prod: Resources

@@ -1,4 +1,4 @@
-"""What the API answers about the promises of one node's agent."""
+"""The API's answer about the promises of one node's agent."""
 
 from dataclasses import dataclass
 
@@ -69,7 +69,7 @@ class PredictionRow:
 
 
 def answer(report: NodeReport) -> PredictionRow:
-    """All that the node's report says of it, and the model that follows."""
+    """The answer from the node's report, with the recommended model."""
     kept, problem = report.kept, report.promises_problem
     recommended = promises.recommended(report.model, kept, report.spec)
     return PredictionRow(

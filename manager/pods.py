@@ -1,4 +1,4 @@
-"""What the manager keeps of every pod: a record of integers, and each node's sums, so that no decision reads a spec."""
+"""The manager's record of every pod, in integers, and the sums of each node, so that no decision reads a spec."""
 
 import logging
 import re
@@ -21,11 +21,11 @@ from shared.quantity import QuantityError, Resources
 logger = logging.getLogger(__name__)
 
 NOTHING = Resources()
-MAX_FACTOR_PERCENT = 1000  # of what a pod asks for, as for all pods alike
+MAX_FACTOR_PERCENT = 1000  # of a pod's requests, as for all pods
 
 _TIER_OF = {of: tier for tier, of in names.TIER_CLASSES.items()}
 
-# Whose pods run on one node, whatever becomes of it, and how those that the kubelet runs by itself are known.
+# Controllers whose pods belong to one node, whatever becomes of it; Node is that of static pods.
 _BOUND_TO_NODE = frozenset({"DaemonSet", "Node"})
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
@@ -40,7 +40,7 @@ _ESTIMATION_ANNOTATIONS = frozenset(
 
 
 class Estimation(NamedTuple):
-    """How a pod itself wants its usage estimated: percentages of what it asks for, and for how many seconds."""
+    """A pod's own options for its estimated usage: percentages of its requests, and seconds."""
 
     cpu_factor: int | None = None
     memory_factor: int | None = None
@@ -49,10 +49,10 @@ class Estimation(NamedTuple):
 
 
 class Dispensability(NamedTuple):
-    """How readily a pod of Mid or Batch goes when there is too little for all; lower priorities go first.
+    """How readily a Mid or Batch pod is evicted in a shortfall; lower priorities go first.
 
     `priority` is the eviction-priority annotation, `sub_priority` the priority label. `evictable` says whether it may
-    be made to go at all, `terminating` whether it goes anyway. `created_at` is in Unix seconds.
+    be evicted at all, `terminating` whether it terminates anyway. `created_at` is in Unix seconds.
     """
 
     priority: int
@@ -63,13 +63,13 @@ class Dispensability(NamedTuple):
 
 
 class PodRecord(msgspec.Struct, frozen=True, gc=False):
-    """One pod. `requests` are native; `held` is what it requests of `held_tier`, of which it has requested something.
+    """One pod. `requests` are native; `held` are its requests of `held_tier`, None without any.
 
-    A pod of any class may request what belongs to a tier; one that requests of both counts with that of its class, and
-    `held_beside` is what it requests of the other.
-    `limits` are of its tier's resources where it has such limits, else native.
-    Only an `active` pod holds what it requests: one that is neither finished nor failed. Instants are Unix seconds.
-    `numa_nodes` are those it is bound to, none when it may run on all. `dispensability` is of pods with something held.
+    A pod of any class may request resources of a tier; a pod that requests both counts under the tier of its class, and
+    `held_beside` are its requests of the other. `limits` are of its tier's resources if it has such limits, else
+    native. Only an `active` pod holds its requests: one that is neither finished nor failed. Times are Unix seconds.
+    `numa_nodes` are those it is bound to, empty if it may run on all. `dispensability` is set for pods that hold
+    resources.
     """
 
     key: str
@@ -93,7 +93,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True)
 class NodeRequests:
-    """Sums of native requests of the pods that hold them: of all, and of those Mid must make way for."""
+    """Sums of native requests of the active pods: of all, and of those above Mid."""
 
     total: Resources = NOTHING
     prod: Resources = NOTHING
@@ -109,7 +109,7 @@ _NONE = NodeRequests()
 
 
 def record(pod: Pod) -> PodRecord:
-    """The record of a pod; requests that mean nothing are logged, and count as none."""
+    """The record of a pod; invalid requests are logged, and count as none."""
     meta = pod.metadata
     try:
         priority_class, qos, asked = pods.priority_class(pod), pods.qos(pod), pods.requests(pod)
@@ -144,9 +144,7 @@ def record(pod: Pod) -> PodRecord:
 
 
 def _held(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Resources, Resources]:
-    """Whose resources are requested, by their names, how much of them, and how much of the other tier's; the tier of
-    the pod's class goes first.
-    """
+    """The requested tier, its amount, and the amount of the other tier; the tier of the pod's class comes first."""
     found = []
     for tier in Tier if own is None else sorted(Tier, key=lambda each: each is not own):
         cpu, memory = names.TIER_RESOURCES[tier]
@@ -159,12 +157,12 @@ def _held(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Reso
 
 @lru_cache(maxsize=4096)
 def _amount(cpu_milli: int, memory_bytes: int) -> Resources:
-    """The pods of one template have one amount between them."""
+    """One shared amount for all pods of a template."""
     return Resources(cpu_milli, memory_bytes)
 
 
 def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
-    """What these pods hold of each tier, for as long as they are neither finished nor failed."""
+    """The amounts that the active ones of these pods hold of each tier."""
     sums = dict.fromkeys(Tier, NOTHING)
     for pod in running:
         if pod.held_tier is not None and pod.active:
@@ -176,23 +174,23 @@ def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
 
 
 def requested_by(pod: PodRecord) -> NodeRequests:
-    """What one pod adds to its node's sums."""
+    """The requests that one pod adds to its node's sums."""
     if not pod.active:
         return _NONE
     return NodeRequests(pod.requests, pod.requests if pod.priority_class in names.LENDING_CLASSES else NOTHING)
 
 
 class PodLedger:
-    """All pods that are on a node, and each node's sums. Written by the pod informer's thread, read by all."""
+    """All pods on nodes, and each node's sums. Written by the pod informer's thread, read by all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._pods: dict[str, dict[str, PodRecord]] = {}  # of nodes that have any
+        self._pods: dict[str, dict[str, PodRecord]] = {}  # nodes with pods only
         self._sums: dict[str, NodeRequests] = {}
         self._collections: dict[str, Collection[PodRecord]] = {}
 
     def on(self, node: str) -> Collection[PodRecord]:
-        """The node's pods, in no order: the same object for as long as they are the same."""
+        """The node's pods, in no order: the same object while they stay the same."""
         with self._lock:
             found = self._collections.get(node)
             if found is None and (there := self._pods.get(node)):
@@ -200,12 +198,12 @@ class PodLedger:
             return found or ()
 
     def requested(self, node: str) -> NodeRequests:
-        """What the node's pods request."""
+        """The requests of the node's pods."""
         with self._lock:
             return self._sums.get(node, _NONE)
 
     def replace(self, old: PodRecord | None, new: PodRecord | None) -> set[str]:
-        """Takes one change in, and names the nodes that it concerns."""
+        """Applies one change; returns the names of the nodes that it affects."""
         if old == new:
             return set()
         concerned = [each for each in (old, new) if each is not None and each.node]
@@ -218,7 +216,7 @@ class PodLedger:
         return {pod.node for pod in concerned}
 
     def _take(self, node: str, key: str) -> None:
-        """Takes off what is known of a pod, which may be older than the last word about it."""
+        """Removes the recorded pod, which may be older than the last change."""
         self._collections.pop(node, None)
         there = self._pods.get(node, {})
         known = there.pop(key, None)
@@ -247,7 +245,7 @@ def _true_since(pod: Pod, condition_type: str) -> float | None:
 
 
 def _limited(pod: Pod) -> dict[str, int]:
-    """Limits that mean nothing are none; the API server lets none pass."""
+    """Invalid limits count as none; the API server permits no such limits."""
     containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
     try:
         return pods.limits(pod) if any(each.resources.limits for each in containers) else {}
@@ -256,7 +254,7 @@ def _limited(pod: Pod) -> dict[str, int]:
 
 
 def _estimation(pod: Pod) -> Estimation | None:
-    """What its annotations say; one that means nothing says nothing, as upstream reads them."""
+    """The options of its annotations; invalid ones are ignored, as upstream does."""
     annotations = pod.metadata.annotations or {}
     if not annotations.keys() & _ESTIMATION_ANNOTATIONS:
         return None
@@ -276,10 +274,11 @@ def _estimation(pod: Pod) -> Estimation | None:
 
 
 def _dispensability(pod: Pod) -> Dispensability:
-    """By its annotations and labels, of which those that mean nothing count as absent.
+    """From its annotations and labels; invalid ones count as absent.
 
-    Upstream evicts some pods only by a label that allows it; here a strategy that turns eviction on allows it, and the
-    label can only forbid it. Pods that belong to the node itself would come back at once, so they never go.
+    Upstream evicts some pods only with a label that permits it; here a strategy that enables eviction permits it, and
+    the label can only forbid it. Pods that belong to the node itself would come back at once, so they are never
+    evicted.
     """
     meta = pod.metadata
     of_node = meta.annotation(names.ANNOTATION_MIRROR) is not None or any(

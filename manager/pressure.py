@@ -1,4 +1,4 @@
-"""What an agent saw when a threshold was reached, refused where it cannot be. Pure."""
+"""An agent's measurements when a threshold was reached; implausible ones are refused. Pure."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,14 +16,14 @@ MOST_TEXT = 16  # characters of a decimal
 
 
 class PodPressure(NamedTuple):
-    """What a pod uses, and what it requests of Mid and Batch."""
+    """A pod's usage, and its requests of Mid and Batch."""
 
     usage: Resources
     held: Resources
 
 
 class NodePressure(msgspec.Struct, frozen=True, gc=False):
-    """The node and its pods of Mid and Batch, by uid; see the wire's `Pressure`. CPU is in milli-cores."""
+    """The node and its Mid and Batch pods, by UID; see the wire's `Pressure`. CPU is in milli-cores."""
 
     resources: tuple[str, ...]
     capacity: Resources
@@ -32,7 +32,7 @@ class NodePressure(msgspec.Struct, frozen=True, gc=False):
     cpu_usage: int
     cpu_limit: int
     pods: Mapping[str, PodPressure]
-    stalls: tuple[str, str] = ("", "")  # of cpu and memory, as they are told
+    stalls: tuple[str, str] = ("", "")  # of cpu and memory, as reported
 
 
 def read(wire: nodemetric.Pressure | None, *, source: str) -> NodePressure | None:

@@ -1,7 +1,8 @@
-"""What agents say of their promises, refused where it cannot be: how they were kept, and their residuals. Pure.
+"""The agents' reports on their promises; implausible ones are refused: how promises were kept, and their residuals.
+Pure.
 
-With them come what the models promised that lend nothing, what is taken back of what is lent, and which model is to be
-used by all that.
+The reports also hold the promises of shadow models, which lend nothing, the rates of withdrawals, and the model that
+follows from all that.
 """
 
 import math
@@ -28,16 +29,16 @@ from shared.quantity import INT64_MAX
 from shared.recommendation import ModelRecommendation, Row, recommend
 
 MOST_PROMISES = predictionprior.MOST_HORIZONS
-MOST_OUTCOMES = int(24 * WINDOW_DAYS)  # one is judged for every hour
+MOST_OUTCOMES = int(24 * WINDOW_DAYS)  # one per hour
 MOST_WITHDRAWALS = 8
-MOST_PERCENT_PER_DAY = 24 * 100  # all of it in every hour
-MOST_TEXT = 1024  # characters of what an agent says, as an Event is to hold it
+MOST_PERCENT_PER_DAY = 24 * 100  # everything withdrawn in every hour
+MOST_TEXT = 1024  # characters of an agent's text, to fit an Event
 RESOURCES = (names.CPU, names.MEMORY)
-Percents: TypeAlias = tuple[float | None, float | None]  # of cpu and memory; None is what the agent does not say
+Percents: TypeAlias = tuple[float | None, float | None]  # of cpu and memory; None is unreported
 
 
 class KeptPromise(msgspec.Struct, frozen=True, gc=False):
-    """One resource for one horizon; None is what the agent does not say. The peak is in milli-cores or bytes."""
+    """One resource for one horizon; None is unreported. The peak is in milli-cores or bytes."""
 
     resource: str
     horizon_seconds: int
@@ -50,7 +51,7 @@ class KeptPromise(msgspec.Struct, frozen=True, gc=False):
 
 
 class ShadowModel(msgspec.Struct, frozen=True, gc=False):
-    """A model that lends nothing, by what it would have promised for the horizon that is lent for."""
+    """A model that lends nothing, with its promises for the horizon that is lent for."""
 
     model: str
     outcomes: int
@@ -59,14 +60,14 @@ class ShadowModel(msgspec.Struct, frozen=True, gc=False):
 
 
 class WithdrawalRate(msgspec.Struct, frozen=True, gc=False):
-    """How much of what is lent is taken back a day, over the last so many seconds."""
+    """How much of the lent amount is withdrawn per day, over the last `window_seconds`."""
 
     window_seconds: int
     percents_per_day: Percents
 
 
 class KeptPromises(msgspec.Struct, frozen=True, gc=False):
-    """How a node's promises were kept: those of the model in force by horizon and resource, as the agent has them."""
+    """How a node's promises were kept: those of the active model by horizon and resource, as reported."""
 
     promises: tuple[KeptPromise, ...] = ()
     shadows: tuple[ShadowModel, ...] = ()
@@ -77,7 +78,7 @@ NOTHING_KEPT = KeptPromises()
 
 
 def read(prediction: Prediction | None, *, source: str) -> KeptPromises:
-    """With no more outcomes than four weeks can hold. Raises InvalidInput."""
+    """Accepts no more outcomes than four weeks can hold. Raises InvalidInput."""
     if prediction is None:
         return NOTHING_KEPT
     promises, shadows = prediction.promises or (), prediction.shadows or ()
@@ -93,9 +94,9 @@ def read(prediction: Prediction | None, *, source: str) -> KeptPromises:
 
 
 def recommended(model: str, kept: KeptPromises, spec: NodeMetricSpec) -> ModelRecommendation | None:
-    """As the node's agent says it; None where there is nothing to choose from.
+    """The recommendation as the node's agent computes it; None if there is no choice.
 
-    The target is that of the model in force, or of the policy where that model has none.
+    The target is that of the active model, or the policy's if that model has none.
     """
     if not kept.promises or not kept.shadows:
         return None
@@ -106,7 +107,7 @@ def recommended(model: str, kept: KeptPromises, spec: NodeMetricSpec) -> ModelRe
 
 
 def _row(of: ShadowModel) -> Row:
-    """A model of which something is not said has no outcome to judge it by."""
+    """A model with incomplete data has no outcome to judge it by."""
     (cpu, memory), (cpu_lent, memory_lent) = of.violated_percents, of.lent_percents
     if cpu is None or memory is None or cpu_lent is None or memory_lent is None:
         return Row(of.model, 0, (0.0, 0.0), (0.0, 0.0))
@@ -114,7 +115,7 @@ def _row(of: ShadowModel) -> Row:
 
 
 def _policy_target(spec: NodeMetricSpec) -> float:
-    """The default where the policy says nothing, or what the agent refuses."""
+    """The policy's target; the default if unset, or if the agent refuses it."""
     said = None if spec.predict_policy is None else spec.predict_policy.target_violation_percent
     target = math.nan if said is None else predictpolicy.number(said)
     is_valid = predictpolicy.LEAST_TARGET_PERCENT <= target <= predictpolicy.LARGEST_TARGET_PERCENT
@@ -205,14 +206,14 @@ def _percent(text: str | None, source: str, field: str, most: float = 100) -> fl
 
 
 def prior(of: PriorInUse | None) -> str:
-    """What a node's margins start from, in words; empty where nothing is said."""
+    """The start of a node's margins, in words; empty if unreported."""
     if of is None or not of.source:
         return ""
     return f"fleet of {of.nodes} nodes" if of.source == "fleet" else "built-in"
 
 
 def forgotten(last: LastForgotten | None) -> str:
-    """What was forgotten last because the Node's annotations asked for it; empty where nothing was."""
+    """What was last forgotten on request of the Node's annotations; empty if nothing was."""
     return "" if last is None else f"{last.of[:MOST_TEXT]} until {last.until[:MOST_TEXT]}"
 
 

@@ -1,4 +1,4 @@
-"""What people are told by Events and log lines: a changed offer, a refused configuration."""
+"""Reports to people by Events and log lines: a changed offer, a refused configuration."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -25,12 +25,12 @@ STRATEGY_REFUSED = "ColocationStrategyInvalid"
 CHANGED = {Tier.MID: "MidResourceChanged", Tier.BATCH: "BatchResourceChanged"}
 WITHDRAWN = {Tier.MID: "MidResourceReset", Tier.BATCH: "BatchResourceReset"}
 
-_ABSENT = "absent"  # no resourceVersion looks like this
+_ABSENT = "absent"  # no resourceVersion has this form
 _CONFIG = "ConfigMap"
 
 
 class ReportedProblem(NamedTuple):
-    """What an Event says is wrong with an object."""
+    """The problem of an object, as in an Event."""
 
     regarding: ObjectRef
     reason: str
@@ -38,7 +38,7 @@ class ReportedProblem(NamedTuple):
 
 
 class PersistentProblems:
-    """Problems that stay until somebody changes something: every replica finds them, who leads writes their Events."""
+    """Problems that persist until a person changes something: all replicas find them, the leader writes Events."""
 
     def __init__(self, recorder: Recorder | None, is_leader: Callable[[], bool]) -> None:
         self._recorder = recorder
@@ -46,7 +46,7 @@ class PersistentProblems:
         self._known: dict[str, Sequence[ReportedProblem]] = {}
 
     def found(self, about: str, problems: Sequence[ReportedProblem]) -> None:
-        """These, and no others any more, are those of an object, which `about` tells from others."""
+        """Replaces the problems of one object, which `about` identifies."""
         if problems:
             self._known[about] = problems
         else:
@@ -55,7 +55,7 @@ class PersistentProblems:
             self._say(problems)
 
     def say_all(self) -> None:
-        """Writes what was found while somebody else led."""
+        """Writes the problems that were found while another replica led."""
         for problems in list(self._known.values()):
             self._say(problems)
 
@@ -66,7 +66,7 @@ class PersistentProblems:
 
 
 class EventReporter:
-    """Says each thing once, however often it is found. Without a `standing` there is nobody else who could say it."""
+    """Reports each thing once, however often it is found. Without a `standing` no other replica could report it."""
 
     def __init__(self, recorder: Recorder | None, standing: PersistentProblems | None = None) -> None:
         self._recorder = recorder
@@ -75,7 +75,7 @@ class EventReporter:
         self._reported_nodes: dict[str, tuple[str, ...]] = {}
 
     def configured(self, configuration: Configuration, config_map: ConfigMap | None) -> None:
-        """A ConfigMap was read, or refused, or is not there."""
+        """A ConfigMap was read or refused, or does not exist."""
         version = _ABSENT if config_map is None else config_map.metadata.resource_version
         if version == self._reported_config:
             return
@@ -104,7 +104,7 @@ class EventReporter:
         self._standing.found(_CONFIG, refused + problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
-        """A node's own annotations and labels were read; what is wrong with them concerns that node alone."""
+        """A node's own annotations and labels were read; their problems affect only that node."""
         found = (() if strategy is None else strategy.problems) + preparation.problems(node)
         reported = self._reported_nodes.get(node.metadata.name, ())
         if not found and not reported:
@@ -120,7 +120,7 @@ class EventReporter:
         self._standing.found(_about(node.metadata.name), said)
 
     def written(self, node: Node, write: Write, decision: Decision) -> None:
-        """A Node's offers were written: a line in the log, whose terms are for debug, and Events of large changes."""
+        """A Node's offers were written: logs a line (terms at debug level), with Events of large changes."""
         moved = {tier: change for tier, change in write.changes.items() if change.old != change.new}
         said = {tier: f"{tier} {_amount(change.old)} -> {_amount(change.new)}" for tier, change in moved.items()}
         extra = {"node": node.metadata.name, "reason": write.reason.value}
@@ -139,16 +139,16 @@ class EventReporter:
                 self._event(_node(node), NORMAL, CHANGED[tier], text)
 
     def node_event(self, node: Node, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Something happened to a Node."""
+        """Writes an Event about a Node."""
         self._event(_node(node), type_, reason, message)
 
     def pod_event(self, pod: PodRecord, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Something happened to a pod."""
+        """Writes an Event about a pod."""
         namespace, _, name = pod.key.partition("/")
         self._event(ObjectRef("v1", "Pod", name, namespace, pod.uid), type_, reason, message)
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
+        """The node no longer exists."""
         if self._reported_nodes.pop(name, None) is not None:
             self._standing.found(_about(name), ())
 

@@ -9,7 +9,7 @@ from shared import names
 
 
 class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the manager runs. What it decides of nodes is set in the ConfigMap, not here."""
+    """The settings of the manager process. The ConfigMap, not these, configures its decisions about nodes."""
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file; empty: in-cluster, then the user's own")] = ""
     namespace: Annotated[str, Meta(min_length=1, description="namespace the manager runs in")] = names.INSTALL_NAMESPACE
@@ -119,7 +119,7 @@ class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unkn
 
     @property
     def tiers(self) -> tuple[names.Tier, ...]:
-        """What `offers` names."""
+        """The tiers in `offers`."""
         return tuple(tier for tier in names.Tier if tier in self.offers.split(","))
 
     @property

@@ -1,8 +1,8 @@
-"""How much of Mid and Batch the pods of one namespace may hold together, by annotations of the Namespace.
+"""Bounds on the Mid and Batch that the pods of one namespace may hold together, from annotations of the Namespace.
 
-API servers have no quotas for names below kubernetes.io, so one tenant could take all that is lent. The webhook denies
-pods beyond the bound, by all pods that are there; the scheduler extender keeps those off every node that came in all
-the same, by the pods that are bound. A bound that means nothing lets no pod in, and says so.
+API servers have no quotas for names below kubernetes.io, so one tenant could take everything that is lent. The webhook
+denies pods beyond the bound, counting all present pods; the scheduler extender rejects pods that came in nevertheless
+on every node, counting the bound pods. An invalid bound admits no pod, and is reported.
 """
 
 import threading
@@ -19,29 +19,29 @@ from shared.clock import Clock
 from shared.names import Tier
 from shared.quantity import QuantityError, Resources
 
-# For which a pod counts that the extender let pass, and whose binding has not been seen yet.
+# For which a pod counts that the extender admitted, and whose binding has not been observed yet.
 PASSED_SECONDS = 5.0
 
 _RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
-Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it means nothing
+Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it is invalid
 
 
 class NamespaceBounds(msgspec.Struct, frozen=True):
-    """What a namespace says, by annotation; most say nothing."""
+    """A namespace's bounds, by annotation; most have none."""
 
     by_annotation: Mapping[str, Bound] = {}
 
 
 class Holders:
-    """Pods that hold something of a tier, by namespace. Written by one thread, read by all."""
+    """Pods that hold resources of a tier, by namespace. Written by one thread, read by all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pods: dict[str, dict[str, PodRecord]] = {}
 
     def replace(self, old: PodRecord | None, new: PodRecord | None) -> None:
-        """Takes one change in."""
+        """Applies one change."""
         with self._lock:
             if old is not None and (there := self._pods.get(namespace_of(old))) is not None:
                 there.pop(old.key, None)
@@ -56,7 +56,7 @@ class Holders:
 
 
 class NamespaceTenants:
-    """Who keeps to the `bounds` of a namespace (None: it is not known). May be asked from any thread."""
+    """Checks pods against the `bounds` of a namespace (None: unknown). Safe for any thread."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class NamespaceTenants:
         self._of = bounds
         self._holders = holders
         self._clock = clock
-        self._passed: dict[str, tuple[PodRecord, float]] = {}  # by uid, with until when (monotonic) it counts
+        self._passed: dict[str, tuple[PodRecord, float]] = {}  # by UID, with the end (monotonic) of its validity
 
     def why_denied(self, namespace: str, pod: PodRecord) -> str | None:
-        """Why a pod may not come into the namespace; None while it may, or nobody can tell."""
+        """Why a pod may not enter the namespace; None if it may, or if unknown."""
         bounds = self._bounds(namespace, pod)
         if bounds is None:
             return None
         return _refusal(namespace, bounds, pod, (each for each in self._holders(namespace) if each.key != pod.key))
 
     def why_refused(self, pod: PodRecord) -> str | None:
-        """Why a pod that has come in may go to no node; who may is counted from now on."""
+        """Why an admitted pod may go to no node; a pod that may counts from now on."""
         namespace, now = namespace_of(pod), self._clock.monotonic()
         bounds = self._bounds(namespace, pod)
         if bounds is None:
@@ -103,7 +103,7 @@ def namespace_of(pod: PodRecord) -> str:
 
 
 def read(namespace: Namespace) -> NamespaceBounds:
-    """The bounds that its annotations name."""
+    """The bounds in its annotations."""
     annotations = namespace.metadata.annotations or {}
     found: dict[str, Bound] = {}
     for of_tier in names.ANNOTATION_BOUNDS.values():

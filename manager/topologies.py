@@ -1,4 +1,4 @@
-"""The NUMA zones of nodes, in clusters where somebody keeps NodeResourceTopologies."""
+"""The NUMA zones of nodes, in clusters with NodeResourceTopologies."""
 
 import logging
 import threading
@@ -16,7 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class Topologies:
-    """The topologies by the name of their node; none is waited for. `changed` is called with nodes to look at again."""
+    """The topologies by node name; the manager does not wait for them.
+
+    `changed` is called with nodes to look at again.
+    """
 
     def __init__(self, client: Client, *, changed: Callable[[Iterable[str]], None]) -> None:
         self._client = client
@@ -30,7 +33,7 @@ class Topologies:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Follows them once their kind is there."""
+        """Watches them once their kind exists."""
         if kinds.wait_for(self._client, NODERESOURCETOPOLOGIES, stop, field_selector="metadata.name=none"):
             self._informer.run(stop)
 
@@ -44,7 +47,7 @@ class Topologies:
 
 
 def _read(wire: NodeResourceTopology) -> Topology:
-    """Once per version, and so is the complaint."""
+    """Read, and its problem logged, once per version."""
     found = topology.read(wire)
     if found.problem is not None:
         logger.error("zones get no Batch: %s", found.problem, extra={"node": found.name})

@@ -1,6 +1,6 @@
-"""What the worker has to look at, and what the writers may write: two queues by node name, each name in them once.
+"""The nodes that need a decision, and those that need a write: two queues by node name, each name at most once.
 
-Looking is cheap and comes first. Writing costs a token each, and the most urgent write takes the next one, so that a
+Decisions are cheap and come first. A write costs a token, and the most urgent write takes the next one, so that a
 change of the whole fleet is spread over time with the shrinking offers ahead.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from shared.clock import Clock
 from shared.kube.retry import Jitter
 
-_POLL_SECONDS = 0.2  # a clock that is not the machine's cannot wake a waiting thread
+_POLL_SECONDS = 0.2  # only the machine's own clock can wake a waiting thread
 
 
 class WorkQueue:
@@ -28,18 +28,18 @@ class WorkQueue:
         self._later: list[tuple[float, str]] = []
         self._delayed: dict[str, float] = {}  # the names in `_later`, and until when
         self._failures: dict[str, int] = {}
-        self._taken: str | None = None  # what `get` gave out last, which is dealt with when it is called again
+        self._taken: str | None = None  # the last name from `get`, which is done when `get` is called again
 
     def add(self, names: Iterable[str]) -> None:
-        """Puts names at the end, unless they wait there already."""
+        """Adds names at the end, unless they are queued already."""
         with self._filled:
             self._push(names)
             self._filled.notify()
 
     def retry(self, name: str, error: Exception) -> float:
-        """Puts `name` back after a delay that grows with its failures in a row, unless it waits already.
+        """Puts `name` back after a delay that grows with its failures in a row, unless it is queued already.
 
-        The delay in seconds until it comes back.
+        Returns the delay in seconds.
         """
         with self._filled:
             self._failures[name] = self._failures.get(name, 0) + 1
@@ -50,12 +50,12 @@ class WorkQueue:
             return max(0.0, self._delayed[name] - now)
 
     def forget(self, name: str) -> None:
-        """`name` went well: its next failure is its first one."""
+        """`name` succeeded: its next failure counts as the first."""
         with self._filled:
             self._failures.pop(name, None)
 
     def get(self, timeout_seconds: float) -> str | None:
-        """The next name, or None when there is none within the time."""
+        """The next name, or None if there is none within the time."""
         with self._filled:
             self._taken = None
             self._promote()
@@ -73,17 +73,17 @@ class WorkQueue:
             return len(self._ready) + len(self._later)
 
     def is_filled(self) -> bool:
-        """Whether a name waits to be looked at now, or is being looked at."""
+        """Whether a name waits for a look now, or is being looked at."""
         with self._filled:
             return bool(self._ready) or self._taken is not None
 
     def __contains__(self, name: str) -> bool:
-        """Whether `name` waits to be looked at, or is being looked at."""
+        """Whether `name` waits for a look, or is being looked at."""
         with self._filled:
             return name in self._queued or name in self._delayed or name == self._taken
 
     def oldest_seconds(self) -> float:
-        """For how long the next name has waited to be looked at."""
+        """For how long the next name has waited."""
         with self._filled:
             return self._clock.monotonic() - self._queued[self._ready[0]] if self._ready else 0.0
 
@@ -123,7 +123,7 @@ class TokenBucket:
             return True
 
     def delay_seconds(self) -> float:
-        """Until there is a token."""
+        """Seconds until there is a token."""
         with self._lock:
             self._refill()
             return max(0.0, (1 - self._tokens) / self._per_second)
@@ -135,7 +135,7 @@ class TokenBucket:
 
 
 class Urgency(enum.IntEnum):
-    """Which write comes first."""
+    """The order of writes."""
 
     SHRINK = 0
     LIFECYCLE = 1
@@ -143,9 +143,9 @@ class Urgency(enum.IntEnum):
 
 
 class Outbox:
-    """The nodes that need a write, most urgent first, then in the order they asked.
+    """The nodes that need a write, most urgent first, then in the order of their requests.
 
-    A name that was popped is not given out again until it is `done`, so that no node is written twice at once.
+    A popped name is not returned again until it is `done`, so that no two writes of a node run at once.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -155,7 +155,7 @@ class Outbox:
         self._lanes: dict[Urgency, dict[str, float]] = {urgency: {} for urgency in Urgency}
 
     def put(self, name: str, urgency: Urgency) -> None:
-        """Notes that `name` needs a write; one of the same urgency keeps its turn."""
+        """Records that `name` needs a write; one of the same urgency keeps its position."""
         with self._lock:
             for other, lane in self._lanes.items():
                 if other is not urgency:
@@ -164,13 +164,13 @@ class Outbox:
             self._lock.notify()
 
     def discard(self, name: str) -> None:
-        """`name` needs no write any more."""
+        """`name` no longer needs a write."""
         with self._lock:
             for lane in self._lanes.values():
                 lane.pop(name, None)
 
     def pop(self) -> str | None:
-        """The name whose turn it is."""
+        """The next name."""
         with self._lock:
             for lane in self._lanes.values():
                 for name in lane:
@@ -181,13 +181,13 @@ class Outbox:
         return None
 
     def done(self, name: str) -> None:
-        """What `pop` gave out has been dealt with."""
+        """The popped name is done."""
         with self._lock:
             self._popped.discard(name)
             self._lock.notify()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Whether there is something for `pop` to give out within the time."""
+        """Whether `pop` has a name to return within the time."""
         with self._lock:
             return self._lock.wait_for(self._has_next, timeout_seconds)
 
@@ -195,7 +195,7 @@ class Outbox:
         return any(name not in self._popped for lane in self._lanes.values() for name in lane)
 
     def oldest_seconds(self) -> float:
-        """For how long the first of each urgency has waited, at most."""
+        """For how long the first name of each urgency has waited, at most."""
         with self._lock:
             since = [next(iter(lane.values())) for lane in self._lanes.values() if lane]
         return self._clock.monotonic() - min(since) if since else 0.0
