@@ -1,7 +1,7 @@
 """The autoscaler's loop: observe, plan, store the registry, act, report.
 
 Only the leader observes the cloud and acts; every write checks leadership again. Each request is stored in the cluster
-before it goes out, so that after a crash the next leader knows what may be on its way.
+before it goes out, so that after a crash the next leader knows which nodes may be upcoming.
 """
 
 import logging

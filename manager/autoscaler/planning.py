@@ -82,7 +82,7 @@ def plan(
     begins: bool = False,
     dry_run: bool = False,
 ) -> PlannedIteration:
-    """Plans one iteration. Without a `known` registry, missing nodes of a target count as on their way. `offered_by`
+    """Plans one iteration. Without a `known` registry, missing nodes of a target count as upcoming. `offered_by`
     gives the Mid and Batch capacity of a new, empty Node. `begins`: this is the first iteration of a new leader.
 
     Raises ProviderError.

@@ -1,13 +1,13 @@
-"""The taints of nodes that are to go, and what a write has to change of a Node to put them on or take them off.
+"""The taints of nodes to remove, and the patches that add them to a Node or take them off.
 
-| taint | who puts it on | meaning |
+| taint | added by | meaning |
 |---|---|---|
 | `ToBeDeletedByClusterAutoscaler` | scale-down | the node is being deleted: pods stay away |
 | `DeletionCandidateOfClusterAutoscaler` | scale-down | the node may be deleted soon: pods prefer other nodes |
 | `atlassian.com/escalator` | the scan of its group | the node is deleted once it is empty, or old enough |
-| `atlassian.com/escalator-force` | people | the node is deleted as soon as it is empty |
+| `atlassian.com/escalator-force` | a person | the node is deleted as soon as it is empty |
 
-The value of each is the Unix time at which it was put on. All functions are pure, and give None for "no change".
+The value of each is the Unix time of its addition. All functions are pure, and return None for "no change".
 """
 
 import math

@@ -35,10 +35,10 @@ class Cause(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """What the pods of one tier hold of a node, and what there is for them (None: nobody knows).
+    """The amounts that the pods of one tier hold of a node, and that there is for them (None: unknown).
 
-    `missing` is what they hold beyond it. `pods`, in the order in which they would go, are the least set of pods
-    without which nothing is missing, or as little as can be.
+    `missing` is the difference. `pods`, in eviction order, is the smallest set of pods whose eviction leaves nothing
+    missing, or as little as possible.
     """
 
     cause: Cause

@@ -74,7 +74,7 @@ def origin(node: Node, batch: Resources | None) -> str:
     try:
         found = annotations.read(node, names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE, _ORIGIN)
     except InvalidInput:
-        found = None  # this manager owns it, so it is written anew
+        found = None  # this manager owns it, so it is rewritten
     cpu, memory = batch or Resources()
     resources: Quantities = dict(found.resources or {}) if found is not None else {}
     resources |= {_CPU: quantity.format_decimal(cpu), _MEMORY: quantity.format_bytes(memory)}

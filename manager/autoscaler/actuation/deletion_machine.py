@@ -1,25 +1,25 @@
-"""The deletion of nodes, as a state machine: `step(state, event)` gives the next state and what is to be done.
+"""The deletion of nodes, as a state machine: `step(state, event)` returns the next state and the instructions.
 
 A node is tainted, drained, inspected once more, and deleted by the cloud; or its taint is removed again:
 
     MARKING -> DRAINING -> DELETING -> GONE
        +----------+-----------+------> (error) -> FAILED
 
-These hold in every state, whatever event comes next:
+Invariants of every state, whatever event comes next:
 
-1. No pod is evicted, and the cloud is not asked, before the node is tainted for `delay_seconds`.
+1. No pod is evicted, and the cloud is not asked, before the node has been tainted for `delay_seconds`.
 2. A node is deleted only after an inspection that found it tainted and without pods that need another place.
-3. Of each group no more nodes are drained or deleted than it has above its minimum, as the cloud was observed last.
+3. No group has more nodes drained or deleted than it has above its minimum, as of the last observation of the cloud.
 4. The cloud is not asked again about a node whose deletion it has neither accepted nor refused, until a later
-   observation tells what became of it.
+   observation shows the result.
 5. A deletion with an error only untaints its node, until that is done. All nodes of an atomic deletion fail together.
-6. A deletion ends once: GONE when the cloud has accepted it or the Node is not there any more, FAILED when the taint is
+6. A deletion ends once: GONE when the cloud has accepted it or the Node no longer exists, FAILED when the taint is
    removed.
-7. Nothing has to outlast the process. Taint and cordon stand on the Node: the next leader finds them there, reports
-   them as abandoned, and untaints the nodes.
+7. No state must outlive the process. Taint and cordon are on the Node: the next leader finds them there, reports them
+   as abandoned, and untaints the nodes.
 
-`step` neither reads clocks nor speaks to anyone: the actuator carries instructions out in the order given, and reports
-what became of each as an event. Any instruction may be the last before the process ends.
+`step` reads no clocks and makes no calls: the actuator carries out the instructions in order, and reports the result of
+each as an event. Any instruction may be the last before the process ends.
 """
 
 import itertools

@@ -1,6 +1,6 @@
-"""What every cloud is asked, and the values it answers with.
+"""The calls to a cloud provider, and the values that it returns.
 
-What a call is made of, where:
+How clouds implement each call:
 
 | call            | external gRPC                 | Cluster API                        | AWS auto-scaling groups       |
 |-----------------|-------------------------------|------------------------------------|-------------------------------|
@@ -19,11 +19,11 @@ What a call is made of, where:
 | create_group    | Unsupported                   | a MachineDeployment                | Unsupported                   |
 | pricing         | PricingNodePrice, ...PodPrice | none                               | none (a price file)           |
 
-Calls are synchronous; `guard.Guard` gives them a deadline, checks the answers and keeps off the groups of others.
+Calls are synchronous; `guard.Guard` gives them a deadline, checks the answers and leaves unmanaged groups alone.
 All raise ProviderError. An instance's id is its Node's `spec.providerID`.
 
-One thread makes all calls, but that questions are answered beside it: `template`, `gpus`, `pricing` and what that
-returns, `machine_types` and `theoretical` may be called in a second thread, whatever call is under way in the first.
+One thread makes all calls, with one exception for plan requests: a second thread may call `template`, `gpus`,
+`pricing` and its result, `machine_types` and `theoretical`, whatever call is under way in the first.
 """
 
 import enum

@@ -1,14 +1,14 @@
-"""What can go wrong between us and a cloud, named so that a caller can act on it.
+"""The errors of calls to a cloud, named so that a caller can act on them.
 
 HeadroomError
- └ ProviderError      which provider, which group (empty: none in particular), what
+ └ ProviderError      names the provider, the group (empty: none in particular) and the problem
     ├ Unsupported     the provider does not offer this call, and never will
-    ├ Refused         the answer is no, and nothing has changed
+    ├ Refused         the cloud refuses, and nothing has changed
     ├ Unavailable     no answer: for a write this says nothing about whether it happened
     │  ├ NoAnswer     no answer came, and the next call will wait, too
-    │  └ Later        not now: the cloud says so, or has not even been asked, and nothing has changed
-    │     └ NotAsked  it has not even been asked
-    └ InvalidAnswer   an answer that cannot be true; says which field and value
+    │  └ Later        not now: the cloud says so, or was not called, and nothing has changed
+    │     └ NotAsked  the cloud was not called
+    └ InvalidAnswer   an implausible answer; names the field and the value
 """
 
 from typing import ClassVar

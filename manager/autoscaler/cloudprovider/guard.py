@@ -148,7 +148,7 @@ class Guard(CloudReader):
         self._retarget(group, -delta)
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef], *, below_min: bool = False) -> None:
-        """Deletes exactly these nodes, all of which are in the group.
+        """Deletes exactly these nodes, which must be in the group.
 
         `below_min`: they never worked, so the minimum does not apply.
         """

@@ -1,7 +1,7 @@
 """The autoscaler's registry: requests, backoffs and failures that outlive an iteration and a restart.
 
-A request is stored before the cloud is asked (`add_request`), so that the next leader knows what may be on its way
-after a crash; `fail_request` withdraws it when the cloud refuses. All steps are pure; times are Unix seconds.
+A request is stored before the cloud is asked (`add_request`), so that the next leader knows which nodes may be
+upcoming after a crash; `fail_request` withdraws it when the cloud refuses. All steps are pure; times are Unix seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

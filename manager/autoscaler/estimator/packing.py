@@ -315,7 +315,7 @@ class Packing:
         return min(int(self._rows[row][node]) // amount for row, amount in self.problem.asked[position])
 
     def _go_round(self, position: int, nodes: Integers, room: Integers, most: int) -> int:
-        """Gives out up to `most` pods, one each time round, beginning at the pointer."""
+        """Places up to `most` pods, one per node and round, starting at the pointer."""
         if len(nodes) <= 1:
             return self._put_on_one(position, nodes, room, most)
         split = int(nodes.searchsorted(self.pointer))

@@ -19,7 +19,7 @@ Said = tuple[Literal["Normal", "Warning"], str, str]  # type, reason and message
 
 
 def action_events(action: Action, made: Iteration) -> Iterator[Said]:
-    """Of a removal, or a change of taints, that was tried. Marks of those likely to go are nobody's concern."""
+    """The Events of an attempted removal or change of taints. Soft taints get none."""
     if node_status.is_soft_taint(action):
         return
     many = f"nodes {name_list(action.nodes)} of group {action.group}"

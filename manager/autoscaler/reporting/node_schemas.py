@@ -1,4 +1,4 @@
-"""The shapes of what the API and `headroom plan` say of nodes that stay and go. docs/schemas has them as JSON Schema.
+"""The answers of the API and `headroom plan` about nodes. docs/schemas has them as JSON Schema.
 
 Instants are RFC 3339.
 """

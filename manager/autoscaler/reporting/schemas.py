@@ -1,4 +1,4 @@
-"""The shapes of what the API and `headroom plan` say of a round. docs/schemas has them as JSON Schema."""
+"""The answers of the API and `headroom plan` about an iteration. docs/schemas has them as JSON Schema."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
 """The status ConfigMap, in Cluster Autoscaler's format.
 
-It also says since when each part is as it is. A new process reads that from the stored text.
+It also says since when each part has its status. A new process reads that from the stored text.
 """
 
 import datetime as dt
@@ -26,7 +26,7 @@ ANNOTATION_LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 MOST_MESSAGE = 500
 CUT = "<truncated>"
 
-# What else is kept in ConfigMaps, by this manager or for it.
+# Other ConfigMaps of this manager, and of its users.
 RESERVED = (ledger.CONFIG_MAP, priority.CONFIG_MAP, names.CONFIG_MAP)
 
 INITIALIZING, RUNNING = "Initializing", "Running"
@@ -36,7 +36,7 @@ NO_CANDIDATES, CANDIDATES = "NoCandidates", "CandidatesPresent"
 
 
 def checked_name(name: str, *, others: Collection[str]) -> str:
-    """The ConfigMap's own name. Raises InvalidInput for that of another one, whose text it would replace."""
+    """The name of the ConfigMap. Raises InvalidInput for a reserved one, whose text it would replace."""
     if name in (*others, *RESERVED):
         problem = "something else is kept under this name"
         raise InvalidInput(source="--status-config-map-name", field="statusConfigMapName", value=name, problem=problem)
@@ -44,7 +44,7 @@ def checked_name(name: str, *, others: Collection[str]) -> str:
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """How one thing is, and since when."""
+    """The status of one part, and since when it holds."""
 
     status: str
     last_probe_time: str = ""
@@ -109,7 +109,7 @@ class GroupStatusEntry(msgspec.Struct, frozen=True, rename="camel"):
 
 @prepared
 class AutoscalerStatus(Wire, frozen=True):
-    """All of it. `message` says what stands in the way, if anything does."""
+    """The complete status. `message` names the problems, if any."""
 
     time: str
     autoscaler_status: str
@@ -119,7 +119,7 @@ class AutoscalerStatus(Wire, frozen=True):
 
 
 def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = None) -> AutoscalerStatus:
-    """That of a round; what is as it was `before` has been so since then, and stays while nothing has been seen yet."""
+    """The status of an iteration. An unchanged part keeps its time from `before`; without any observation all do."""
     state, probed = iteration.state, durations.timestamp(iteration.time)
     if iteration.blocked_reason and state == ClusterState():
         seen = before or AutoscalerStatus("", INITIALIZING)
@@ -160,7 +160,7 @@ def document(status: AutoscalerStatus) -> str:
 
 
 def read_status(text: str) -> AutoscalerStatus | None:
-    """What `document` wrote; None for anything else, as it only says since when."""
+    """Reads the text of `document`; None for any other text, because only the transition times depend on it."""
     try:
         return msgspec.convert(yaml_file.parse(text, lambda text: yaml.load(text, _Loader)), AutoscalerStatus)
     except (yaml.YAMLError, msgspec.ValidationError):
@@ -168,7 +168,7 @@ def read_status(text: str) -> AutoscalerStatus | None:
 
 
 def go_time(now: float) -> str:
-    """Unix seconds as Go prints an instant."""
+    """Unix seconds in the form that Go prints."""
     moment = dt.datetime.fromtimestamp(now, dt.UTC)
     fraction = f".{moment.microsecond:06}".rstrip("0.")
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

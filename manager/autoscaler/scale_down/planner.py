@@ -186,7 +186,7 @@ class _Pass:
         return self._given.group_of.get(node.name, "") in self._given.groups
 
     def _is_fresh(self, known: UnremovableNode) -> bool:
-        """An `until` further ahead than the recheck time comes from a clock that has since gone back."""
+        """An `until` further ahead than the recheck time comes from a clock that was set back since."""
         return self._now < known.until <= self._now + self._rules.recheck_seconds
 
     def _needing_places(self, node: str) -> list[PodOnNode]:

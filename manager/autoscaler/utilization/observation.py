@@ -113,7 +113,7 @@ class Observation:
 class _Seen:
     """A pod as seen: whether it is demand on the group, and its node; `read` is filled when needed.
 
-    A finished pod is neither demand nor on a node.
+    A finished pod is not demand, and on no node.
     """
 
     pod: Pod

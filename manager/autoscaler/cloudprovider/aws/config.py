@@ -1,11 +1,11 @@
-"""The file that `--cloud-config` names; none is needed where the library's own chain of settings says it all.
+"""The file that `--cloud-config` names; it is optional if the library's own chain of settings suffices.
 
-region: eu-central-1           # else AWS_REGION, and the library's own chain; as with credentials
+region: eu-central-1           # else AWS_REGION, then the library's own chain, as for credentials
 profile: ""                    # of the library's own files
-assume_role_arn: ""            # whom to act as
-endpoint_url: ""               # in place of AWS's own, of all services
+assume_role_arn: ""            # the role to assume
+endpoint_url: ""               # instead of AWS's own, for all services
 timeout: 20s                   # of one call
-discover:                      # groups with all of these tags are seen, too; an empty value is any
+discover:                      # also observe groups with all of these tags; empty: any value
   k8s.io/cluster-autoscaler/enabled: ""
 """
 

@@ -1,4 +1,4 @@
-"""The next node of a group, and what the group wants otherwise: by its instance type, and by its tags.
+"""The next node of a group, and the options that the group overrides: from its instance type and its tags.
 
 k8s.io/cluster-autoscaler/node-template/label/<label>: value
 k8s.io/cluster-autoscaler/node-template/taint/<key>: value:effect

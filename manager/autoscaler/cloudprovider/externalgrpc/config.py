@@ -3,7 +3,7 @@
 address: provider.example:8086
 key: /etc/cloud/tls.key       # of the client's certificate
 cert: /etc/cloud/tls.crt
-cacert: /etc/cloud/ca.crt     # what the server's certificate is verified with; empty: the system's
+cacert: /etc/cloud/ca.crt     # authority of the server's certificate; empty: the system's
 grpc_timeout: 5s
 """
 

@@ -1,31 +1,31 @@
-"""What the simulated cloud has on offer: the file that `--cloud-config` names. It is read again at every refresh.
+"""The offer of the simulated cloud: the file that `--cloud-config` names. Every refresh reads it again.
 
 taint: false                  # kwok-provider=true:NoSchedule on every node
-outage: ""                    # any text: no call is answered, with this reason
-machine_types:                # beside Google's n1-standard, n1-highcpu and n1-highmem
+outage: ""                    # any text: all calls fail, with this reason
+machine_types:                # in addition to Google's n1-standard, n1-highcpu and n1-highmem
 - {name: big, capacity: {cpu: "64", memory: 256Gi}, price: 2.5}
 groups:
 - name: as
   machine_type: n1-standard-16
   min: 0
   max: 2
-  size: 1                     # when it is first seen; the minimum where it is not given
+  size: 1                     # at the first refresh; the minimum if absent
   labels: {team: web}
   taints: [{key: dedicated, value: web, effect: NoSchedule}]
   zone: us-central1-a
-  price: 0.2                  # in place of the machine type's
+  price: 0.2                  # instead of the machine type's
   boot_seconds: 30            # until the Node appears
   ready_seconds: 5            # from there until it is Ready
   delete_seconds: 10          # until the Node goes
   faults: {stock: 1}
-autoprovisioning:             # groups made on demand, one in each zone; nothing is made where this is missing
+autoprovisioning:             # creates groups on demand, one in each zone; none if absent
   zones: [us-central1-a, us-central1-b]
-  machine_types: [n1-standard-1, n1-standard-2]   # all of them where it is not given
+  machine_types: [n1-standard-1, n1-standard-2]   # all of them if absent
   boot_seconds: 30
 
 Faults of a group: `refuse` (increases are refused, with this text), `stock` (instances beyond so many fail as out of
-resources), `fail_every` (each n-th instance fails otherwise), `fulfil` (of one increase at most so many are ever
-made), `never_register` (machines boot, and no Node comes), `hang_seconds` (how long writes take to be answered).
+resources), `fail_every` (each n-th instance fails for another reason), `fulfil` (at most so many instances of one
+increase are ever made), `never_register` (machines boot, but get no Node), `hang_seconds` (duration of writes).
 """
 
 from collections.abc import Mapping
