@@ -144,7 +144,7 @@ httpGet:
 {{- if and .Values.manager.enabled (or .Values.access.tls (include "headroom.webhook" .)) }}true{{ end }}
 {{- end }}
 
-{{/* Rules of a process that asks the API server who somebody is, and what they may. */}}
+{{/* Rules of a process that asks the API server to authenticate a caller, and what the caller may do. */}}
 {{- define "headroom.reviewRules" -}}
 {{- if .Values.access.authorization }}
 - apiGroups: [authentication.k8s.io]
