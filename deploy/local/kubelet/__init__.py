@@ -1,1 +1,1 @@
-"""A kubelet that runs pods as processes of this machine, in cgroups where it may make them."""
+"""A kubelet that runs pods as processes of this machine, in cgroups where it can create them."""

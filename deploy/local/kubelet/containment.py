@@ -1,7 +1,8 @@
-"""How the processes of a pod are held together: in cgroups named as kubelet names them, or by what they inherit.
+"""Groups the processes of a pod: in cgroups with kubelet's names, or by an inherited environment variable.
 
-Cgroups stand below a parent of the cluster's own, so that several clusters share a machine, and one that died can be
-cleared away whole. Where cgroups cannot be made, processes are told by a variable in their environment.
+The cgroups are below a parent cgroup of the cluster, so that several clusters can share a machine, and the cgroups of a
+dead cluster can be removed together. Where cgroups cannot be created, a variable in the environment identifies the
+processes.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ _MEMORY_CONTROLLER, _CPU_CONTROLLER = "memory", "cpu"
 
 
 class Place(NamedTuple):
-    """Where a container belongs."""
+    """The position of a container in the cgroup tree."""
 
     qos: KubeQoS
     pod_uid: str
@@ -38,44 +39,44 @@ class Place(NamedTuple):
 
 
 class Containment(Protocol):
-    """Tells the processes of one container from all others."""
+    """Distinguishes the processes of one container from all others."""
 
     description: str
 
     def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
-        """Prepares for one container; the files a process has to write itself into. Raises OSError, QuantityError."""
+        """Prepares one container; returns the files that admit a process to it. Raises OSError, QuantityError."""
         ...
 
     def members(self, place: Place) -> list[int]:
-        """The container's processes now."""
+        """The container's current processes."""
         ...
 
     def oom_kills(self, place: Place) -> int:
-        """How often the kernel has killed one of them for its memory."""
+        """How many of the container's processes the kernel has killed for lack of memory."""
         ...
 
     def dissolve(self, place: Place) -> None:
-        """The container is over."""
+        """Removes what `admit` created for the container."""
         ...
 
     def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
-        """The pod is over."""
+        """Removes what `admit` created for the pod."""
         ...
 
     def close(self) -> None:
-        """The cluster is over."""
+        """Removes everything that belongs to the cluster."""
         ...
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Sends `number` to those of `pids` that are still there."""
+    """Sends `number` to those of `pids` that still exist."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def kill_all(members: Callable[[], Iterable[int]]) -> bool:
-    """SIGKILL until `members()` is empty, however fast they fork; False when some outlast `KILL_SECONDS`."""
+    """Sends SIGKILL until `members()` is empty, however fast they fork; False if some survive `KILL_SECONDS`."""
     deadline = time.monotonic() + KILL_SECONDS
     while pids := list(members()):
         if time.monotonic() > deadline:
@@ -87,7 +88,7 @@ def kill_all(members: Callable[[], Iterable[int]]) -> bool:
 
 
 class CgroupContainment:
-    """Cgroups below `root`/<controller>/`parent`/kubepods. Raises OSError when they cannot be made or set."""
+    """Cgroups below `root`/<controller>/`parent`/kubepods. Raises OSError if they cannot be created or configured."""
 
     def __init__(self, root: Path, parent: str) -> None:
         hierarchy = cgroups.hierarchy(root)
@@ -141,7 +142,7 @@ class CgroupContainment:
         return {root / layout.parent for layout in self._controls for root in layout.hierarchy.roots.values()}
 
     def _directories(self, qos: KubeQoS, uid: str, container_id: str) -> dict[Path, list[str]]:
-        """Every directory of a container (or, without an id, of its pod), with the controllers it is to set."""
+        """Each directory of a container (or, without an id, of its pod), with the controllers to configure in it."""
         found: dict[Path, list[str]] = {}
         for layout in self._controls:
             for controller in layout.hierarchy.roots:
@@ -150,7 +151,7 @@ class CgroupContainment:
         return found
 
     def _make(self, directory: Path) -> None:
-        """The directory and its ancestors, controllers passed on to every level where that takes a word (v2)."""
+        """Creates the directory and its ancestors; on v2, also enables the controllers at each level."""
         if not directory.parent.exists():
             self._make(directory.parent)
         directory.mkdir(exist_ok=True)
@@ -165,12 +166,12 @@ class CgroupContainment:
         if _MEMORY_CONTROLLER in controllers:
             values |= limits.memory_files(wanted, v2=self._v2)
         for name, value in values.items():
-            if (directory / name).exists():  # where v1 mounts cpu and cpuacct apart, only one of them has it
+            if (directory / name).exists():  # where v1 mounts cpu and cpuacct separately, only one has it
                 (directory / name).write_text(value)
 
 
 class TreeContainment:
-    """No cgroups: a container's processes are those that inherited its variable. Slower, and without limits."""
+    """Works without cgroups: a container's processes inherit its variable. Slower, and without limits."""
 
     description = "process trees"
 
@@ -184,17 +185,17 @@ class TreeContainment:
         return 0
 
     def dissolve(self, place: Place) -> None:
-        """There is nothing but the processes."""
+        """Does nothing: only the processes exist."""
 
     def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
-        """There is nothing but the processes."""
+        """Does nothing: only the processes exist."""
 
     def close(self) -> None:
-        """There is nothing but the processes."""
+        """Does nothing: only the processes exist."""
 
 
 def choose(root: Path, parent: str) -> Containment:
-    """Cgroups where they can be made, else process trees, and a line that says so."""
+    """Returns cgroups where they can be created; otherwise process trees, with a warning in the log."""
     try:
         return CgroupContainment(root, parent)
     except OSError as error:
@@ -203,7 +204,7 @@ def choose(root: Path, parent: str) -> Containment:
 
 
 def clear(top: Path) -> None:
-    """Kills whatever lives below `top` and removes the whole tree."""
+    """Kills all processes below `top` and removes the whole tree."""
     deadline = time.monotonic() + KILL_SECONDS
     while top.exists() and time.monotonic() < deadline:
         for name, _, _ in os.walk(top, topdown=False):
@@ -223,7 +224,7 @@ def _pids(directory: Path) -> list[int]:
 
 
 def _separate_cpu(root: Path, hierarchy: Hierarchy, parent: str) -> list[Layout]:
-    """v1's cpu controller where it is mounted apart from cpuacct, which is the one that is measured."""
+    """v1's cpu controller where it is mounted separately from cpuacct, which is the one that is measured."""
     cpu = root / "cpu"
     if hierarchy.v2 or not cpu.is_dir() or cpu.samefile(hierarchy.roots[_CPU_CONTROLLER]):
         return []
@@ -241,7 +242,7 @@ def _remove(directories: Iterable[Path]) -> None:
 
 
 def marked(container_id: str) -> list[int]:
-    """The processes that inherited the container's variable, in its cgroups already or not."""
+    """The processes that inherited the container's variable, whether or not they have entered its cgroups."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

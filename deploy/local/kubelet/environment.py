@@ -1,4 +1,4 @@
-"""The variables a container starts with. Pure."""
+"""The environment variables of a container. Pure."""
 
 import re
 
@@ -9,7 +9,7 @@ _ENTRY = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 def environment_of(container: RunnableContainer, pod: RunnablePod, host_ip: str) -> dict[str, str]:
-    """The variables the pod sets, later ones seeing earlier ones. Raises InvalidInput for what is not known here."""
+    """The pod's variables; each can refer to earlier ones. Raises InvalidInput for unsupported sources."""
     values: dict[str, str] = {}
     for variable in container.env or ():
         source = variable.value_from
@@ -20,7 +20,7 @@ def environment_of(container: RunnableContainer, pod: RunnablePod, host_ip: str)
 
 
 def _field(variable: str, source: EnvVarSource, pod: RunnablePod, host_ip: str) -> str:
-    """A field of the pod as text. Raises InvalidInput."""
+    """The value of a pod field as text. Raises InvalidInput."""
     meta, path = pod.metadata, source.field_ref.field_path if source.field_ref else "(another source)"
     if entry := _ENTRY.fullmatch(path):
         return ((meta.labels if entry[1] == "labels" else meta.annotations) or {}).get(entry[2], "")

@@ -1,4 +1,4 @@
-"""The pods of one node: what the API server wants, what runs here, and what of it the API server is told."""
+"""Runs the pods of one node: follows the API server, runs processes, and reports the status."""
 
 import functools
 import logging
@@ -23,14 +23,14 @@ from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.25  # between two looks at the processes
-WRITE_PAUSE_SECONDS = 1.0  # after a write that failed
+LOOK_SECONDS = 0.25  # between two checks of the processes
+WRITE_PAUSE_SECONDS = 1.0  # after a failed write
 REQUEST_SECONDS = 5.0
 SHUTDOWN_GRACE_SECONDS = 2.0
 
 
 class Kubelet:
-    """Runs the pods bound to `node_name`; all of them in one loop."""
+    """Runs the pods bound to `node_name`, all in one loop."""
 
     def __init__(self, client: Client, recorder: Recorder, machine: Machine, node_name: str) -> None:
         self._client = client.single_attempt(REQUEST_SECONDS)
@@ -46,18 +46,18 @@ class Kubelet:
             jitter=Jitter(cap_seconds=2.0),
         )
         self._known = machine.records.load()
-        self._pods: dict[str, RunnablePod] = {}  # by uid, with a runner: as last seen
+        self._pods: dict[str, RunnablePod] = {}  # by uid: each has a runner; the last state seen
         self._runners: dict[str, PodRunner] = {}
         self._written: dict[str, Json] = {}
         self._write_at = 0.0
 
     def start(self, loops: Loops) -> None:
-        """Runs until the loops are closed; then call `shut_down`."""
+        """Runs until the loops are closed; call `shut_down` afterwards."""
         loops.start("kubelet-pods", self._informer.run)
         loops.start("kubelet", self.run)
 
     def run(self, stop: threading.Event) -> None:
-        """Looks at every pod whenever one changed, and a few times a second."""
+        """Checks every pod when one changes, and several times a second."""
         while not stop.is_set():
             if self._informer.synced.is_set():
                 self._changed.clear()
@@ -65,13 +65,13 @@ class Kubelet:
             self._changed.wait(LOOK_SECONDS)
 
     def look(self) -> None:
-        """One round over all pods."""
+        """Checks all pods once."""
         now = self._client.clock.now()
         wanted = {pod.metadata.uid: pod for pod in self._informer.values()}
         for uid, pod in wanted.items():
             self._meet(uid, pod, now)
         for uid, known in list(self._known.items()):
-            # Left over from a kubelet before us, and deleted while there was none.
+            # An earlier kubelet ran this pod, and the pod was deleted while no kubelet ran.
             self._meet(uid, _stub(known), now)
         for uid, pod in list(self._pods.items()):
             if uid not in wanted:
@@ -82,14 +82,14 @@ class Kubelet:
                 self._sync(uid, wanted[uid], now)
 
     def log_file(self, namespace: str, pod: str, container: str) -> Path | None:
-        """Where the container's output is, if this kubelet has that pod."""
+        """The container's log file, if this kubelet has the pod."""
         found = self._informer.get(f"{namespace}/{pod}")
         if found is None or container not in (each.name for each in found.all_containers):
             return None
         return self._machine.log_file(found.metadata.uid, container)
 
     def shut_down(self) -> None:
-        """Ends every process of every pod, and their cgroups."""
+        """Ends all processes of all pods, and removes their cgroups."""
         clock = self._client.clock
         ending = list(self._runners.values())
         while ending := [runner for runner in ending if not runner.terminate(SHUTDOWN_GRACE_SECONDS, clock.now())]:
@@ -112,7 +112,7 @@ class Kubelet:
         self._report(uid, pod, self._runners[uid].sync(pod, now), now)
 
     def _delete(self, uid: str, pod: RunnablePod, now: float) -> None:
-        """A graceful deletion: end, report how, and only then let the object go."""
+        """Deletes gracefully: ends the processes, reports the result, and only then removes the object."""
         runner = self._runners[uid]
         gone = runner.terminate(pod.grace_seconds, now)
         reported = self._report(uid, pod, runner.sync(pod, now), now)
@@ -120,14 +120,14 @@ class Kubelet:
             try:
                 self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=uid, grace_period_seconds=0)
             except (NotFound, Conflict):
-                pass  # gone already, or another pod of the same name by now
+                pass  # already deleted, or another pod has the same name by now
             except HeadroomError as error:
                 self._pause("pod not deleted", pod, error, now)
                 return
             self._forget(uid)
 
     def _remove(self, uid: str, pod: RunnablePod, now: float) -> None:
-        """The object has gone before its processes, as with a forced deletion."""
+        """Ends the processes of a pod whose object no longer exists, as after a forced deletion."""
         if self._runners[uid].terminate(pod.grace_seconds, now):
             self._forget(uid)
 
@@ -137,7 +137,7 @@ class Kubelet:
         self._written.pop(uid, None)
 
     def _report(self, uid: str, pod: RunnablePod, status: Json, now: float) -> bool:
-        """Writes the status if it is new; False when it could not be written."""
+        """Writes the status if it changed; False if the write failed."""
         if self._written.get(uid) == status:
             return True
         if now < self._write_at:
@@ -148,7 +148,7 @@ class Kubelet:
                 PODS, pod.metadata.name, patch, pod.metadata.namespace, kind=Patch.STRATEGIC, subresource="status"
             )
         except (NotFound, Conflict):
-            pass  # the watch will tell
+            pass  # the watch delivers the current state
         except HeadroomError as error:
             self._pause("pod status not written", pod, error, now)
             return False
@@ -161,6 +161,6 @@ class Kubelet:
 
 
 def _stub(known: PodFile) -> RunnablePod:
-    """A pod of which only its processes are left."""
+    """A pod of which only the processes remain."""
     meta = RunnableMeta(name=known.name, namespace=known.namespace, uid=known.uid)
     return msgspec.structs.replace(RunnablePod(), metadata=meta)

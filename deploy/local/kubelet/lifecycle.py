@@ -1,4 +1,4 @@
-"""A container's life as plain values: what happened to it, whether it runs again and when. Pure."""
+"""A container's life as plain values: what happened to it, and whether and when it restarts. Pure."""
 
 import enum
 
@@ -6,7 +6,7 @@ import msgspec
 
 FIRST_BACKOFF_SECONDS = 10.0
 MAX_BACKOFF_SECONDS = 300.0
-CALM_SECONDS = 600.0  # a container that ran this long starts its backoff anew
+CALM_SECONDS = 600.0  # after a run this long, the backoff starts anew
 
 SIGKILLED = 137
 UNKNOWN_EXIT = "ContainerStatusUnknown"
@@ -32,9 +32,9 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """All that is known of one container; written to disk, so that the next kubelet can go on from it.
+    """All that is known about one container; written to disk, so that the next kubelet can continue from it.
 
-    `pid` and `process_started` (psutil's create time) identify the running process beyond doubt.
+    `pid` and `process_started` (psutil's create time) identify the running process uniquely.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Record(msgspec.Struct, frozen=True):
     process_started: float = 0.0
     started_at: float = 0.0
     restarts: int = 0
-    failures: int = 0  # in a row, what the backoff grows by
+    failures: int = 0  # consecutive ones; determine the backoff
     retry_at: float = 0.0
     exit: Exit | None = None
     previous_exit: Exit | None = None
-    refusal: tuple[str, str] | None = None  # (reason, message): it could not be started
+    refusal: tuple[str, str] | None = None  # (reason, message) if it could not be started
 
     @property
     def is_running(self) -> bool:
@@ -65,12 +65,12 @@ def exit_reason(code: int, *, oom_killed: bool) -> str:
 
 
 def exit_code(returncode: int) -> int:
-    """A shell's view of Popen's return code: death by signal n is 128 + n."""
+    """Popen's return code as a shell reports it: death by signal n is 128 + n."""
     return 128 - returncode if returncode < 0 else returncode
 
 
 def started(record: Record, *, container_id: str, pid: int, process_started: float, now: float) -> Record:
-    """`record` with its next process running."""
+    """`record` with its next process."""
     return msgspec.structs.replace(
         record,
         container_id=container_id,
@@ -85,7 +85,7 @@ def started(record: Record, *, container_id: str, pid: int, process_started: flo
 
 
 def ended(record: Record, *, code: int, reason: str, now: float, message: str = "") -> Record:
-    """`record` with its process gone; the first restart comes at once, later ones after 10 s, 20 s, ... 300 s."""
+    """`record` after its process ended; the first restart is immediate, later ones wait 10 s, 20 s, ... 300 s."""
     end = Exit(code, reason, record.started_at, now, record.container_id, message)
     failures = 0 if now - record.started_at >= CALM_SECONDS else record.failures
     return msgspec.structs.replace(
@@ -94,12 +94,12 @@ def ended(record: Record, *, code: int, reason: str, now: float, message: str = 
 
 
 def excused(record: Record, now: float) -> Record:
-    """`record` without the backoff its end would bring."""
+    """`record` without the backoff that its end would cause."""
     return msgspec.structs.replace(record, failures=0, retry_at=now)
 
 
 def refused(record: Record, *, reason: str, message: str, now: float) -> Record:
-    """`record` whose process could not be started; it is tried again."""
+    """`record` whose process could not be started; the kubelet tries again."""
     return msgspec.structs.replace(
         record,
         failures=record.failures + 1,
@@ -109,14 +109,14 @@ def refused(record: Record, *, reason: str, message: str, now: float) -> Record:
 
 
 def backoff_seconds(failures: int) -> float:
-    """kubelet's: nothing after the first failure, then 10 s doubling up to five minutes."""
+    """kubelet's backoff: none after the first failure, then 10 s, doubling up to five minutes."""
     if failures <= 0:
         return 0.0
     return float(min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 16)))
 
 
 def runs_again(record: Record, policy: RestartPolicy) -> bool:
-    """Whether a container that ended is to be started once more."""
+    """Whether a container that ended restarts."""
     if record.exit is None:
         return False
     return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and record.exit.code != 0)
@@ -127,7 +127,7 @@ def is_final(record: Record, policy: RestartPolicy) -> bool:
 
 
 def is_due(record: Record, policy: RestartPolicy, now: float) -> bool:
-    """Whether the container is to be started now."""
+    """Whether the container must be started now."""
     if record.is_running or now < record.retry_at:
         return False
     return not record.has_started or runs_again(record, policy)

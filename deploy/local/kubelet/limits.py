@@ -1,4 +1,4 @@
-"""What a container's requests and limits mean to the kernel, in the units of cgroups v1 and v2. Pure."""
+"""A container's requests and limits as kernel settings, in the units of cgroups v1 and v2. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -13,7 +13,7 @@ MAX_SHARES = 262_144
 
 
 class Limits(NamedTuple):
-    """`cpu_shares` as kubelet computes them; None: unlimited."""
+    """`cpu_shares` as kubelet computes them; None means unlimited."""
 
     cpu_shares: int
     cpu_quota_microseconds: int | None = None
@@ -32,7 +32,7 @@ def of_container(container: Container) -> Limits:
 
 
 def of_pod(containers: Iterable[Container]) -> Limits:
-    """The pod's own: the containers' sums; unlimited as soon as one of them is. Raises QuantityError."""
+    """The limits of the pod: the sums over its containers; unlimited if one of them is. Raises QuantityError."""
     each = [of_container(container) for container in containers]
     quotas = [limits.cpu_quota_microseconds for limits in each if limits.cpu_quota_microseconds is not None]
     memory = [limits.memory_bytes for limits in each if limits.memory_bytes is not None]
@@ -44,7 +44,7 @@ def of_pod(containers: Iterable[Container]) -> Limits:
 
 
 def cpu_files(limits: Limits, *, v2: bool) -> Mapping[str, str]:
-    """What to write into which file of the cpu controller."""
+    """The files of the cpu controller and their values."""
     quota = limits.cpu_quota_microseconds
     if v2:
         cpu_max = f"{'max' if quota is None else quota} {CFS_PERIOD_MICROSECONDS}"
@@ -53,7 +53,7 @@ def cpu_files(limits: Limits, *, v2: bool) -> Mapping[str, str]:
 
 
 def memory_files(limits: Limits, *, v2: bool) -> Mapping[str, str]:
-    """What to write into which file of the memory controller."""
+    """The files of the memory controller and their values."""
     if limits.memory_bytes is None:
         return {}
     return {"memory.max" if v2 else "memory.limit_in_bytes": str(limits.memory_bytes)}
@@ -68,5 +68,5 @@ def _quota(cpu_milli: int) -> int:
 
 
 def _weight(shares: int) -> int:
-    """KEP-2254's map from v1 shares 2..262144 to v2 weights 1..10000."""
+    """KEP-2254's mapping from v1 shares 2..262144 to v2 weights 1..10000."""
     return 1 + (shares - MIN_SHARES) * 9999 // (MAX_SHARES - MIN_SHARES)

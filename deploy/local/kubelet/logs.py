@@ -20,7 +20,7 @@ Find = Callable[[str, str, str], Path | None]  # namespace, pod, container -> it
 
 
 def tail(content: bytes, lines: int | None) -> bytes:
-    """The last `lines` lines, a torn one included; all of them for None."""
+    """The last `lines` lines, including an incomplete one; all of them for None."""
     if lines is None:
         return content
     return b"".join(content.splitlines(keepends=True)[-lines:]) if lines > 0 else b""
@@ -28,16 +28,16 @@ def tail(content: bytes, lines: int | None) -> bytes:
 
 @dataclass(frozen=True)
 class Certificate:
-    """A serving certificate and its key, PEM files both."""
+    """A serving certificate and its key, both as PEM files."""
 
     cert_file: Path
     key_file: Path
 
 
 class LogServer:
-    """Serves on loopback, on `port` or, with 0, on any free one; by TLS where there is a certificate.
+    """Serves on loopback, on `port` or, if 0, on any free port; with TLS if there is a certificate.
 
-    Raises OSError, ssl.SSLError for files that cannot be used.
+    Raises OSError, ssl.SSLError for unusable files.
     """
 
     def __init__(self, find: Find, port: int = 0, certificate: Certificate | None = None) -> None:
@@ -47,7 +47,7 @@ class LogServer:
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate.cert_file, certificate.key_file)
-            # The handshake is left to the thread that serves the connection: it could hold up the others.
+            # The thread that serves the connection does the handshake, so that a slow client cannot block others.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -88,14 +88,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             for chunk in _output(path, int(lines) if lines else None, follow=follow):
                 self.wfile.write(chunk)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # whoever followed has seen enough
+            pass  # the client closed the connection
 
     def log_message(self, format: str, *args: object) -> None:
         logger.debug(format, *args)
 
 
 def _output(path: Path, lines: int | None, *, follow: bool) -> Iterator[bytes]:
-    """The log so far and, if told to follow, what is added for as long as the file exists."""
+    """The current log and, with `follow`, what is added as long as the file exists."""
     if not path.exists():
         return
     with path.open("rb") as file:

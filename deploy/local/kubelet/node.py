@@ -1,4 +1,4 @@
-"""A Node and its heartbeat, for this machine and for simulated ones alike."""
+"""A Node and its heartbeat, for this machine and for simulated nodes."""
 
 import logging
 import platform
@@ -22,14 +22,14 @@ from shared.quantity import Resources
 logger = logging.getLogger(__name__)
 
 BEAT_SECONDS = 10.0
-STATUS_BEATS = 30  # the status itself is repeated this rarely, as kubelet's five minutes
+STATUS_BEATS = 30  # every 30th heartbeat repeats the status, like kubelet every five minutes
 POD_CAPACITY = 110
 ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What one node says of itself. `kubelet_port` 0: it has no HTTP endpoint."""
+    """What one node reports about itself. `kubelet_port` 0: it has no HTTP endpoint."""
 
     name: str
     size: Resources
@@ -41,17 +41,17 @@ class NodeFacts:
 
 
 def host_name() -> str:
-    """This machine's name as a Node may be called: lower case, letters, digits, dots and dashes."""
+    """This machine's name as a valid Node name: lower-case letters, digits, dots and dashes."""
     return re.sub(r"[^a-z0-9.-]+", "-", socket.gethostname().lower()).strip("-.") or "localhost"
 
 
 def host_size() -> Resources:
-    """All of this machine's logical CPUs and memory."""
+    """All logical CPUs and all memory of this machine."""
     return Resources((psutil.cpu_count() or 1) * quantity.MILLI_PER_CORE, psutil.virtual_memory().total)
 
 
 def node_object(facts: NodeFacts, now: float) -> dict[str, object]:
-    """The Node as it registers."""
+    """The Node object for the registration."""
     taints = [dict(taint) for taint in facts.taints]
     return {
         "apiVersion": "v1",
@@ -63,13 +63,13 @@ def node_object(facts: NodeFacts, now: float) -> dict[str, object]:
 
 
 def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
-    """What the kubelet owns of the status; extended resources that others wrote stay beside it in a merge."""
+    """The part of the status that the kubelet owns; a merge keeps extended resources that other clients wrote."""
     amounts = facts.size.quantities() | {"pods": str(POD_CAPACITY)}
     return {
         "capacity": amounts,
         "allocatable": amounts,
         "conditions": conditions(now),
-        # No Hostname: API servers would look it up to reach the kubelet, and nobody has to know it.
+        # Reports no Hostname: API servers would resolve it to reach the kubelet, and it need not be resolvable.
         "addresses": [{"type": "InternalIP", "address": ADDRESS}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.kubelet_port}},
         "nodeInfo": {
@@ -88,7 +88,7 @@ def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
 
 
 class NodeHeart:
-    """Registers one node and keeps it alive. A Node that is deleted meanwhile is not made again."""
+    """Registers one node and sends its heartbeats. Does not recreate a Node that is deleted meanwhile."""
 
     def __init__(self, client: Client, facts: NodeFacts, clock: Clock) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class NodeHeart:
         self._beats = 0
 
     def register(self) -> None:
-        """Creates the Node, or brings an existing one up to date."""
+        """Creates the Node, or updates an existing one."""
         body = node_object(self._facts, self._clock.now())
         try:
             self._uid = self._client.create(NODES, body).uid
@@ -109,7 +109,7 @@ class NodeHeart:
         logger.info("node registered", extra={"node": self._facts.name, **self._facts.size.quantities()})
 
     def beat(self) -> None:
-        """One heartbeat; never raises for the API's sake, the next one comes soon."""
+        """Sends one heartbeat; never raises for API errors, because the next one follows soon."""
         try:
             renew_lease(self._client, self._facts.name, self._uid, self._clock.now())
             self._beats += 1
@@ -121,14 +121,14 @@ class NodeHeart:
             logger.warning("heartbeat not written: %s", error, extra={"node": self._facts.name})
 
     def run(self, stop: threading.Event) -> None:
-        """Registers, then beats until `stop`."""
+        """Registers the node, then sends heartbeats until `stop`."""
         self.register()
         while not stop.is_set():
             self.beat()
             self._clock.wait(stop, BEAT_SECONDS)
 
     def _write_status(self) -> None:
-        # A strategic patch merges the resource maps: what the manager wrote there stays.
+        # A strategic patch merges the resource maps, so it keeps what the manager wrote there.
         patch = {"status": node_status(self._facts, self._clock.now())}
         self._client.patch(NODES, self._facts.name, patch, kind=Patch.STRATEGIC, subresource="status")
 
@@ -144,6 +144,6 @@ def _labels(facts: NodeFacts) -> dict[str, str]:
 
 
 def _architecture() -> str:
-    """Go's name of it."""
+    """Go's name of the architecture."""
     machine = platform.machine().lower()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)

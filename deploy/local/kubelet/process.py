@@ -1,4 +1,4 @@
-"""One container's process on this machine: started inside its cgroups, recognised again, ended."""
+"""One container's process on this machine: starts it in its cgroups, finds it again, ends it."""
 
 import os
 import secrets
@@ -13,13 +13,13 @@ import psutil
 
 from shared.errors import HeadroomError
 
-# Every process of a container carries it, however often it forks, as it does the agent's variable for its pod.
+# All processes of a container inherit it, however often they fork, as they inherit the agent's variable for the pod.
 VARIABLE_CONTAINER_ID = "HEADROOM_CONTAINER_ID"
 
 _INHERITED = ("LANG", "HEADROOM_CLUSTER")
 
-# Enters the cgroups whose files come first, and then becomes the command, keeping its pid. A preexec_fn could do the
-# same, but may deadlock in a process with threads.
+# Enters the cgroups given by the leading arguments, and then executes the command with the same pid. A preexec_fn could
+# do the same, but may deadlock in a process with threads.
 _LAUNCHER = (
     "/bin/sh", "-c",
     'umask 022; left=$1; shift; while [ "$left" -gt 0 ]; do echo 0 > "$1" || exit 125; shift; left=$((left - 1)); done;'
@@ -31,12 +31,12 @@ PAUSE_COMMAND = ("sleep", "2147483647")
 
 
 class StartError(HeadroomError):
-    """The command cannot be executed here."""
+    """The command cannot be executed on this machine."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything a process needs to start. `procs`: files that take it into its cgroups."""
+    """What a process needs to start. `procs`: files through which it enters its cgroups."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -46,7 +46,7 @@ class Launch:
 
 
 class ContainerProcess:
-    """The main process of a container, ours or one that an earlier kubelet started."""
+    """The main process of a container, started by this kubelet or by an earlier one."""
 
     def __init__(self, process: psutil.Process, child: subprocess.Popen[bytes] | None) -> None:
         self._process = process
@@ -58,11 +58,11 @@ class ContainerProcess:
 
     @property
     def started_at(self) -> float:
-        """psutil's create time, which tells two processes of the same pid apart."""
+        """psutil's create time, which distinguishes two processes with the same pid."""
         return self._process.create_time()
 
     def returncode(self) -> int | None:
-        """As Popen's once the process has ended, else None. Raises Orphaned if nobody could have seen the code."""
+        """Like Popen's once the process has ended, else None. Raises Orphaned if the code is unknown."""
         if self._child is not None:
             return self._child.poll()
         if self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE:
@@ -77,7 +77,7 @@ class ContainerProcess:
 
 
 class Orphaned(Exception):
-    """An adopted process ended; its exit code went to whoever adopted it from the kernel."""
+    """An adopted process ended; only the process that became its parent could read the exit code."""
 
 
 def new_container_id() -> str:
@@ -85,7 +85,7 @@ def new_container_id() -> str:
 
 
 def start(launch: Launch) -> ContainerProcess:
-    """Runs the command in a session of its own. Raises StartError, OSError."""
+    """Runs the command in its own session. Raises StartError, OSError."""
     name = launch.command[0]
     if shutil.which(name, path=launch.environment.get("PATH")) is None:
         raise StartError(f"exec: {name!r}: executable file not found on this machine")
@@ -103,7 +103,7 @@ def start(launch: Launch) -> ContainerProcess:
 
 
 def adopt(pid: int, started_at: float) -> ContainerProcess | None:
-    """The process an earlier kubelet started, if that very one still runs."""
+    """The process that an earlier kubelet started, if exactly that process still runs."""
     try:
         process = psutil.Process(pid)
         same = process.create_time() == started_at and process.status() != psutil.STATUS_ZOMBIE
@@ -113,7 +113,7 @@ def adopt(pid: int, started_at: float) -> ContainerProcess | None:
 
 
 def base_environment(host_name: str, home: Path) -> dict[str, str]:
-    """What an image would bring along, this product's programs among it, and the mark of the kubelet's cluster."""
+    """What an image would provide, including this product's programs, and the mark of the kubelet's cluster."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     return {"LANG": "C.UTF-8", "HOME": str(home), "HOSTNAME": host_name} | inherited | {"PATH": path}

@@ -1,7 +1,7 @@
-"""What the kubelet remembers of its containers on disk, so that one killed at any instant finds them again.
+"""Stores the kubelet's knowledge of its containers on disk, so that a kubelet killed at any time finds them again.
 
-One file per pod, replaced whole. A file that cannot be read is set aside: its processes are found by their cgroup or
-variable and ended, and the pod starts anew.
+Each pod has one file, which is always replaced as a whole. An unreadable file is set aside: the kubelet finds its
+processes by their cgroup or variable and ends them, and the pod starts anew.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Records:
         directory.mkdir(parents=True, exist_ok=True)
 
     def load(self) -> dict[str, PodFile]:
-        """All pods' files by uid."""
+        """The files of all pods by uid."""
         found: dict[str, PodFile] = {}
         for path in sorted(self._directory.glob("*.json")):
             try:
@@ -48,7 +48,7 @@ class Records:
         return found
 
     def save(self, pod_file: PodFile) -> None:
-        """Durable once it returns."""
+        """Writes the file; it is durable when this returns."""
         target = self._path(pod_file.uid)
         temporary = target.with_suffix(".tmp")
         with temporary.open("wb") as file:

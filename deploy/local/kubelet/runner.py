@@ -1,4 +1,4 @@
-"""One pod on this machine: starts what is due, notices what ended, ends everything when the pod has to go."""
+"""One pod on this machine: starts due containers, notices ended ones, ends all of them when the pod terminates."""
 
 import functools
 import logging
@@ -33,7 +33,7 @@ Say = Callable[[Literal["Normal", "Warning"], str, str], None]  # an Event about
 
 @dataclass(frozen=True)
 class Machine:
-    """What all pods of one kubelet share. Working directories and logs stand below `root`."""
+    """What all pods of one kubelet share. Working directories and logs are below `root`."""
 
     root: Path
     records: Records
@@ -48,11 +48,11 @@ class Machine:
 
 
 class PodRunner:
-    """The processes of one pod. Not for several threads."""
+    """The processes of one pod. Not thread-safe."""
 
     def __init__(self, pod: RunnablePod, machine: Machine, say: Say, now: float, known: PodFile | None = None) -> None:
         self._uid = pod.metadata.uid
-        # The class is fixed for a pod's life, and names its cgroups.
+        # The QoS class never changes during a pod's life, and is part of its cgroups' names.
         self._qos = known.qos if known else pods.kube_qos(pod)
         self._machine = machine
         self._say = say
@@ -63,18 +63,18 @@ class PodRunner:
         self._processes: dict[str, ContainerProcess] = {}
         self._initialized = False
         self._kill_at: float | None = None
-        if known is None:  # whatever it will leave behind on this machine, the next kubelet knows of it
+        if known is None:  # lets the next kubelet find everything that this pod leaves behind
             self._save()
         for record in self._records.values():
             self._adopt(record)
 
     def sync(self, pod: RunnablePod, now: float) -> Json:
-        """Moves the pod one step towards what it should be; its status now."""
+        """Moves the pod one step towards its spec; returns its status."""
         self._pod = pod
         self._reap(now)
         if self._kill_at is None and not pods.is_terminating(pod):
             self._start_due(now)
-        # Once is for ever: a sidecar that starts again is no return to the beginning.
+        # Initialization happens once: the restart of a sidecar does not undo it.
         self._initialized = self._initialized or status.initialized(pod, self._records)
         stage = Stage(self._records, self._initialized, self._since, self._acknowledged_at)
         reported = status.pod_status(pod, stage, host_ip=self._machine.ip, now=now)
@@ -82,7 +82,7 @@ class PodRunner:
         return reported
 
     def terminate(self, grace_seconds: float, now: float) -> bool:
-        """Ends every process, first kindly, by force once `grace_seconds` are over; True when none is left."""
+        """Ends every process, by force after `grace_seconds`; True if no process remains."""
         if self._kill_at is None:
             self._kill_at = now + grace_seconds
             for record in self._running():
@@ -97,12 +97,12 @@ class PodRunner:
         return not self._running()
 
     def rest(self, now: float) -> None:
-        """The node goes down in order: that its processes ended is no failure of theirs."""
+        """Records an orderly shutdown of the node: the end of the processes is not their failure."""
         for record in list(self._records.values()):
             self._keep(lifecycle.excused(record, now))
 
     def forget(self) -> None:
-        """Removes every trace of the pod, which has no processes any more."""
+        """Removes all files and cgroups of the pod, which has no processes any more."""
         self._machine.containment.dissolve_pod(self._qos, self._uid)
         self._machine.records.forget(self._uid)
         shutil.rmtree(self._machine.work_dir(self._uid), ignore_errors=True)
@@ -115,18 +115,18 @@ class PodRunner:
         return Place(self._qos, self._uid, record.container_id)
 
     def _members(self, record: Record) -> set[int]:
-        """The container's processes; the main one is among them even before it has entered its cgroup."""
+        """The container's processes, including the main process before it enters its cgroup."""
         members = set(self._machine.containment.members(self._place(record)))
         main = self._processes.get(record.name)
         return members | {main.pid} if main and main.is_alive() else members
 
     def _adopt(self, record: Record) -> None:
-        """Goes on with a process of an earlier kubelet, or ends what is left of its container."""
+        """Continues with a process of an earlier kubelet, or ends what remains of its container."""
         if not record.is_running:
             return
         found = process.adopt(record.pid, record.process_started)
         if found is None:
-            # Its start may have been cut off between the process and its cgroup.
+            # The earlier kubelet may have died before the process entered its cgroup.
             containment.kill_all(functools.partial(containment.marked, record.container_id))
             return
         self._processes[record.name] = found
@@ -143,12 +143,12 @@ class PodRunner:
 
     def _returncode(self, record: Record) -> int | None:
         running = self._processes.get(record.name)
-        if running is None:  # its kubelet died while it started, or it died with the machine
+        if running is None:  # its kubelet died while starting it, or it died with the machine
             raise Orphaned
         return running.returncode()
 
     def _end(self, record: Record, code: int, now: float, *, unknown: bool = False) -> None:
-        """The container's main process is gone, and with it goes whatever it has started."""
+        """Records the end of the container's main process and ends all processes that it started."""
         place = self._place(record)
         oom_killed = self._machine.containment.oom_kills(place) > 0
         containment.kill_all(functools.partial(self._members, record))
@@ -192,8 +192,8 @@ class PodRunner:
         )
         try:
             launch = self._launch(container, place)
-            # Written first: should we die in between, the next kubelet finds an id to look for, and no second copy
-            # starts.
+            # Writes the record first: if the kubelet dies before the start, the next one has an id to look for, and
+            # does not start a second copy.
             self._keep(started)
             running = process.start(launch)
         except (HeadroomError, QuantityError, OSError):

@@ -12,12 +12,12 @@ from shared.api import pods
 
 CONTAINER_ID_SCHEME = "headroom://"
 
-Json = dict[str, Any]  # a piece of a Kubernetes object on its way out
+Json = dict[str, Any]  # a part of a Kubernetes object to be sent
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a pod stands: its containers' records by name, and since when (RFC 3339) a condition has its status."""
+    """The state of a pod: its containers' records by name, and since when (RFC 3339) each condition has its status."""
 
     records: Mapping[str, Record]
     initialized: bool
@@ -29,7 +29,7 @@ class Stage:
 
 
 def policy_of(container: RunnableContainer, pod: RunnablePod, *, init: bool) -> RestartPolicy:
-    """A sidecar (an init container that restarts always) has its own policy; other init containers run to success."""
+    """A sidecar (an init container that always restarts) has its own policy; other init containers run to success."""
     if init and container.restart_policy == RestartPolicy.ALWAYS:
         return RestartPolicy.ALWAYS
     policy = RestartPolicy(pod.spec.restart_policy or RestartPolicy.ALWAYS)
@@ -37,12 +37,12 @@ def policy_of(container: RunnableContainer, pod: RunnablePod, *, init: bool) -> 
 
 
 def initialized(pod: RunnablePod, records: Mapping[str, Record]) -> bool:
-    """Whether every init container has ended well, and every sidecar has started."""
+    """Whether every init container has succeeded, and every sidecar has started."""
     return all(init_done(container, records) for container in pod.spec.init_containers or ())
 
 
 def init_done(container: RunnableContainer, records: Mapping[str, Record]) -> bool:
-    """Whether what comes after this init container may start."""
+    """Whether the containers after this init container may start."""
     record = records.get(container.name)
     if record is None:
         return False
@@ -52,7 +52,7 @@ def init_done(container: RunnableContainer, records: Mapping[str, Record]) -> bo
 
 
 def phase(pod: RunnablePod, stage: Stage) -> str:
-    """Kubernetes' phase: Pending until init is over and something runs, and final once nothing will run again."""
+    """Kubernetes' phase: Pending until init is complete and a container runs; final once none will run again."""
     for container in pod.spec.init_containers or ():
         record = stage.of(container)
         if lifecycle.is_final(record, policy_of(container, pod, init=True)) and record.exit and record.exit.code:
@@ -67,7 +67,7 @@ def phase(pod: RunnablePod, stage: Stage) -> str:
 
 
 def pod_status(pod: RunnablePod, stage: Stage, *, host_ip: str, now: float) -> Json:
-    """The whole status; a condition keeps its transition time while its status stays."""
+    """The whole status; a condition keeps its transition time as long as its status does not change."""
     current = phase(pod, stage)
     status: Json = {
         "phase": current,
@@ -113,7 +113,7 @@ def _conditions(pod: RunnablePod, stage: Stage, current: str, now: float) -> lis
 
 def _condition(stage: Stage, kind: str, holds: bool, now: float, reason: str = "", message: str = "") -> Json:
     status = str(holds)
-    # null removes what an earlier status said, where a patch would keep it.
+    # A patch keeps absent fields; null removes the value of an earlier status.
     return {
         "type": kind,
         "status": status,

@@ -29,7 +29,7 @@ class VolumeMount(Wire, frozen=True):
 
 
 class SecurityContext(Wire, frozen=True):
-    """Of a pod or a container. Whoever is to be no root is not run as root; nothing else of it counts here."""
+    """The security context of a pod or a container. Only the rule not to run as root counts here."""
 
     run_as_non_root: bool = False
 
@@ -59,7 +59,7 @@ class RunnablePod(Pod, frozen=True):
 
     @property
     def grace_seconds(self) -> int:
-        """How long its processes have between SIGTERM and SIGKILL."""
+        """How many seconds the processes have between SIGTERM and SIGKILL."""
         for seconds in (self.metadata.deletion_grace_period_seconds, self.spec.termination_grace_period_seconds):
             if seconds is not None:
                 return seconds
@@ -67,12 +67,12 @@ class RunnablePod(Pod, frozen=True):
 
     @property
     def all_containers(self) -> tuple[RunnableContainer, ...]:
-        """Init containers first, in the order they start."""
+        """Init containers first, in their start order."""
         return (*(self.spec.init_containers or ()), *self.spec.containers)
 
 
 def expanded(text: str, values: Mapping[str, str]) -> str:
-    """`text` with $(NAME) replaced; an unknown name stays as it is and $$ is a dollar, as in Kubernetes."""
+    """`text` with $(NAME) replaced; as in Kubernetes, an unknown name stays as it is and $$ becomes a dollar."""
 
     def replacement(match: re.Match[str]) -> str:
         name = match[1]
@@ -82,6 +82,6 @@ def expanded(text: str, values: Mapping[str, str]) -> str:
 
 
 def command_line(container: RunnableContainer, environment: Mapping[str, str]) -> list[str]:
-    """What to execute; empty where the pod leaves it to an image, of which there is none here."""
+    """The command to execute; empty if the pod relies on an image, because there are no images here."""
     words: Sequence[str] = (*container.command, *(container.args or ())) if container.command else ()
     return [expanded(word, environment) for word in words]
