@@ -1,1 +1,1 @@
-"""A small scheduler: filters nodes, prefers the least requested, binds, and says why a pod fits nowhere."""
+"""A small scheduler: filters nodes, prefers the least requested one, binds, and reports why a pod fits nowhere."""

@@ -1,6 +1,6 @@
-"""KubeSchedulerConfiguration: what the embedded scheduler takes from one, and the one a local cluster writes.
+"""KubeSchedulerConfiguration: the fields that the embedded scheduler reads, and the file that a local cluster writes.
 
-The same file serves kube-scheduler and the embedded scheduler, which goes by its extenders alone.
+kube-scheduler and the embedded scheduler read the same file; the latter uses the extenders alone.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS = 5.0
 
 
 class TlsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """Files in PEM, and the name that the extender's certificate has to bear, where that is not the URL's."""
+    """PEM files, and the name that the extender's certificate must contain if it differs from the URL's host."""
 
     server_name: str = ""
     ca_file: str = ""
@@ -29,7 +29,7 @@ class TlsConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
 
 
 class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """One extender that knows the nodes; a verb that is empty is not called, and none binds or preempts here."""
+    """One extender, which knows the nodes; an empty verb is not called. Extenders here neither bind nor preempt."""
 
     url_prefix: str
     filter_verb: str = ""
@@ -50,7 +50,7 @@ class ExtenderConfig(msgspec.Struct, frozen=True, rename="camel", forbid_unknown
 
 
 class SchedulerConfiguration(msgspec.Struct, frozen=True, rename="camel"):
-    """Of all a KubeSchedulerConfiguration may say, what the embedded scheduler goes by."""
+    """The parts of a KubeSchedulerConfiguration that the embedded scheduler uses."""
 
     api_version: Literal["kubescheduler.config.k8s.io/v1"]
     kind: Literal["KubeSchedulerConfiguration"]
@@ -83,7 +83,7 @@ def load(file: Path) -> SchedulerConfiguration:
 
 
 def managers_extender(manager_url: str) -> dict[str, object]:
-    """How the manager is asked. Nobody's pods wait because it does not run."""
+    """The manager as an extender. It is ignorable, so pods do not wait when the manager is down."""
     return {
         "urlPrefix": f"{manager_url}/scheduler",
         "filterVerb": "filter",
@@ -96,7 +96,7 @@ def managers_extender(manager_url: str) -> dict[str, object]:
 
 
 def write(file: Path, manager_url: str, **more: Mapping[str, object] | bool) -> None:
-    """A configuration with the manager as the only extender, and what else is to be in it."""
+    """Writes a configuration with the manager as the only extender, and with the fields in `more`."""
     document = {
         "apiVersion": API_VERSION,
         "kind": KIND,

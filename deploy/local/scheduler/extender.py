@@ -1,4 +1,4 @@
-"""Asks HTTP extenders, as kube-scheduler does (k8s.io/kube-scheduler/extender/v1), for their say about a pod."""
+"""Calls HTTP extenders to filter and score nodes, as kube-scheduler does (k8s.io/kube-scheduler/extender/v1)."""
 
 import logging
 import ssl
@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 _JSON = {"Content-Type": "application/json"}
 
-MAX_PRIORITY = 10  # what an extender gives the best node
+MAX_PRIORITY = 10  # an extender's score for the best node
 
 
 class ExtenderFailed(HeadroomError):
-    """An extender that may not be left out gave no answer."""
+    """An extender that is not ignorable did not answer."""
 
 
 class _Args(msgspec.Struct, frozen=True, rename="pascal"):
@@ -46,20 +46,20 @@ _PRIORITIES = msgspec.json.Decoder(tuple[_HostPriority, ...])
 
 
 class Say(NamedTuple):
-    """The nodes that are left, and by name the reason against each of the others."""
+    """The nodes that remain, and the reason against each of the others by name."""
 
     left: list[Node]
     refusals: Mapping[str, str]
 
 
 class Extenders:
-    """All extenders, asked one after the other; the next one is asked about what the one before has left."""
+    """All extenders, called in order; each one gets the nodes that the previous one accepted."""
 
     def __init__(self, configured: Iterable[ExtenderConfig]) -> None:
         self._extenders = [_Extender(config) for config in configured]
 
     def filtered(self, pod: Pod, nodes: list[Node]) -> Say:
-        """What they leave of the nodes. Raises ExtenderFailed."""
+        """The nodes that all extenders accept. Raises ExtenderFailed."""
         refusals: dict[str, str] = {}
         for extender in self._extenders:
             if not nodes or not extender.config.filter_verb:
@@ -75,7 +75,7 @@ class Extenders:
         return Say(nodes, refusals)
 
     def scores(self, pod: Pod, nodes: list[Node]) -> dict[str, int]:
-        """What they add to the nodes' own scores, which are up to 100; one that fails adds nothing."""
+        """What the extenders add to the nodes' own scores, which are up to 100; an extender that fails adds nothing."""
         total = dict.fromkeys((node.metadata.name for node in nodes), 0)
         for extender in self._extenders:
             if not extender.config.prioritize_verb:
@@ -97,10 +97,10 @@ class _Extender:
     """One extender and the connection to it."""
 
     def __init__(self, config: ExtenderConfig) -> None:
-        import httpx  # here, as most schedulers have no extender
+        import httpx  # imported here, as most schedulers have no extender
 
         self.config = config
-        # A connection that was kept may just have been closed, and an ignorable extender would go unheard.
+        # The extender may just have closed a kept connection; the failed call would then skip an ignorable extender.
         anew = httpx.Limits(max_keepalive_connections=0)
         tls = _tls(config)
         self._http = httpx.Client(timeout=config.timeout_seconds, trust_env=False, limits=anew, verify=tls)
@@ -148,7 +148,7 @@ def _tls(config: ExtenderConfig) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=files.ca_file or None)
         if files.cert_file:
             context.load_cert_chain(files.cert_file, files.key_file or None)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # includes ssl.SSLError
         value = f"{files.ca_file} {files.cert_file} {files.key_file}"
         problem = f"cannot be used: {error}"
         raise InvalidInput(source=config.url_prefix, field="tlsConfig", value=value, problem=problem) from error

@@ -1,7 +1,7 @@
-"""Which nodes a pod fits on, and kube-scheduler's words for why it does not.
+"""Which nodes a pod fits on, and kube-scheduler's message if it does not.
 
-Pure: a snapshot of the nodes in, reasons out. The checks run in kube-scheduler's default order, and the first that
-refuses a node ends the matter for it; only resources report every shortage at once.
+Pure: takes a snapshot of the nodes, returns reasons. The checks run in kube-scheduler's default order. The first check
+that refuses a node is the last one for that node; only the resource check reports all shortages together.
 """
 
 from collections import Counter
@@ -19,7 +19,7 @@ AFFINITY_NAMES_OTHERS = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
 @dataclass(frozen=True)
 class NodeState:
-    """A node and what its pods hold of it, per resource: cpu in milli, everything else in whole units."""
+    """A node and what its pods use of it, per resource: cpu in milli, all others in whole units."""
 
     node: Node
     allocatable: Mapping[str, int]
@@ -43,7 +43,7 @@ def node_state(node: Node, placed: Sequence[Pod]) -> NodeState:
 
 
 def fitting(pod: Pod, states: Iterable[NodeState]) -> tuple[list[NodeState], dict[str, list[str]]]:
-    """The nodes `pod` fits on, and by name the reasons against each of the others. Raises QuantityError."""
+    """The nodes `pod` fits on, and the reasons against each of the others by name. Raises QuantityError."""
     asked = pods.requests(pod)
     eligible = _named_by_affinity(pod)
     fits: list[NodeState] = []
@@ -101,7 +101,7 @@ def _required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...] | None:
 
 
 def _named_by_affinity(pod: Pod) -> set[str] | None:
-    """The only nodes the affinity allows when each of its terms names some, as a DaemonSet's pods do; else None."""
+    """The only nodes the affinity allows if each of its terms names nodes, as in a DaemonSet's pods; else None."""
     terms = _required_terms(pod)
     if not terms:
         return None

@@ -1,8 +1,8 @@
-"""Binds waiting pods to nodes: the edges around the pure filter and score.
+"""Binds waiting pods to nodes: the I/O around the pure filter and score.
 
-One round takes what the two informers know, decides for every waiting pod, highest priority first, and writes. A
-round runs when something changed that may change an answer. Extenders are asked about the nodes a pod fits on. There
-is no preemption.
+One round reads the nodes and pods from the two informers, decides on every waiting pod, highest priority first, and
+writes. A round runs when a change may affect a decision. The scheduler calls extenders for the nodes a pod fits on.
+There is no preemption.
 """
 
 import logging
@@ -35,14 +35,14 @@ logger = logging.getLogger(__name__)
 NAME = "default-scheduler"
 POD_SCHEDULED = "PodScheduled"
 TICK_SECONDS = 0.5
-_LISTING_SECONDS = 0.05  # between two looks whether nodes and pods have been read for the first time
-RETRY_SECONDS = 2.0  # after a write or an extender that failed
-ASK_AGAIN_SECONDS = 5.0  # extenders that refused a pod
+_LISTING_SECONDS = 0.05  # between two checks whether the first lists of nodes and pods have arrived
+RETRY_SECONDS = 2.0  # after a failed write or extender
+ASK_AGAIN_SECONDS = 5.0  # for pods that extenders refused
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes as one round sees them; `place` keeps it true to the bindings of the round itself."""
+    """The nodes as one round sees them; `place` adds the bindings of the round itself."""
 
     states: dict[str, NodeState]
     placed: dict[str, list[Pod]]
@@ -53,13 +53,13 @@ class Cluster:
 
 
 def waiting(candidates: list[Pod]) -> list[Pod]:
-    """The pods this scheduler is to place, in the order it takes them: by priority, then by age."""
+    """The pods that this scheduler must place, in its order: by priority, then by age."""
     chosen = [pod for pod in candidates if _is_ours(pod)]
     return sorted(chosen, key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.created_at, pod.metadata.key))
 
 
 def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
-    """What every node has and holds; a node or pod whose quantities mean nothing is left out, and logged."""
+    """The capacity and pods of every node; logs and omits nodes and pods with invalid quantities."""
     placed: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in existing:
         if pod.spec.node_name and pods.is_active(pod) and _has_readable_requests(pod):
@@ -74,9 +74,9 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
 
 
 class Placement(NamedTuple):
-    """Where a pod goes, or, with an empty `node_name`, why it goes nowhere.
+    """The node for a pod, or, if `node_name` is empty, why the pod fits nowhere.
 
-    What extenders refuse they may allow again without a word: such a pod is to be looked at `again`.
+    Extenders may later allow what they refuse now without notice: `again` marks a pod to try again.
     """
 
     node_name: str
@@ -103,7 +103,7 @@ def decide(pod: Pod, cluster: Cluster, extenders: Extenders) -> Placement:
 
 
 class Scheduler:
-    """Follows nodes and pods and places what waits."""
+    """Watches nodes and pods and places waiting pods."""
 
     def __init__(self, client: Client, recorder: Recorder, extenders: Extenders | None = None) -> None:
         self._extenders = extenders or Extenders(())
@@ -112,7 +112,7 @@ class Scheduler:
         self._changed = threading.Event()
         self._nodes = Informer(client, NODES, Node, on_change=self._on_node)
         self._pods = Informer(client, PODS, Pod, on_change=self._on_pod)
-        self._bound: dict[str, Pod] = {}  # by uid: bound by us, not yet seen bound
+        self._bound: dict[str, Pod] = {}  # by uid: bound by this scheduler, binding not yet seen in the watch
 
     def start(self, loops: Loops) -> None:
         """Runs until the loops are closed."""
@@ -121,7 +121,7 @@ class Scheduler:
         loops.start("scheduler", self.run)
 
     def run(self, stop: threading.Event) -> None:
-        """Decides whenever something changed, or somebody has to be asked again."""
+        """Runs a round when something changes, or when a retry is due."""
         again_at = math.inf
         while not stop.is_set():
             if not self._changed.wait(TICK_SECONDS) and time.monotonic() < again_at:
@@ -134,7 +134,7 @@ class Scheduler:
             again_at = math.inf if seconds is None else time.monotonic() + seconds
 
     def round(self) -> float | None:
-        """Places every waiting pod it can; in how many seconds to try again though nothing changes, None for never."""
+        """Places every waiting pod it can; returns the seconds until the next try without a change, None for never."""
         known = self._with_bindings(self._pods.values())
         queue = waiting(known)
         if not queue:
@@ -143,7 +143,7 @@ class Scheduler:
         return min((again for pod in queue if (again := self._schedule(pod, cluster)) is not None), default=None)
 
     def _schedule(self, pod: Pod, cluster: Cluster) -> float | None:
-        """In how many seconds it is to be tried again, None for not before something changes."""
+        """Returns the seconds until the next try; None to wait for a change."""
         try:
             placement = decide(pod, cluster, self._extenders)
             if placement.node_name:
@@ -151,7 +151,7 @@ class Scheduler:
             else:
                 self._refuse(pod, placement.refusal)
         except (Conflict, NotFound):
-            return None  # bound or deleted by somebody else; the watch will tell
+            return None  # already bound or deleted; the watch delivers the change
         except HeadroomError as error:
             logger.warning("pod not scheduled: %s", error, extra={"pod": pod.metadata.key})
             return RETRY_SECONDS
@@ -166,7 +166,7 @@ class Scheduler:
         self._recorder.event(_reference(pod), NORMAL, "Scheduled", message)
 
     def _refuse(self, pod: Pod, message: str) -> None:
-        """Says on the pod why it waits, once per reason."""
+        """Reports on the pod why it waits, once per reason."""
         said = next((c for c in pod.status.conditions or () if c.type == POD_SCHEDULED), None)
         if said and (said.status, said.message) == ("False", message):
             return
@@ -179,7 +179,7 @@ class Scheduler:
             "lastProbeTime": None,
             "lastTransitionTime": unchanged_since or durations.timestamp(self._client.clock.now()),
         }
-        # A strategic patch merges conditions by type and leaves those of others alone.
+        # A strategic patch merges conditions by type and keeps those of other clients.
         self._client.patch(
             PODS,
             pod.metadata.name,
@@ -191,7 +191,7 @@ class Scheduler:
         self._recorder.event(_reference(pod), WARNING, "FailedScheduling", message)
 
     def _with_bindings(self, known: list[Pod]) -> list[Pod]:
-        """`known`, with the bindings the watch has not brought back yet."""
+        """`known`, with the bindings that the watch has not delivered yet."""
         unseen = {pod.metadata.uid for pod in known if not pod.spec.node_name}
         self._bound = {uid: pod for uid, pod in self._bound.items() if uid in unseen}
         return [self._bound.get(pod.metadata.uid, pod) for pod in known]
@@ -225,12 +225,12 @@ def _has_readable_requests(pod: Pod) -> bool:
 
 
 def _scheduling_face(node: Node | None) -> object:
-    """What of a node the filter looks at: heartbeats are none of it."""
+    """The parts of a node that the filter reads; heartbeats are not among them."""
     return node and (node.metadata.labels, node.spec, node.status.allocatable)
 
 
 def _holding(pod: Pod | None) -> object:
-    """What of a pod the filter looks at: its status matters only as it ends."""
+    """The parts of a pod that the filter reads: its status matters only once the pod ends."""
     return pod and (pod.spec, pods.is_active(pod))
 
 

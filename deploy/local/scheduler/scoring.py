@@ -1,4 +1,4 @@
-"""Which of the fitting nodes is best: of itself, the one with the largest share of cpu and memory left unrequested."""
+"""Picks the best of the fitting nodes: by default, the one with the largest unrequested share of cpu and memory."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,14 +8,14 @@ from shared import names
 MAX_SCORE = 100
 NOTHING: Mapping[str, int] = {}
 
-# What kube-scheduler reckons for a container that asks for nothing, so that such pods spread as well.
+# kube-scheduler's assumption for a container without requests, so that such pods are spread as well.
 DEFAULT_REQUEST = {names.CPU: 100, names.MEMORY: 200 * 1024 * 1024}
 
 
 def best(asked: Mapping[str, int], states: Sequence[NodeState], extra: Mapping[str, int] = NOTHING) -> NodeState:
-    """The node with the highest score, to which `extra` adds by name what others have to say.
+    """The node with the highest score; `extra` holds scores by node name to add.
 
-    Among equals it is the one with fewer pods, then the first by name.
+    Among equal scores, the node with fewer pods wins, then the first by name.
     """
 
     def order(state: NodeState) -> tuple[int, int, str]:
@@ -25,7 +25,7 @@ def best(asked: Mapping[str, int], states: Sequence[NodeState], extra: Mapping[s
 
 
 def least_requested(asked: Mapping[str, int], state: NodeState) -> int:
-    """kube-scheduler's LeastAllocated, 0..100: the mean of the shares left free once the pod is there."""
+    """kube-scheduler's LeastAllocated, 0..100: the mean of the free shares after the pod is placed."""
     shares = [
         _free_share(state.allocatable.get(resource, 0), state.free(resource) - (asked.get(resource) or default))
         for resource, default in DEFAULT_REQUEST.items()
