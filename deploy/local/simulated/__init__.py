@@ -1,1 +1,1 @@
-"""Nodes that exist in the API only: their pods use what a curve or a trace says, and real agents watch them."""
+"""Nodes that exist in the API only: their pods use what a curve or a trace specifies, and real agents observe them."""

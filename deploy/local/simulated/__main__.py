@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many nodes, what they do, and what their agents start from."""
+    """The number of nodes, their behavior, and their agents' start settings."""
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file")] = ""
     state_dir: Annotated[str, Meta(description="the agents' checkpoints")] = "/var/lib/headroom/simulated"
@@ -38,7 +38,7 @@ class SimulationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs until SIGTERM or SIGINT. 0: ended as told; 2: settings or a trace that mean nothing."""
+    """Runs until SIGTERM or SIGINT. Returns 0 after a signal; 2 for invalid settings or an invalid trace."""
     try:
         chosen = settings.load(
             SimulationSettings,

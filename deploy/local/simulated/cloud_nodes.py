@@ -1,4 +1,4 @@
-"""The kubelets of Nodes that a simulated cloud makes: whatever is annotated as kwok's is kept alive, and takes pods."""
+"""The kubelets of a simulated cloud's Nodes: keeps Nodes with kwok's annotation alive, and accepts their pods."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class CloudNodes:
-    """Follows such Nodes; `appeared` is told each, once it is known, and `gone` its name, once it is not there."""
+    """Follows such Nodes; calls `appeared` with each new Node, and `gone` with the name of each deleted one."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class CloudNodes:
         loops.every("cloud-hearts", lambda: BEAT_SECONDS, self.beat)
 
     def serves(self, name: str) -> bool:
-        """Whether it is such a Node, and there."""
+        """Whether such a Node exists."""
         node = self._informer.get(name)
         return node is not None and _is_fake(node)
 
     def beat(self) -> None:
-        """One heartbeat of each. Whether one is Ready is the cloud's to say; that nobody knew is over with this."""
+        """Sends one heartbeat per Node. The cloud sets Ready; a heartbeat only ends the Unknown status."""
         for node in self._informer.values():
             if not _is_fake(node):
                 continue
@@ -57,7 +57,7 @@ class CloudNodes:
                     patch = {"status": {"conditions": node_heartbeat.conditions(now)}}
                     self._client.patch(NODES, meta.name, patch, kind=Patch.STRATEGIC, subresource="status")
             except NotFound:
-                pass  # it has gone; the watch will tell
+                pass  # deleted; the watch delivers the deletion
             except HeadroomError as error:
                 logger.warning("heartbeat not written: %s", error, extra={"node": meta.name})
 
@@ -75,5 +75,5 @@ def _is_fake(node: Node) -> bool:
 
 
 def _is_unheard_of(node: Node) -> bool:
-    """Whether its Lease has lapsed, which kube-controller-manager answers with conditions that are Unknown."""
+    """Whether its Lease has expired; kube-controller-manager then sets its conditions to Unknown."""
     return any(each.type == "Ready" and each.status == "Unknown" for each in node.status.conditions or ())

@@ -1,4 +1,4 @@
-"""Usage over time as shares of a request, 0..1: the same for the same seed and time, whoever asks. Pure."""
+"""Usage over time as shares of a request, 0..1; the same seed and time always give the same value. Pure."""
 
 import enum
 import math
@@ -9,20 +9,20 @@ DAY_SECONDS = 86_400.0
 BURST_SLOT_SECONDS = 20.0
 BURST_PROBABILITY = 0.2
 JOB_SECONDS = 90.0
-JOB_SHARE = 0.4  # of the time a batch pod has something to do
+JOB_SHARE = 0.4  # the share of time in which a batch pod has work
 
 _MASK = (1 << 64) - 1
 
 
 class Share(NamedTuple):
-    """What part of its requests something uses."""
+    """The used share of the requests."""
 
     cpu: float
     memory: float
 
 
 class Curve(enum.StrEnum):
-    """The shapes, by the name a pod's annotation gives."""
+    """The shapes, by their names in a pod's annotation."""
 
     DIURNAL = "diurnal"
     BURSTY = "bursty"
@@ -41,7 +41,7 @@ def share(curve: Curve, seed: int, seconds: float) -> Share:
 
 
 def uniform(seed: int, step: int) -> float:
-    """A number in [0, 1) that belongs to this seed and step: splitmix64, which needs no state."""
+    """A number in [0, 1), determined by seed and step: splitmix64, which needs no state."""
     mixed = (seed * 0x9E3779B97F4A7C15 + step * 0xD1B54A32D192ED03 + 0x9E3779B97F4A7C15) & _MASK
     mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
@@ -49,7 +49,7 @@ def uniform(seed: int, step: int) -> float:
 
 
 def _diurnal(seed: int, seconds: float) -> Share:
-    """One wave a day, the peaks of different pods within four hours of each other."""
+    """One wave a day; the peaks of different pods are within four hours of each other."""
     wave = math.sin(2 * math.pi * (seconds / DAY_SECONDS + uniform(seed, 0) / 6))
     return Share(0.35 + 0.25 * wave, 0.55 + 0.08 * wave)
 
@@ -61,7 +61,7 @@ def _bursty(seed: int, seconds: float) -> Share:
 
 
 def _batch(seed: int, seconds: float) -> Share:
-    """Jobs one after the other, each filling its memory as it goes."""
+    """Consecutive jobs, each of which fills its memory as it runs."""
     progress = (seconds / JOB_SECONDS + uniform(seed, 0)) % 1.0
     if progress >= JOB_SHARE:
         return Share(0.05, 0.3)
@@ -81,7 +81,7 @@ _SHAPES: dict[Curve, Callable[[int, float], Share]] = {
 
 
 def _noise(seed: int, second: int) -> float:
-    """Near a standard normal distribution: twelve uniform numbers less six."""
+    """Approximates a standard normal distribution: the sum of twelve uniform numbers, minus six."""
     return sum(uniform(seed, second * 12 + index) for index in range(12)) - 6
 
 

@@ -1,6 +1,6 @@
 """All simulated nodes of one process: their Nodes, their heartbeats, and a real agent for each.
 
-Nodes that a simulated cloud makes are served beside them, and have agents, too, as long as they are few.
+The process also serves Nodes that a simulated cloud creates, and runs agents for them as long as they are few.
 """
 
 import contextlib
@@ -46,9 +46,9 @@ MOST_BOUGHT_AGENTS = 20  # each has a dozen threads
 
 @dataclass(frozen=True)
 class Simulation:
-    """What the nodes are like. `policy` is what the agents start from; its times are the simulation's.
+    """The properties of the nodes. `policy` holds the agents' start settings, with times in simulated time.
 
-    Each agent speaks as `agent_service_account`, bound to its Node, or as everybody here where that is empty.
+    Each agent uses `agent_service_account`, bound to its Node, or the cluster's only user if that is empty.
     """
 
     node_count: int
@@ -61,19 +61,19 @@ class Simulation:
 
 
 def node_names(count: int) -> list[str]:
-    """ "sim-0", "sim-1", ...: wide enough to sort by name."""
+    """ "sim-0", "sim-1", ..., padded so that they sort by name."""
     width = len(str(count - 1))
     return [f"sim-{number:0{width}d}" for number in range(count)]
 
 
 def accelerated(policy: AgentSettings, speed: float) -> AgentSettings:
-    """`policy` for a world that runs `speed` times as fast: an hour of the prediction takes as much less."""
+    """`policy` for a world that runs `speed` times as fast: the prediction's hour shrinks by that factor."""
     hour_seconds = min(3600, max(1, round(policy.prediction_hour_seconds / speed)))
     return msgspec.structs.replace(policy, prediction_hour_seconds=hour_seconds)
 
 
 class SimulatedNode:
-    """One of them, of that size, and its agent."""
+    """One simulated node of the given size, and its agent."""
 
     def __init__(self, name: str, size: Resources, simulation: Simulation, client: Client, clock: Clock) -> None:
         self.name = name
@@ -93,9 +93,9 @@ class SimulatedNode:
         self._lock = threading.Lock()
 
     def start_agent(self) -> None:
-        """Starts the agent of the registered Node. Raises HeadroomError when it gets no token."""
+        """Starts the agent of the registered Node. Raises HeadroomError if it gets no token."""
         if self._closed:
-            return  # its Node has gone, and nobody gives it a token
+            return  # the Node is deleted, so there is no token for it
         client = self._agent_client()
         agent = Agent(self._settings, client, self._source, self._clock, CollectorRegistry())
         with self._lock:
@@ -105,7 +105,7 @@ class SimulatedNode:
             agent.start()
 
     def publish_address(self) -> None:
-        """Says on the Node where its agent is. Raises HeadroomError; a Node that has gone needs no word."""
+        """Writes the agent's address to the Node. Raises HeadroomError; ignores a deleted Node."""
         with self._lock:
             agent = self._agent
             if agent is None or self._closed:
@@ -131,7 +131,7 @@ class SimulatedNode:
 
 
 class Fleet:
-    """Starts them all, and lets one go when its Node is deleted."""
+    """Starts all nodes, and stops one when its Node is deleted."""
 
     def __init__(self, simulation: Simulation, client: Client, clock: Clock) -> None:
         self._simulation = simulation
@@ -140,7 +140,7 @@ class Fleet:
         self._nodes: dict[str, SimulatedNode] = {}
         self._hearts: dict[str, NodeHeart] = {}
         self._bought: dict[str, SimulatedNode] = {}
-        self._lock = threading.Lock()  # over those that were bought
+        self._lock = threading.Lock()  # guards the cloud's nodes
         self._ended = threading.Event()
         self._names = frozenset(node_names(simulation.node_count))
         self._kubelet = SimulatedKubelet(client, clock, serves=self._serves)
@@ -150,7 +150,7 @@ class Fleet:
         )
 
     def start(self, loops: Loops, ended: threading.Event) -> None:
-        """Returns once all of it runs, however often the API server refuses meanwhile, or once `ended` is set."""
+        """Returns once all nodes run, however often the API server refuses meanwhile, or once `ended` is set."""
         self._ended = ended
         for name in sorted(self._names):
             self._nodes[name] = self._made(name, workloads.NODE_SIZE)
@@ -192,7 +192,7 @@ class Fleet:
         bootstrap.create_pods(self._client, pods, workloads.NAMESPACE)
 
     def _await_workloads(self) -> None:
-        """Nodes that fill up while they are watched would look restless for long, so the agents come after the pods."""
+        """Waits for the pods, because an agent that watches its node fill up would long predict a restless node."""
         deadline = self._clock.monotonic() + SETTLE_SECONDS
         while self._clock.monotonic() < deadline and not self._ended.is_set():
             listed = self._client.list(PODS, workloads.NAMESPACE, into=Pod).items
@@ -205,7 +205,7 @@ class Fleet:
         self._persist(f"address of the agent of {node.name}", node.publish_address)
 
     def _persist(self, what: str, action: Callable[[], None]) -> None:
-        """Tries until the API server lets it, unless we end."""
+        """Tries until the API server accepts the request, or until the process ends."""
         backoff = Backoff(self._clock, Jitter(cap_seconds=MAX_RETRY_SECONDS))
         while not self._ended.is_set():
             try:

@@ -1,4 +1,4 @@
-"""The kubelet of nodes without machines: pods bound to them count as running at once, and go when told to."""
+"""The kubelet of nodes without machines: its pods count as running at once, and end when they are deleted."""
 
 import logging
 import queue
@@ -26,7 +26,7 @@ HOST_IP = "127.0.0.1"
 
 
 class SimulatedKubelet:
-    """Serves every pod whose node `serves` says yes to."""
+    """Serves each pod for whose node `serves` returns True."""
 
     def __init__(self, client: Client, clock: Clock, *, serves: Callable[[str], bool]) -> None:
         self._client = client.single_attempt()
@@ -40,13 +40,13 @@ class SimulatedKubelet:
         loops.start("simulated-kubelet", self.run)
 
     def adopt(self, node_name: str) -> None:
-        """Serves the pods that were bound to the node before `serves` said yes to it."""
+        """Serves the pods that were bound to the node before `serves` returned True for it."""
         for pod in self._informer.values():
             if pod.spec.node_name == node_name:
                 self._queue.put(pod.metadata.key)
 
     def run(self, stop: threading.Event) -> None:
-        """Answers every change of a pod; one that could not be written is tried again."""
+        """Handles each change of a pod; retries failed writes."""
         while not stop.is_set():
             try:
                 key = self._queue.get(timeout=0.5)
@@ -55,7 +55,7 @@ class SimulatedKubelet:
             try:
                 self._serve(key)
             except (NotFound, Conflict):
-                pass  # it has gone, or changed; the watch will tell
+                pass  # deleted or changed; the watch delivers it
             except HeadroomError as error:
                 logger.warning("simulated pod not served: %s", error, extra={"pod": key})
                 self._queue.put(key)

@@ -1,4 +1,4 @@
-"""What a simulated node measures: each running pod follows its curve or its series of a trace."""
+"""The measurements of a simulated node: each running pod follows its curve or its series of a trace."""
 
 import logging
 import zlib
@@ -17,15 +17,15 @@ from shared.quantity import QuantityError, Resources
 
 logger = logging.getLogger(__name__)
 
-# What a pod that requests nothing is reckoned by.
+# The basis for a pod without requests.
 UNREQUESTED = Resources(cpu_milli=100, memory_bytes=128 << 20)
 
-# The operating system's own part: shares of the node.
+# The operating system's own usage, as shares of the node.
 SYSTEM_SHARE = Share(cpu=0.02, memory=0.03)
 
 
 def curve_of(pod: Pod) -> tuple[Curve, int]:
-    """The pod's curve and seed; a pod that names none is steady. Raises InvalidInput."""
+    """The pod's curve and seed; the default is a steady curve. Raises InvalidInput."""
     text = pod.metadata.annotation(annotations.USAGE_CURVE) or Curve.STEADY.value
     name, _, seed = text.partition(":")
     if name not in tuple(Curve) or (seed and not seed.isdigit()):
@@ -39,7 +39,7 @@ def curve_of(pod: Pod) -> tuple[Curve, int]:
 
 
 def base_of(pod: Pod) -> Resources:
-    """What the pod's shares are shares of: its requests, native or Mid. Raises QuantityError."""
+    """The basis of the pod's shares: its requests, native or Mid. Raises QuantityError."""
     asked = pods.requests(pod)
     return Resources(
         asked.get(names.CPU) or asked.get(names.MID_CPU) or UNREQUESTED.cpu_milli,
@@ -61,7 +61,7 @@ class SimulatedSource:
         self._refused: set[str] = set()
 
     def sample(self, pods: Sequence[Pod]) -> Sample:
-        """Usage now; a pod whose annotation or requests mean nothing has none."""
+        """Current usage; a pod with an invalid annotation or invalid requests has none."""
         now = self._clock.now()
         usages: dict[str, Usage] = {}
         for pod in pods:
@@ -90,7 +90,7 @@ class SimulatedSource:
         return Usage(cores * SYSTEM_SHARE.cpu * wobble, self._size.memory_bytes * SYSTEM_SHARE.memory)
 
     def _bounded(self, usage: Usage) -> Usage:
-        """No node uses more than it has."""
+        """Limits the usage to the node's size."""
         return Usage(
             min(usage.cpu_cores, self._size.cpu_milli / quantity.MILLI_PER_CORE),
             min(usage.memory_bytes, self._size.memory_bytes),

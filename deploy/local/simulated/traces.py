@@ -1,6 +1,7 @@
 """Recorded usage from the tables that backtests read: a column of times, and series in columns or in rows.
 
-Units differ from trace to trace, so each series is scaled by its own highest value. Between two samples stands a line.
+Units differ between traces, so each series is scaled by its own maximum. Values between samples are interpolated
+linearly.
 """
 
 from collections.abc import Sequence
@@ -24,14 +25,14 @@ class Series:
     shares: Floats
 
     def at(self, seconds: float) -> float:
-        """The share at that time, on the line between two samples; after its end it starts anew."""
+        """The share at that time, interpolated between two samples; the series repeats after its end."""
         length = float(self.seconds[-1])
         return float(np.interp(seconds % length if length > 0 else 0.0, self.seconds, self.shares))
 
 
 def load(path: Path) -> Sequence[Series]:
     """Every series with at least two samples. Raises InvalidInput naming the file, line and column."""
-    samples = tables.samples(path, "cpu_cores")  # whatever the unit, as each series is scaled
+    samples = tables.samples(path, "cpu_cores")  # any unit, as each series is scaled
     of_each = (samples.codes == number for number in range(len(samples.names)))
     found = [_scaled(samples.times[own], samples.values[own]) for own in of_each if np.count_nonzero(own) > 1]
     if not found:

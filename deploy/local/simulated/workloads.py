@@ -1,4 +1,4 @@
-"""The pods that simulated nodes start with: prod pods that ask for more than they use, each along its own curve."""
+"""The initial pods of simulated nodes: prod pods that request more than they use, each with its own curve."""
 
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from shared.quantity import Resources
 NAMESPACE = "simulated"
 NODE_SIZE = Resources(cpu_milli=16_000, memory_bytes=64 << 30)
 
-# Keeps everybody else's pods away: nothing really runs on a simulated node.
+# Keeps all other pods away: no process runs on a simulated node.
 TAINT = {"key": names.LABEL_SIMULATED, "value": "true", "effect": "NoSchedule"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """So many pods of one kind per node."""
+    """The number of pods of one kind per node."""
 
     curve: Curve
     per_node: int
@@ -33,7 +33,7 @@ WORKLOADS = (
 
 
 def sample_pods(node_count: int) -> list[dict[str, object]]:
-    """The pods of `node_count` nodes, for the scheduler to spread."""
+    """The pods for `node_count` nodes, for the scheduler to spread."""
     return [_pod(workload, number) for workload in WORKLOADS for number in range(workload.per_node * node_count)]
 
 
