@@ -1,4 +1,4 @@
-"""What a fresh local cluster is given: namespaces, the colocation configuration, sample pods. What exists stays."""
+"""The initial objects of a local cluster: namespaces, colocation configuration, sample pods. Existing objects stay."""
 
 import contextlib
 import threading
@@ -19,7 +19,7 @@ SERVICE_ACCOUNT_SECONDS = 15.0
 
 
 def install(client: Client, profile: Profile) -> bool:
-    """The product's namespace and ConfigMap; False when an earlier configuration was there and is kept."""
+    """Creates the product's namespace and ConfigMap; False if an earlier configuration exists, which stays."""
     create_namespace(client, names.INSTALL_NAMESPACE)
     config = msgspec.json.format(msgspec.json.encode(profiles.colocation_config(profile)), indent=2).decode()
     config_map = {
@@ -36,13 +36,13 @@ def install(client: Client, profile: Profile) -> bool:
 
 
 def create_namespace(client: Client, name: str) -> None:
-    """Unless it is there already."""
+    """Creates the namespace unless it exists."""
     with contextlib.suppress(AlreadyExists):
         client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
 def create_pods(client: Client, pods: Iterable[dict[str, object]], namespace: str) -> None:
-    """Those that are not there yet. A young namespace refuses pods until its service account has been made."""
+    """Creates the missing pods. A new namespace refuses pods until it has its service account."""
     deadline = client.clock.monotonic() + SERVICE_ACCOUNT_SECONDS
     for pod in pods:
         while True:
@@ -59,7 +59,7 @@ def create_pods(client: Client, pods: Iterable[dict[str, object]], namespace: st
 
 
 def has_settled(client: Client, simulated_nodes: int) -> bool:
-    """Whether every pod there is runs, or has run, and every simulated node has its agent."""
+    """Whether every existing pod runs or has completed, and every simulated node has its agent."""
     phases = {pod.status.phase for pod in client.list(PODS, into=Pod).items}
     simulated = client.list(NODES, into=Node, label_selector=f"{names.LABEL_SIMULATED}=true").items
     watched = [node for node in simulated if node.metadata.annotation(annotations.AGENT_ADDRESS)]

@@ -1,4 +1,4 @@
-"""Certificates by which parts of a real control plane prove who they are, signed by the cluster's own authority."""
+"""Client certificates for the components of a real control plane, signed by the cluster's own authority."""
 
 import datetime as dt
 from pathlib import Path
@@ -16,7 +16,7 @@ CLOCK_SKEW = dt.timedelta(hours=1)
 
 
 class ClientAuthority:
-    """`file` (PEM) is what an API server verifies clients with; kept in `directory` from one start to the next."""
+    """`file` (PEM) lets an API server verify clients; `directory` keeps the authority between starts."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ class ClientAuthority:
         self._key = loaded
 
     def issued(self, user: str, group: str = "") -> tuple[str, str]:
-        """A certificate of `user`, a member of `group`, and its key, both PEM."""
+        """A certificate for `user`, a member of `group`, and its key, both PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
         made = _certificate(user, AUTHORITY, key.public_key(), group).add_extension(usage, critical=False)

@@ -1,4 +1,4 @@
-"""The simulated cloud a local cluster buys nodes from: its file, and what the manager is told of it."""
+"""The simulated cloud of a local cluster: its file, and the manager's flags for it."""
 
 import shutil
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from manager.autoscaler.cloudprovider.simulated.config import SimulatedCloud
 SAMPLE = Path(__file__).parent / "cloud.yaml"
 NONE = "none"
 SCAN_INTERVAL = "5s"
-IDLE = "2m"  # after which nodes that are not needed go again: nobody looks on for long
+IDLE = "2m"  # after which unneeded nodes are deleted; a demo does not last long
 
 
 @dataclass(frozen=True)
 class LocalCloud:
-    """`file` says what is on offer, `flags` what the manager is told. A sample comes with pods that need it."""
+    """`file` describes the offered node groups, `flags` are the manager's. The sample comes with pods that need it."""
 
     file: Path
     is_sample: bool
@@ -25,14 +25,15 @@ class LocalCloud:
 
 
 def check(given: str) -> None:
-    """Raises InvalidInput for a file that means nothing."""
+    """Raises InvalidInput for an invalid file."""
     if given not in ("", NONE):
         config.load(Path(given))
 
 
 def choose(given: str, home: Home) -> LocalCloud | None:
-    """`given` is the command line's: a file of the user's, none, or empty for the sample, of which `home` gets a copy
-    unless there is one from last time. Raises InvalidInput for a file that means nothing.
+    """Picks the cloud from the command line's `given`: a path, "none", or empty for the sample.
+
+    `home` gets a copy of the sample unless it has one from an earlier start. Raises InvalidInput for an invalid file.
     """
     if given == NONE:
         return None
@@ -43,7 +44,7 @@ def choose(given: str, home: Home) -> LocalCloud | None:
 
 
 def _flags(file: Path, offered: SimulatedCloud) -> tuple[str, ...]:
-    """Every group of the file is the manager's to size."""
+    """Lets the manager size every group of the file."""
     groups = ",".join(f"{each.min}:{each.max}:{each.name}" for each in offered.groups)
     return (
         *("--cloud-provider", simulated.NAME, "--cloud-config", str(file)),

@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 
 class StartFailed(HeadroomError):
-    """The cluster did not come up."""
+    """The cluster did not start."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +53,21 @@ class Ports:
 
 
 class ClusterKind(enum.StrEnum):
-    """Whose API server the cluster has."""
+    """The kind of API server that the cluster has."""
 
     EMBEDDED = "embedded"
     APISERVER = "apiserver"
 
 
 class SchedulerKind(enum.StrEnum):
-    """Who binds pods to nodes: ours, or kube-scheduler (which comes with a real control plane only)."""
+    """The scheduler of the cluster: the embedded one, or kube-scheduler (only with a real control plane)."""
 
     HEADROOM = "headroom"
     KUBE = "kube-scheduler"
 
 
 class Server(Protocol):
-    """What serves the Kubernetes API."""
+    """The processes that serve the Kubernetes API."""
 
     @property
     def server(self) -> str:
@@ -76,26 +76,26 @@ class Server(Protocol):
 
     @property
     def ca_file(self) -> Path | None:
-        """What an https one's certificate is verified with."""
+        """The file that verifies the certificate of an https URL."""
         ...
 
     @property
     def kubelet_certificate(self) -> tuple[str, ...]:
-        """Flags for a kubelet it would only ask for logs by TLS."""
+        """Flags for the kubelet if the API server requests logs only over TLS."""
         ...
 
     def programs(self) -> list[Program]:
-        """What it consists of, in the order it starts."""
+        """The server's processes, in start order."""
         ...
 
     def controllers(self) -> list[Program]:
-        """What works on its API, once it serves."""
+        """The controllers, which start once the API server serves."""
         ...
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to run."""
+    """What to run."""
 
     kind: ClusterKind
     scheduler: SchedulerKind
@@ -122,18 +122,18 @@ class LocalCluster:
         self._server = _server(home, plan, self._token)
         self._supervisor: Supervisor | None = None
         self.notices: Notices | None = None
-        """What becomes of the cloud, if there is one, once it has started."""
+        """Reports the simulated cloud's actions, if there is a cloud; set by the start."""
         self.write_probe: WriteProbe | None = None
-        """Whether the API server stores anything, once it has started."""
+        """Tests whether the API server stores writes; set by the start."""
 
     def write_files(self) -> None:
-        """The kubeconfig and the settings of agents and scheduler, which the processes start from."""
+        """Writes the kubeconfig and the settings of agents and scheduler, which the processes read at their start."""
         kubeconfig.write(self._home.kubeconfig, self._server.server, self._token, self._server.ca_file)
         self._agent_config.write_text(profiles.agent_settings(self._plan.profile))
         configuration.write(self._scheduler_config, self.manager_url)
 
     def start(self, cancelled: Callable[[], bool]) -> None:
-        """Returns once every process was started and the API server serves. Raises StartFailed, MissingBinary."""
+        """Returns once every process has started and the API server serves. Raises StartFailed, MissingBinary."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # pods run `headroom` too
         environment = os.environ | {VARIABLE_CLUSTER: self._home.cluster_id, "PYTHONUNBUFFERED": "1", "PATH": path}
         self._supervisor = Supervisor(self._home.logs, environment, on_death=self._on_death)
@@ -146,7 +146,7 @@ class LocalCluster:
         self.write_probe = WriteProbe(client, SystemClock())
         if self._plan.cloud is not None:
             self.notices = Notices(client, self._plan.cloud.file)
-            self.notices.new()  # what was said last time is known
+            self.notices.new()  # skips the events of earlier starts
         if not bootstrap.install(client, self._plan.profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
         webhook.create_priority_classes(client)
@@ -156,7 +156,7 @@ class LocalCluster:
         for program in self._programs(client):
             self._supervisor.add(program)
         bootstrap.create_pods(client, samples.sample_pods(self.node_name, node.host_size()), samples.NAMESPACE)
-        # The bustle of the start is no usage to learn from, so the agent of this machine comes last.
+        # The load of the start is no usage to learn from, so this machine's agent starts last.
         _await(lambda: cancelled() or bootstrap.has_settled(client, self._plan.simulated_nodes), SETTLE_SECONDS)
         self._supervisor.add(self._agent(client))
         if self._plan.cloud is not None and self._plan.cloud.is_sample:
@@ -200,7 +200,7 @@ class LocalCluster:
         self._say(f"{program.name} ended ({how}), starting it again in {delay_seconds:.1f} s; see {log}")
 
     def _programs(self, client: Client) -> list[Program]:
-        """In the order they start; this machine's agent comes later. The kubelet makes the cgroups it looks for."""
+        """In start order; the agent of this machine starts later, because the kubelet creates the cgroups it reads."""
         access = ("--kubeconfig", str(self._home.kubeconfig))
         schedule = "true" if self._plan.scheduler is SchedulerKind.HEADROOM else "false"
         simulated = Program("simulated", "deploy.local.simulated", (*access, *self._simulation()))
@@ -232,7 +232,7 @@ class LocalCluster:
         return Program("agent", "agent", arguments)
 
     def _access(self, client: Client, service_account: str, node_name: str | None = None) -> tuple[str, str]:
-        """On a real API server the product runs as the chart's service accounts, with no more rights than they have."""
+        """On a real API server the product uses the chart's service accounts, with exactly their rights."""
         if self._plan.kind is ClusterKind.EMBEDDED:
             return ("--kubeconfig", str(self._home.kubeconfig))
         path = self._home.directory / f"{service_account}.kubeconfig"

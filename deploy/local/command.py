@@ -1,4 +1,4 @@
-"""`headroom up` as the command line has it. What runs the cluster is imported when it runs."""
+"""`headroom up` on the command line. Imports the modules of the cluster only when the command runs."""
 
 import enum
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""A real Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager and, if wanted, kube-scheduler.
+"""A real Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager and optionally kube-scheduler.
 
-The binaries stand in the folder KUBEBUILDER_ASSETS names (envtest's convention), or on PATH. Everything listens on
+The binaries are in the folder that KUBEBUILDER_ASSETS names (envtest's convention), or on PATH. Everything listens on
 loopback; TLS, RBAC, service-account tokens and the default admission plugins are on.
 """
 
@@ -21,16 +21,16 @@ from shared.errors import HeadroomError
 ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 VARIABLE_ASSETS = "KUBEBUILDER_ASSETS"
 
-# Controllers for machines that are bought from a cloud, and for pod networks, which nothing here has.
+# Controllers for cloud machines and for pod networks, which do not exist here.
 _CONTROLLERS = "*,-node-ipam-controller,-service-lb-controller,-node-route-controller,-cloud-node-lifecycle-controller"
 
 
 class MissingBinary(HeadroomError):
-    """A part of the control plane is not installed."""
+    """A component of the control plane is not installed."""
 
 
 def binary(name: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the program is. Raises MissingBinary."""
+    """The path of the program. Raises MissingBinary."""
     assets = environment.get(VARIABLE_ASSETS, "")
     found = shutil.which(name, path=assets) or shutil.which(name, path=environment.get("PATH"))
     if found is None:
@@ -40,8 +40,10 @@ def binary(name: str, environment: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """One control plane in `directory`. `durable`: etcd waits for the disk, as it has to where state is kept;
-    `scheduler`: kube-scheduler runs as well, and asks the manager at `manager_url` about nodes, if there is one.
+    """One control plane in `directory`.
+
+    `durable`: etcd waits for the disk, as persistent state requires; `scheduler`: kube-scheduler runs as well, and
+    calls the manager at `manager_url`, if there is one, as an extender.
     """
 
     directory: Path
@@ -58,7 +60,7 @@ class ControlPlane:
 
     @property
     def ca_file(self) -> Path:
-        """What the API server's certificate is verified with; there once it serves."""
+        """The file that verifies the API server's certificate; exists once the server serves."""
         return self._certificates / "apiserver.crt"
 
     @property
@@ -68,17 +70,17 @@ class ControlPlane:
 
     @property
     def kubelet_certificate(self) -> tuple[str, ...]:
-        """The API server's own, which it takes from a kubelet on the same machine."""
+        """The API server's own certificate, which it also accepts from a kubelet on the same machine."""
         return (f"--tls-cert-file={self.ca_file}", f"--tls-private-key-file={self.serving_key}")
 
     def component_kubeconfig(self, component: str) -> Path:
-        """By which a part of the control plane speaks to the API server, with a client certificate as under kubeadm."""
+        """The kubeconfig of a control-plane component, with a client certificate as under kubeadm."""
         return self.directory / f"{component}.kubeconfig"
 
     def programs(self) -> list[Program]:
         """etcd and kube-apiserver; writes the files they start from. Raises MissingBinary."""
         self._write_keys()
-        # Nobody else is to be a member, so the address for members is any.
+        # etcd has a single member, so any address for members works.
         etcd_address = f"http://{LOOPBACK}:{self.etcd_port}"
         etcd = (
             f"--data-dir={self.directory / 'etcd'}",
@@ -106,7 +108,7 @@ class ControlPlane:
         return [_program(ETCD, etcd), _program(APISERVER, apiserver)]
 
     def controllers(self) -> list[Program]:
-        """What works on the API; to be started once it serves. Raises MissingBinary."""
+        """The controllers, to be started once the API server serves. Raises MissingBinary."""
         controller_manager_port, scheduler_port = ports.free(), ports.free()
         controller_manager = (
             *self._component(CONTROLLER_MANAGER, controller_manager_port),
@@ -130,7 +132,7 @@ class ControlPlane:
         )
 
     def _kube_scheduler(self, port: int) -> tuple[str, ...]:
-        """What can be told it by flags alone is not heeded when there is a file."""
+        """kube-scheduler ignores some flags when it gets a configuration file, so the file sets those values."""
         if not self.manager_url:
             return self._component(SCHEDULER, port)
         file = self.directory / "scheduler.yaml"
@@ -156,7 +158,7 @@ class ControlPlane:
         return self.directory / "tokens.csv"
 
     def _write_keys(self) -> None:
-        """The key that signs service-account tokens, the administrator's token, and the components' certificates."""
+        """Writes the signing key of service-account tokens, the administrator's token, and component certificates."""
         self.directory.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
         if not self._signing_key.exists():
             command = [str(binary("openssl")), "genrsa", "-out", str(self._signing_key), "2048"]

@@ -11,7 +11,7 @@ CRD_DIR = Path(__file__).parent.parent / "helm" / "headroom" / "files" / "crds"
 
 @dataclass(frozen=True)
 class EmbeddedServer:
-    """One API server that keeps its state in `directory`; `token_file` holds what everybody authenticates with."""
+    """One API server that keeps its state in `directory`; `token_file` holds the token of all clients."""
 
     directory: Path
     port: int
@@ -30,7 +30,7 @@ class EmbeddedServer:
         return ()
 
     def programs(self) -> list[Program]:
-        """The one process."""
+        """The server's single process."""
         arguments = (
             *("--listen", f"{LOOPBACK}:{self.port}"),
             *("--data-dir", str(self.directory)),
@@ -40,5 +40,5 @@ class EmbeddedServer:
         return [Program("apiserver", "deploy.local.apiserver", arguments)]
 
     def controllers(self) -> list[Program]:
-        """The server does their work itself."""
+        """Empty: the server does their work itself."""
         return []

@@ -1,4 +1,4 @@
-"""How old what is on the screen is, and why: a table whose numbers stand still says so."""
+"""The age of the data on the screen, and its cause: warns when the numbers of the table stop changing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from shared.names import INSTALL_NAMESPACE
 LEASE_NAME = "headroom-up"
 PROBE_SECONDS = 5.0
 REQUEST_SECONDS = 2.0
-QUIET_SECONDS = 3.0  # the manager may need that long for an answer without a word about it
-LATE_REPORTS = 3  # so many intervals without a report from any node are no chance
+QUIET_SECONDS = 3.0  # the manager may legitimately take that long to answer
+LATE_REPORTS = 3  # so many intervals without a report from any node are no coincidence
 
 
 class WriteProbe:
-    """Renews a Lease of its own now and then: a server that answers may still be unable to store anything."""
+    """Renews its own Lease periodically: a server that answers reads may still be unable to store writes."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client.single_attempt(REQUEST_SECONDS)
@@ -28,7 +28,7 @@ class WriteProbe:
         self._problem = ""
 
     def problem(self) -> str:
-        """Why the API server did not take the last write; empty when it did."""
+        """Why the API server refused the last write; empty if it accepted it."""
         if (now := self._clock.monotonic()) >= self._next_at:
             self._next_at = now + PROBE_SECONDS
             try:
@@ -54,10 +54,10 @@ class WriteProbe:
 
 @dataclass(frozen=True)
 class Seen:
-    """What the screen goes by.
+    """The inputs for the warnings.
 
     `silent_seconds`: since the manager's last answer; `report_seconds`: the age of the newest report of any node (None:
-    there is none); `write_problem`: why the API server stores nothing.
+    there is none); `write_problem`: why the API server stores no writes.
     """
 
     silent_seconds: float
@@ -67,7 +67,7 @@ class Seen:
 
 
 def warnings(seen: Seen) -> list[str]:
-    """What makes the numbers older than they look, each with the age of the data; empty while they are fresh."""
+    """Why the numbers are older than they look, each with the age of the data; empty while the numbers are fresh."""
     known = seen.report_seconds
     age = "there is no report" if known is None else f"the newest report is {durations.render(int(known))} old"
     found = []
@@ -81,5 +81,5 @@ def warnings(seen: Seen) -> list[str]:
 
 
 def newest_report_seconds(ages: Sequence[float | None]) -> float | None:
-    """Of the ages that are known."""
+    """The smallest known age."""
     return min((age for age in ages if age is not None), default=None)

@@ -1,7 +1,7 @@
-"""Where a local cluster keeps its things, and who owns it: clusters whose owner died are cleared away.
+"""The directory of a local cluster, and its owner; removes the remains of clusters whose owner died.
 
-A cluster has an id. It names the parent of the cluster's cgroups, and every process of the cluster carries it in its
-environment, so that whatever a killed cluster left behind can be found.
+A cluster has an id. It names the parent of the cluster's cgroups, and every process of the cluster has it in its
+environment, so that the remains of a killed cluster can be found.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Who runs which cluster where; `owner_started` (psutil's create time) tells a reused pid apart."""
+    """The owner and directory of a cluster; `owner_started` (psutil's create time) reveals a reused pid."""
 
     cluster_id: str
     directory: str
@@ -50,7 +50,7 @@ class Claim(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Home:
-    """One running cluster's directory."""
+    """The directory of one running cluster."""
 
     claim: Claim
     directory: Path
@@ -81,12 +81,12 @@ def cgroup_parent(cluster_id: str) -> str:
 
 
 def claims_dir() -> Path:
-    """One file for each cluster of this user. Raises InvalidInput when others could have put something there."""
+    """Holds one file for each cluster of this user. Raises InvalidInput if others could have written there."""
     base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     directory = Path(base) / f"headroom-{os.getuid()}"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
-    # A claim names processes to kill and a directory to remove, so nobody else may write one.
+    # A claim names processes to kill and a directory to remove, so only the user may write one.
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         problem = "it has to be a directory that only you can use"
         raise InvalidInput(source="runtime directory", field="permissions", value=str(directory), problem=problem)
@@ -94,7 +94,7 @@ def claims_dir() -> Path:
 
 
 def claim(keep: Path | None) -> Home:
-    """A directory of our own: `keep`, or a temporary one. Raises InvalidInput when somebody else runs in `keep`."""
+    """Claims `keep`, or a temporary directory. Raises InvalidInput if another cluster runs in `keep`."""
     if keep is None:
         directory, cluster_id = Path(tempfile.mkdtemp(prefix="headroom-")), secrets.token_hex(4)
     else:
@@ -111,14 +111,14 @@ def claim(keep: Path | None) -> Home:
 
 
 def release(home: Home) -> None:
-    """The cluster has ended in order. The folder of claims goes with the last one."""
+    """Removes the claim of a cluster that ended normally, and the folder of claims with the last one."""
     _clear(home.claim)
-    with contextlib.suppress(OSError):  # others of this user run
+    with contextlib.suppress(OSError):  # other clusters of this user run
         claims_dir().rmdir()
 
 
 def clear_dead() -> list[str]:
-    """Ends what clusters without an owner left behind; their ids."""
+    """Ends what clusters without an owner left behind; returns their ids."""
     cleared = []
     for path in sorted(claims_dir().glob("*.json")):
         try:
@@ -151,7 +151,7 @@ def _kill_processes(cluster_id: str) -> None:
 
 
 def _made(keep: Path) -> Path:
-    """The directory, for its owner alone. Raises InvalidInput where it cannot be made so."""
+    """The directory, created for its owner alone. Raises InvalidInput if that fails."""
     try:
         keep.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
         _make_private(keep)
@@ -161,8 +161,10 @@ def _made(keep: Path) -> Path:
 
 
 def _make_private(keep: Path) -> None:
-    """Secrets are kept in it. An earlier cluster's directory, or an empty one, is closed to others; what else it might
-    be is not ours to close, and what others can write to is not to be trusted. Raises InvalidInput, OSError.
+    """Makes the directory private, because it holds secrets.
+
+    Changes the mode only of an empty directory or of an earlier cluster's one: any other may belong to something else.
+    Refuses a directory that other users can write to. Raises InvalidInput, OSError.
     """
     found = keep.stat()
     problem = ""
@@ -180,7 +182,7 @@ def _make_private(keep: Path) -> None:
 
 
 def _id_of(directory: Path) -> str:
-    """The id of the cluster that lives in `directory`, the same at every start."""
+    """The id of the cluster in `directory`, which is the same at every start."""
     file = directory / _ID_FILE
     known = file.read_text().strip() if file.exists() else ""
     if not _ID.fullmatch(known):
@@ -204,7 +206,7 @@ def _write_claim(claim: Claim) -> None:
             private.write(_claim_file(claim.cluster_id), text)
             return
         except FileNotFoundError:
-            continue  # another cluster that ended took the empty folder away
+            continue  # another cluster that ended removed the empty folder
 
 
 def _claim_file(cluster_id: str) -> Path:

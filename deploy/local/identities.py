@@ -1,4 +1,4 @@
-"""Who the product is on a real API server: the chart's service accounts, with the rights the chart gives them."""
+"""The product's identities on a real API server: the chart's service accounts, with the chart's rights."""
 
 import os
 import subprocess
@@ -14,15 +14,15 @@ RELEASE = "headroom"
 MANAGER, AGENT = f"{RELEASE}-manager", f"{RELEASE}-agent"
 LIFE_SECONDS = 365 * 86_400  # longer than any local cluster
 
-# The processes run beside the cluster, so the workloads are installed without pods; the policy is written by `up`, and
-# API servers are told of a webhook on this machine.
+# The processes run beside the cluster, so the chart installs the workloads without pods; `up` writes the policy, and
+# the local cluster registers a webhook on this machine.
 _VALUES = (
-    "image.repository=headroom",  # which no pod is made of
+    "image.repository=headroom",  # unused, as no pod is created
     "manager.replicas=0",
     f"agent.nodeSelector.{names.LABEL_SIMULATED.replace('.', chr(92) + '.')}=no",
     "manager.webhook.register=false",
     "colocationConfig.create=false",
-    "priorityClasses.tiers=false",  # made beside Koordinator's bands, as on the embedded one
+    "priorityClasses.tiers=false",  # created beside Koordinator's bands, as on the embedded one
     "rbac.eviction=true",
     "manager.autoscaler.cloudProvider=simulated",
     "manager.settings.capacityQuotasEnabled=true",
@@ -30,7 +30,7 @@ _VALUES = (
 
 
 class ChartNotInstalled(HeadroomError):
-    """Helm refused."""
+    """Helm reported an error."""
 
 
 def install_chart(kubeconfig: Path) -> None:
@@ -46,7 +46,7 @@ def install_chart(kubeconfig: Path) -> None:
 
 
 def token(client: Client, service_account: str, node_name: str | None = None) -> str:
-    """A token of one of the chart's service accounts; an agent's is bound to its Node, as in the agent's pod."""
+    """A token for one of the chart's service accounts; an agent's token is bound to its Node, as in the agent's pod."""
     bound_to = {"kind": "Node", "apiVersion": "v1", "name": node_name} if node_name else None
     issued = client.request_token(
         names.INSTALL_NAMESPACE, service_account, bound_to=bound_to, expiration_seconds=LIFE_SECONDS

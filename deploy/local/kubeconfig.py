@@ -17,13 +17,13 @@ def write(path: Path, server: str, token: str, ca_file: Path | None = None) -> N
 
 
 def certificate_user(certificate: str, key: str) -> dict[str, str]:
-    """The user whom a client certificate names (PEM)."""
+    """The user that a client certificate names (PEM)."""
     encoded = (base64.b64encode(text.encode()).decode() for text in (certificate, key))
     return dict(zip(("client-certificate-data", "client-key-data"), encoded, strict=True))
 
 
 def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | None = None) -> None:
-    """Writes a kubeconfig for `user`, with their credentials as kubeconfigs have them, that only its owner can read."""
+    """Writes a kubeconfig for `user`, which has the fields of a kubeconfig user; only its owner can read the file."""
     cluster = {"server": server} | ({"certificate-authority": str(ca_file)} if ca_file else {})
     content = {
         "apiVersion": "v1",
@@ -37,7 +37,10 @@ def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | 
 
 
 def _with_user(server: str, token: str) -> str:
-    """kubectl sends no bearer token over plain http; a user in the URL it sends everywhere, and the embedded server
-    takes its password for the token."""
+    """The server's URL with a user whose password is the token.
+
+    kubectl sends no bearer token over plain http, but always sends the credentials in the URL; the embedded server
+    accepts the password as the token.
+    """
     scheme, _, address = server.partition("://")
     return f"{scheme}://{NAME}:{token}@{address}"

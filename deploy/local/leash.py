@@ -1,9 +1,10 @@
 """Runs a program that does not outlive its parent: `python -m deploy.local.leash PARENT_PID TARGET ARGS`.
 
-TARGET is a Python module, or the path of an executable, which takes this process's place (Linux: the tie stays). It is
-killed outright: one that waits for its own server before it ends would wait for ever, once both are told.
+TARGET is a Python module, or the path of an executable, which replaces this process (on Linux the tie remains). An
+executable gets SIGKILL: with SIGTERM, one that waits for its own server before it ends would wait forever, because both
+get the signal.
 
-A parent killed with -9 cannot tell its children, so the kernel does (Linux), or the child looks for itself.
+A parent killed with -9 cannot signal its children, so the kernel does (Linux), or the child polls.
 """
 
 import ctypes
@@ -19,13 +20,14 @@ LOOK_SECONDS = 1.0
 
 
 def tie_to(parent_pid: int, how: signal.Signals = signal.SIGTERM) -> None:
-    """From now on this process gets a signal when its parent ends."""
+    """Makes this process get the signal `how` when its parent ends."""
     if sys.platform == "linux":
-        # The signal comes when the *thread* that started us ends, so that thread has to live as long as its process.
+        # The signal comes when the *thread* that started this process ends, so that thread must live as long as its
+        # process.
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, how)
     else:
         threading.Thread(target=_watch, args=(parent_pid, how), name="leash", daemon=True).start()
-    if os.getppid() != parent_pid:  # it ended before the tie held
+    if os.getppid() != parent_pid:  # the parent ended before the tie took effect
         sys.exit(1)
 
 

@@ -1,6 +1,6 @@
-"""This machine as a node of a cluster, and the scheduler that fills it: `python -m deploy.local.node`.
+"""This machine as a node of a cluster, and the scheduler that assigns pods: `python -m deploy.local.node`.
 
-On SIGTERM every process of every pod ends with it; a kill -9 leaves them to the next start, which adopts them.
+On SIGTERM it ends every process of every pod; after a kill -9, the next start adopts the processes.
 """
 
 import logging
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How this machine joins."""
+    """The settings with which this machine joins."""
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file")] = ""
     node_name: Annotated[str, Meta(description="name of the Node; empty: the host's")] = ""
@@ -53,7 +53,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs until SIGTERM or SIGINT. 0: ended as told; 2: settings that mean nothing."""
+    """Runs until SIGTERM or SIGINT. Returns 0 after a signal; 2 for invalid settings."""
     try:
         chosen = settings.load(
             NodeSettings,
@@ -75,7 +75,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def run(chosen: NodeSettings, connection: Connection, extenders: Extenders, ended: threading.Event) -> None:
-    """The node's life, until `ended`."""
+    """Runs the node until `ended` is set."""
     client = Client(connection, "headroom-node")
     name = chosen.node_name or host_name()
     state_dir = Path(chosen.state_dir)

@@ -1,6 +1,4 @@
-"""What the autoscaler has done, in its own words: the Events about its status, each told once; and when the file of
-its cloud means nothing.
-"""
+"""The autoscaler's actions, in its own words, from the Events about its status, and errors in its cloud file."""
 
 from pathlib import Path
 
@@ -12,11 +10,11 @@ from shared.kube.resources import EVENTS
 
 STATUS_CONFIG_MAP = "cluster-autoscaler-status"
 REQUEST_SECONDS = 2.0
-_INTENT = "Scale-up: setting group "  # what came of it is told, too
+_INTENT = "Scale-up: setting group "  # skipped, as a later event reports the result
 
 
 class Notices:
-    """One reader; what happened before its first look is not told."""
+    """Reads the Events, reports each once, and skips those from before its first read."""
 
     def __init__(self, client: Client, cloud: Path) -> None:
         self._client = client.single_attempt(REQUEST_SECONDS)
@@ -24,11 +22,11 @@ class Notices:
         self._file = CloudFile(cloud)
 
     def new(self) -> list[str]:
-        """What is to be said since the last look, oldest first."""
+        """The messages since the last call, oldest first."""
         return [*self._file.new(), *self._done()]
 
     def _done(self) -> list[str]:
-        """Nothing while nobody answers."""
+        """Returns nothing while the server does not answer."""
         selector = f"involvedObject.name={STATUS_CONFIG_MAP}"
         try:
             found = self._client.list(EVENTS, names.INSTALL_NAMESPACE, field_selector=selector).items
@@ -44,8 +42,9 @@ class Notices:
 
 
 class CloudFile:
-    """The file as it was when it was last looked at. One that means nothing changes nothing, and is not to do so in
-    silence.
+    """The cloud file as last read.
+
+    An invalid file leaves the cloud unchanged, so its error must be reported.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ports of the loopback address to listen on, for processes that are about to start."""
+"""Loopback ports for processes that are about to start."""
 
 import itertools
 import random
@@ -7,20 +7,20 @@ import socket
 from shared.errors import HeadroomError
 
 LOOPBACK = "127.0.0.1"
-# Between choosing a port and listening there anybody may take it. No outgoing connection is given one of these (Linux
-# takes them from 32768 on), nor is a NodePort.
+# Another process may take the port between the choice and the listen. The range avoids the ports of outgoing
+# connections (from 32768 on Linux) and the NodePorts.
 OURS = range(20_000, 30_000)
-# One after the other, so that no two callers get the same one before either listens there.
+# Hands out ports in turn, so that two callers do not get the same one before either listens.
 _NEXT = itertools.cycle(random.sample(OURS, len(OURS)))
 _TRIES = 100
 
 
 class NoFreePort(HeadroomError):
-    """All that were tried are taken."""
+    """All tried ports are taken."""
 
 
 def free(preferred: int = 0) -> int:
-    """`preferred` if nobody listens there, else (or for 0) another one. Raises NoFreePort."""
+    """`preferred` if the port is free, else (or for 0) another one. Raises NoFreePort."""
     if preferred and _is_free(preferred):
         return preferred
     for port in itertools.islice(_NEXT, _TRIES):

@@ -1,4 +1,4 @@
-"""Files that only their owner can read or write from the instant they exist."""
+"""Files that only their owner can read or write from the moment they exist."""
 
 import os
 import tempfile
@@ -7,11 +7,11 @@ from pathlib import Path
 MODE = 0o600
 DIRECTORY_MODE = 0o700
 UMASK = 0o077
-"""Of every process of a local cluster: what one of them creates is for the cluster's owner alone."""
+"""The umask of all processes of a local cluster: only the cluster's owner can access what they create."""
 
 
 def write(path: Path, text: str) -> None:
-    """Replaces `path` whole: a reader sees the old text or all of the new. Raises OSError."""
+    """Replaces `path` atomically: a reader sees either the old text or the complete new text. Raises OSError."""
     descriptor, fresh = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp's mode is 0600
     try:
         with open(descriptor, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""How fast the local cluster learns: the demo's shortened times, or those of production."""
+"""How fast the local cluster learns: with the demo's shortened times, or with those of production."""
 
 import enum
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class ProfileName(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Profile:
-    """The times that differ. `used_window_seconds` is what the reported usage is averaged over."""
+    """The times that differ. `used_window_seconds`: the period over which the reported usage is averaged."""
 
     name: ProfileName
     prediction_hour_seconds: int
@@ -31,11 +31,11 @@ class Profile:
 PROFILES = {
     ProfileName.DEMO: Profile(
         ProfileName.DEMO,
-        # A day of 48 seconds: promises are judged from the first minute on, and a load is forgotten in a few.
+        # A day takes 48 seconds: predictions are judged from the first minute on, and old load fades within minutes.
         prediction_hour_seconds=2,
         histogram_update_interval_seconds=2,
         check_prediction_interval_seconds=2,
-        # A change shows at the next check, half a period ahead; without one a report is forced in between.
+        # A change shows at the next check, half a period ahead; without a change, a report is forced in between.
         reporting_interval_seconds=20,
         force_update_interval_seconds=12,
         used_window_seconds=10,
@@ -72,7 +72,7 @@ def agent_settings(profile: Profile) -> str:
 
 
 def colocation_config(profile: Profile) -> dict[str, object]:
-    """What the ConfigMap says. How long an hour takes is left to the agents: simulated ones have their own time."""
+    """The ConfigMap's data. The agents set the length of an hour: simulated agents have their own time."""
     return {
         "enable": True,
         "metricReportIntervalSeconds": profile.reporting_interval_seconds,

@@ -1,7 +1,7 @@
-"""The pods a local cluster starts with.
+"""The initial pods of a local cluster.
 
-On this machine three real processes that ask for far more than they use, each in its own way; for the simulated cloud
-such as fit on no node there is, so that some are bought.
+On this machine, three real processes request far more than they use, each in its own way. For the simulated cloud, the
+pods fit on no existing node, so that the manager buys nodes.
 """
 
 import sys
@@ -16,7 +16,7 @@ from shared.quantity import Resources
 
 NAMESPACE = "default"
 
-# Room left for what people apply themselves: a pod of one whole CPU, and half of the memory.
+# Leaves room for the user's own pods: one pod of a whole CPU, and half of the memory.
 KEPT_FREE_CPU_MILLI = 1050
 REQUESTED_MEMORY_PERCENT = 50
 LEAST_CPU_MILLI = 50
@@ -36,7 +36,7 @@ _BURN = (
 
 @dataclass(frozen=True)
 class Sample:
-    """One pod; `portion` is its part, in percent, of what all samples request together."""
+    """One pod; `portion` is its share, in percent, of the total requests of all samples."""
 
     name: str
     command: tuple[str, ...]
@@ -56,7 +56,7 @@ SAMPLES = (
 
 @dataclass(frozen=True)
 class CloudSample:
-    """So many pods that go to nodes of the simulated cloud alone; if `dedicated`, to some that are set apart for it."""
+    """The number of pods that only run on the simulated cloud's nodes; if `dedicated`, on nodes reserved for them."""
 
     name: str
     count: int
@@ -71,12 +71,12 @@ CLOUD_SAMPLES = (
 
 
 def cloud_pods() -> list[dict[str, object]]:
-    """Pods to buy nodes for."""
+    """Pods that make the manager buy nodes."""
     return [_cloud_pod(sample, f"{sample.name}-{number}") for sample in CLOUD_SAMPLES for number in range(sample.count)]
 
 
 def sample_pods(node_name: str, size: Resources) -> list[dict[str, object]]:
-    """Requests in proportion to the machine, so that the pods fit and what they leave unused shows."""
+    """Pods with requests in proportion to the machine, so that they fit and their unused part is visible."""
     cpu_milli = max(0, size.cpu_milli - KEPT_FREE_CPU_MILLI)
     memory_mib = size.memory_bytes * REQUESTED_MEMORY_PERCENT // 100 >> 20
     return [

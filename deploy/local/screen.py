@@ -1,4 +1,4 @@
-"""The table of nodes: live on a terminal, printed now and then anywhere else."""
+"""The table of nodes: live on a terminal, otherwise printed periodically."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +23,7 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One node as the manager's /api/v1/nodes tells of it."""
+    """One node in the manager's /api/v1/nodes."""
 
     name: str
     simulated: bool
@@ -44,7 +44,7 @@ class Nodes(msgspec.Struct, frozen=True):
     nodes: list[Row]
 
     def report_seconds(self, row: Row) -> float | None:
-        """How old the row's report was when the manager answered."""
+        """The age of the row's report at the time of the manager's answer."""
         return None if row.reported is None else max(0.0, _unix(self.time) - _unix(row.reported))
 
 
@@ -61,7 +61,7 @@ HEADINGS = ("node", *(name for name, _ in _AMOUNTS), "last report", "why")
 
 @dataclass(frozen=True)
 class Table:
-    """What is shown. `silent_seconds` ago the manager gave that answer; `warnings` say what is wrong with it."""
+    """The screen's content. The manager answered `silent_seconds` ago; `warnings` list the answer's problems."""
 
     answer: Nodes
     caption: str
@@ -73,7 +73,7 @@ class Table:
         return "\n".join([self.caption, *(f"STALE: {warning}" for warning in self.warnings)])
 
     def lines(self, separator: str) -> list[list[str]]:
-        """Its cells; `separator` stands between cpu and memory, and between a name and what it is."""
+        """The table's cells; `separator` stands between cpu and memory, and between a node's name and its kind."""
         return [self._cells(row, separator) for row in self.answer.nodes]
 
     def _cells(self, row: Row, separator: str) -> list[str]:
@@ -110,17 +110,17 @@ def rich_table(table: Table) -> "rich.table.Table":
 
 
 class PlainScreen:
-    """Prints the table whenever it is told to show it."""
+    """Prints the table at every call of `show`."""
 
     def show(self, table: Table) -> None:
         print(f"{plain(table)}\n{table.footer}\n", flush=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no resource is open."""
 
 
 class LiveScreen:
-    """Keeps one table on the terminal up to date."""
+    """Updates one table on the terminal."""
 
     def __init__(self) -> None:
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""The cluster's processes: started in order, started again when they die, ended in the opposite order."""
+"""The cluster's processes: starts them in order, restarts those that die, ends them in reverse order."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 0.1
 FIRST_RESTART_SECONDS = 0.2
 MAX_RESTART_SECONDS = 5.0
-CALM_SECONDS = 30.0  # alive for this long, a child's next restart comes quickly again
+CALM_SECONDS = 30.0  # after this long alive, a child's next restart is quick again
 STOP_SECONDS = 8.0
 
 
@@ -30,7 +30,7 @@ class Program:
 
 
 def restart_delay_seconds(deaths: int) -> float:
-    """The wait before the start after the `deaths`-th death in a row (from 1)."""
+    """The wait before the restart after `deaths` consecutive deaths (from 1)."""
     return float(min(MAX_RESTART_SECONDS, FIRST_RESTART_SECONDS * 2 ** min(deaths - 1, 16)))
 
 
@@ -44,7 +44,7 @@ class _Child:
 
 
 class Supervisor:
-    """Watches over programs from a thread of its own, which is the one that starts them (see `leash`)."""
+    """Supervises programs from its own thread, which also starts them (see `leash`)."""
 
     def __init__(
         self, log_dir: Path, environment: Mapping[str, str], *, on_death: Callable[[Program, int, float], None]
@@ -60,12 +60,12 @@ class Supervisor:
         self._thread.start()
 
     def add(self, program: Program) -> None:
-        """Starts `program` soon, after those added before."""
+        """Starts `program` soon, after the programs added earlier."""
         with self._lock:
             self._children.append(_Child(program))
 
     def close(self) -> None:
-        """Ends every child, the last one first, each in order or after `STOP_SECONDS` by force."""
+        """Ends all children in reverse order, each by force after `STOP_SECONDS`."""
         self._stop.set()
         self._thread.join()
 
@@ -106,7 +106,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # A Ctrl-C on the terminal is for the parent alone, which ends its children in order.
+                # A Ctrl-C on the terminal goes to the parent only, which ends its children in order.
                 start_new_session=True,
             )
         child.started_at = now

@@ -1,4 +1,4 @@
-"""`headroom up`: brings the local cluster up, shows what it does, and takes it down again."""
+"""`headroom up`: starts the local cluster, shows its state, and stops it."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ LAST_ANSWER_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class UpOptions:
-    """What the command line asks for. Port 0: any free one. `for_seconds` None: until Ctrl-C.
+    """The options of the command line. Port 0: any free one. `for_seconds` None: until Ctrl-C.
 
     `cloud` is a file, "none", or empty for the sample.
     """
@@ -51,12 +51,12 @@ class UpOptions:
 
 
 def run(options: UpOptions) -> int:
-    """The whole life of the command; 0 when it ended as told, 1 when the cluster failed. Raises InvalidInput."""
+    """Runs the whole command; 0 after a normal end, 1 if the cluster failed. Raises InvalidInput."""
     os.umask(private.UMASK)  # the cluster's processes inherit it
     if options.trace is not None:
         from deploy.local.simulated import traces
 
-        traces.load(options.trace)  # a mistake in it is told now, not in a log
+        traces.load(options.trace)  # reports an error here instead of in a log
     cloud.check(options.cloud)
     if options.scheduler is SchedulerKind.KUBE and options.kind is ClusterKind.EMBEDDED:
         problem = "comes with --cluster apiserver only"
@@ -97,7 +97,7 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
 
 
 def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> int:
-    """Shows the table until the time is over or Ctrl-C; then, for scripts, prints its last state."""
+    """Shows the table until the time is over or Ctrl-C; then prints its last state for scripts."""
     reader, notices = _Reader(local.manager_url), local.notices
     deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
     if options.as_json:
@@ -114,7 +114,7 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> in
                 _say(f"{time.strftime('%H:%M:%S')}  {notice}")
             known, overdue = overdue, reader.overdue()
             if known.keys() != overdue.keys():
-                table_at = 0.0  # told at once
+                table_at = 0.0  # shows the change at once
             if time.monotonic() >= table_at:
                 if fresh := reader.nodes():
                     answer, answered_at = fresh, time.monotonic()
@@ -162,7 +162,7 @@ class _Health(msgspec.Struct, frozen=True):
 
 
 class _Reader:
-    """Asks the manager; no answer is nothing unusual while it starts."""
+    """Queries the manager; a missing answer is normal while the manager starts."""
 
     def __init__(self, url: str) -> None:
         import httpx
@@ -180,7 +180,7 @@ class _Reader:
         return answer.content if answer.status_code == 200 else None
 
     def overdue(self) -> dict[str, float]:
-        """Loops of the manager that take longer than they should, with the time in seconds."""
+        """The manager's loops that take too long, with their time in seconds."""
         try:
             return msgspec.json.decode(self._http.get(self._health).content, type=_Health).overdue_loops
         except (self._errors, msgspec.MsgspecError):
@@ -192,7 +192,7 @@ class _Reader:
 
 
 def _introduce(options: UpOptions, plan: Plan, found: Home, local: LocalCluster) -> None:
-    """What is being started, and where everything is."""
+    """Prints what starts, and the paths and URLs."""
     _say(f"Headroom: a local cluster with this machine ({local.node_name}) and {plan.simulated_nodes} simulated nodes")
     for index, line in enumerate(profiles.described(plan.profile)):
         _say(f"{f'profile {plan.profile.name}:' if index == 0 else '':16} {line}")
@@ -236,5 +236,5 @@ def _ports(wanted: Ports) -> Ports:
 
 
 def _say(line: str) -> None:
-    """To stderr, so that stdout holds the table or the JSON alone."""
+    """Writes to stderr, so that stdout holds only the table or the JSON."""
     print(line, file=sys.stderr, flush=True)

@@ -10,13 +10,13 @@ from shared.kube.resources import MUTATINGWEBHOOKS, PRIORITYCLASSES, SECRETS, VA
 NAME, SECRET = "headroom", "headroom-webhook"
 TIMEOUT_SECONDS = 3
 
-# The values of the chart's own PriorityClasses: Koordinator's bands, and those of pods that name none.
+# The values of the chart's own PriorityClasses: Koordinator's bands, and those for pods that name none.
 _PRIORITIES = {"koord-prod": 9000, "koord-mid": 7000, "koord-batch": 5000, "koord-free": 3000}
 _OF_TIERS = {"headroom-mid": -5, "headroom-batch": -10}
 
 
 def register(client: Client, url: str) -> None:
-    """Makes API servers call the webhook at `url`; if it does not answer, they go on without it."""
+    """Registers the webhook at `url`; API servers continue without it if it does not answer."""
     secret = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -30,7 +30,7 @@ def register(client: Client, url: str) -> None:
 
 
 def create_priority_classes(client: Client) -> None:
-    """Koordinator's bands, for pods that name their class, and those that the webhook gives to pods that do not."""
+    """Creates Koordinator's bands, for pods that name a class, and those that the webhook gives to other pods."""
     for name, value in (_PRIORITIES | _OF_TIERS).items():
         body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
         policy = {"preemptionPolicy": "Never"} if name in _OF_TIERS else {}
@@ -43,7 +43,7 @@ def _pods(url: str) -> dict[str, object]:
         "name": "pods.webhook.headroom.io",
         "rules": [_rule("pods", "CREATE")],
         "clientConfig": {"url": f"{url}/mutate-pods"},
-        # A namespace's default requests come back after the translation, which then has to see them.
+        # A namespace's default requests return after the translation, so the webhook must see the pod again.
         "reinvocationPolicy": "IfNeeded",
         **_common(),
     }
@@ -79,9 +79,9 @@ def _rule(resource: str, *operations: str) -> dict[str, object]:
 
 
 def _apply(client: Client, resource: Resource, kind: str, name: str, **content: object) -> None:
-    """Creates the object, or sets what it says; what others have set beside it, as the authority, stays."""
+    """Creates the object, or sets the given fields; fields of other clients, such as the authority, stay."""
     body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}, **content}
     try:
         client.create(resource, body)
     except AlreadyExists:
-        client.patch(resource, name, content, kind=Patch.STRATEGIC)  # which merges webhooks by their names
+        client.patch(resource, name, content, kind=Patch.STRATEGIC)  # merges webhooks by their names
