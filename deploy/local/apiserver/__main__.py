@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("deploy.local.apiserver")
 
 GARBAGE_SECONDS = 10.0
-# Every node of the cluster has several watches, and a list of all pods of a large one is a single answer.
+# Each node of the cluster opens several watches, and the list of all pods of a large cluster is a single response.
 LIMITS = Limits(connections=8192, held_bytes=512 << 20, keep_alive_seconds=120)
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 class UsageError(Exception):
-    """The command line, or a file it names, cannot be used; the text says why."""
+    """The command line, or a file that it names, is unusable; the text says why."""
 
 
 def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -93,7 +93,7 @@ def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
 
 
 def install(store: Store, kinds: Registry, writes: Writes, definitions: Sequence[JsonObject]) -> None:
-    """What every cluster starts with, and the custom kinds; what is there already is only brought up to date."""
+    """Creates the initial objects and the custom kinds; updates existing ones."""
     for record in store.ordered(f"{CRD_GROUP}/customresourcedefinitions"):
         kinds.define(record.load())
     for name in _NAMESPACES:
@@ -121,7 +121,7 @@ def _ensure(
 
 
 def publish_address(address: str, ready_file: Path | None) -> None:
-    """Prints the address and, where asked for, puts it into a file that is there only whole."""
+    """Prints the address and, if requested, writes it atomically to a file."""
     print(address, flush=True)
     if ready_file is not None:
         temporary = ready_file.with_name(ready_file.name + ".tmp")
@@ -150,8 +150,8 @@ async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], 
     except status.StatusError as error:
         raise UsageError(f"--crd-dir: {error}") from error
     app.start()
-    # What requests allocate is freed by reference counts: looking for cycles pays off now and then, and never
-    # among what was loaded.
+    # Reference counts free what requests allocate: the search for cycles need not run often, and never needs to include
+    # the loaded modules.
     gc.freeze()
     gc.disable()
     server = Acceptor(wrapped(app), listener, LIMITS)
@@ -172,7 +172,7 @@ async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], 
 
 
 def main(wrapped: Callable[[Application], ASGIApp] = lambda app: app) -> int:
-    """Serves the application, or what it is `wrapped` in."""
+    """Serves the application, or the application that `wrapped` returns."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     descriptors.raise_limit()
     try:

@@ -1,4 +1,4 @@
-"""What the cluster has to say to a new object: whether its namespace takes it, and a pod's priority."""
+"""The cluster's own admission of new objects: whether the namespace accepts them, and the priority of pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PRIORITY_CLASSES = "scheduling.k8s.io/priorityclasses"
 
 
 class Admission:
-    """Decides by what is in one store."""
+    """Decides from the content of one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Admission:
             self._give_priority(name, obj)
 
     def _give_priority(self, name: str, pod: JsonObject) -> None:
-        """The priority of the pod's class; a pod may say it itself, but no other."""
+        """Sets the priority from the pod's class; the pod may specify the same value, but no other."""
         spec = pod.get("spec")
         wanted = dig(pod, "spec", "priorityClassName") or ""
         if not isinstance(spec, dict) or not isinstance(wanted, str):
@@ -59,7 +59,7 @@ class Admission:
                 raise status.forbidden("", "pods", name, why)
 
     def _priority_class(self, name: str) -> JsonObject | None:
-        """The class of a name; without one, the lowest of those that are the default of the cluster."""
+        """The class with that name; for an empty name, the default class with the lowest value."""
         if name:
             found = self._store.latest(_PRIORITY_CLASSES, name)
             return None if found is None else found.load()

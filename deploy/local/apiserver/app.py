@@ -1,4 +1,4 @@
-"""The ASGI application: authentication, routing and faults around the handlers."""
+"""The ASGI application: authentication, routing and error handling around the handlers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from deploy.local.apiserver.writes import Writes
 
 logger = logging.getLogger(__name__)
 
-Message = MutableMapping[str, Any]  # what ASGI servers pass; its values are of any type
+Message = MutableMapping[str, Any]  # ASGI messages; their values have any type
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
@@ -75,12 +75,12 @@ class Application:
         self._hub.close()
 
     def compact(self) -> None:
-        """Forgets the history: watches and lists from older versions are told 410."""
+        """Drops the history: watches and lists from older versions get 410."""
         self._hub.compact(self._store.version)
         self._lister.forget()
 
     async def close(self) -> None:
-        """Ends the connections to webhooks."""
+        """Closes the connections to webhooks."""
         await self._reviewed.close()
 
     async def _tick(self) -> None:
@@ -112,7 +112,7 @@ class Application:
             return await self._route(request)
         except status.StatusError as error:
             return failure(error)
-        except RecursionError:  # patches can nest an object deeper than any of them is
+        except RecursionError:  # patches can nest an object deeper than each patch itself
             return failure(status.bad_request("the object nests too deep"))
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
@@ -181,7 +181,7 @@ def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> 
 
 
 async def read_body(receive: Receive, most_bytes: int) -> bytes:
-    """The body of a request, of one with more than `most_bytes` only as much as shows that."""
+    """The body of a request; reading stops as soon as it exceeds `most_bytes`."""
     message = await receive()
     body: bytes = message.get("body", b"")
     if not message.get("more_body"):
@@ -202,7 +202,7 @@ async def _send_response(send: Send, response: Response) -> None:
 
 
 async def _send_stream(send: Send, receive: Receive, stream: Stream) -> None:
-    """Sends chunks until they end or the client goes."""
+    """Sends chunks until the stream ends or the client disconnects."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", stream.content_type)]})
     sender = asyncio.create_task(_pump(send, stream))
     gone = asyncio.create_task(disconnected(receive))
@@ -216,7 +216,7 @@ async def _send_stream(send: Send, receive: Receive, stream: Stream) -> None:
 
 
 async def _pump(send: Send, stream: Stream) -> None:
-    # A first empty chunk makes the server send the headers now: a watch may have nothing to say for long.
+    # An empty first chunk makes the server send the headers now: a watch may have no event for a long time.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
     while (chunk := await stream.take()) is not None:
         await send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -224,6 +224,6 @@ async def _pump(send: Send, stream: Stream) -> None:
 
 
 async def disconnected(receive: Receive) -> None:
-    """Returns when the client is gone."""
+    """Returns when the client has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Who calls: whoever has the token may do everything, everybody else nothing but ask how the server is."""
+"""Authentication: a client with the token may do everything, any other may only request the server's health."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Authentication:
 def _basic_as_bearer(header: bytes) -> bytes:
     """The password of Basic credentials as a bearer token.
 
-    kubectl sends a kubeconfig's token over TLS only. Over loopback HTTP it sends what the server's URL holds,
-    http://kubectl:TOKEN@127.0.0.1:PORT, and that as Basic credentials.
+    kubectl sends a kubeconfig's token over TLS only. Over loopback HTTP it sends the credentials in the server's URL,
+    http://kubectl:TOKEN@127.0.0.1:PORT, as Basic credentials.
     """
     try:
         return b"Bearer " + base64.b64decode(header[6:], validate=True).partition(b":")[2]

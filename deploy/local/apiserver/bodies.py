@@ -1,4 +1,4 @@
-"""Request bodies: JSON or YAML objects, patches and options, checked against what the path says."""
+"""Request bodies: JSON or YAML objects, patches and options, checked against the path."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import Json, JsonObject, decode, encode
 from deploy.local.apiserver.requests import Request
 
-MAX_LEVELS = 128  # of a body's nesting; a CustomResourceDefinition of a pod's spec has some 40
+MAX_LEVELS = 128  # nesting of a body; a CustomResourceDefinition of a pod's spec has about 40
 _YAML = "application/yaml"
 _OBJECTS = ("", "application/json", _YAML)
 _MALFORMED = (msgspec.MsgspecError, yaml.YAMLError, ValueError, TypeError, RecursionError)
 
 
 class _JsonLoader(yaml.SafeLoader):
-    """YAML restricted to what JSON can say: timestamps stay text, and there are no aliases to multiply a document."""
+    """YAML restricted to JSON's values: timestamps stay text, and aliases, which could multiply a document, fail."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -48,12 +48,12 @@ def _decoded(request: Request) -> Json:
         return decode(encode(yaml.load(request.body, _JsonLoader)))
     found = decode(request.body)
     if b"\\ud" in request.body.lower():
-        encode(found)  # half of a surrogate pair is no text
+        encode(found)  # fails for half of a surrogate pair
     return found
 
 
 def _check_depth(value: Json) -> None:
-    """What works on objects recurses, and is to stay within the interpreter's stack. Raises ValueError."""
+    """Limits the depth, because the functions on objects recurse on the interpreter's stack. Raises ValueError."""
     level = [value]
     for _ in range(MAX_LEVELS):
         level = [
@@ -68,19 +68,19 @@ def _check_depth(value: Json) -> None:
 
 
 def parse_written(request: Request) -> Json:
-    """The body of a request that is no patch. Raises StatusError (400, 415)."""
+    """The body of a request that is not a patch. Raises StatusError (400, 415)."""
     if request.content_type not in _OBJECTS:
         raise status.unsupported_media_type(_OBJECTS[1:])
     return parse(request)
 
 
 def parse_object(request: Request, kind: Kind, namespace: str) -> JsonObject:
-    """The object of a create or update, of the path's kind and namespace. Raises StatusError (400, 415)."""
+    """The object of a create or update, with the path's kind and namespace. Raises StatusError (400, 415)."""
     return check_object(parse_written(request), kind, namespace)
 
 
 def check_object(obj: Json, kind: Kind, namespace: str) -> JsonObject:
-    """Raises StatusError (400) for what is no object of the kind and namespace."""
+    """Raises StatusError (400) if the body is not an object of the kind and namespace."""
     if not isinstance(obj, dict):
         raise status.bad_request(f"the body is no {kind.kind} but {type(obj).__name__}")
     check_identity(obj, kind)
@@ -103,7 +103,7 @@ def check_identity(obj: JsonObject, kind: Kind) -> None:
 
 
 def deletion_options(request: Request) -> JsonObject:
-    """DeleteOptions as they were sent, in the body or else in the query. Raises StatusError (400, 415, 422)."""
+    """DeleteOptions as sent, in the body or else in the query. Raises StatusError (400, 415, 422)."""
     options = parse_written(request) if request.body.strip() else {}
     if not isinstance(options, dict):
         raise status.bad_request("DeleteOptions are an object")

@@ -1,4 +1,4 @@
-"""Defaults and rules of the built-in kinds: what a stored object always has, and what it may not be."""
+"""Defaults and rules of the built-in kinds: the fields that a stored object always has, and its invalid values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]
 
 
 def _fixed_pod_spec(spec: JsonObject, old: JsonObject) -> JsonObject:
-    """The part of a pod's spec that an update has to leave alone."""
+    """The part of a pod's spec that an update must not change."""
     fixed: JsonObject = copy(spec)
     for container in podspec.containers_of(fixed):
         container.pop("image", None)
@@ -137,7 +137,7 @@ def _default_priority_class(obj: JsonObject) -> None:
 
 
 def _default_workload(obj: JsonObject) -> None:
-    """Of what makes pods from a template; nothing here does, but who reads it may count on this much."""
+    """Defaults of the kinds with a pod template; no controller here creates the pods, but clients may rely on these."""
     spec = obj["spec"]
     if (template := spec.get("template")) is not None:
         podspec.default(template["spec"])
@@ -154,7 +154,7 @@ def _default_job(job: JsonObject) -> None:
 
 
 def _nothing(obj: JsonObject) -> None:
-    """Kinds without defaults."""
+    """Does nothing, for kinds without defaults."""
 
 
 def _no_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -163,7 +163,7 @@ def _no_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Defaults of a kind, and its errors given the object it replaces."""
+    """The defaults of a kind, and its validation errors given the old object."""
 
     default: Callable[[JsonObject], None] = _nothing
     errors: Callable[[JsonObject, JsonObject | None], Iterator[FieldError]] = _no_errors
@@ -189,5 +189,5 @@ _NO_RULES = Rules()
 
 
 def rules_of(kind: Kind) -> Rules:
-    """Those of a built-in kind; a custom one has its schema instead."""
+    """The rules of a built-in kind; a custom kind has its schema instead."""
     return _NO_RULES if kind.custom else _RULES.get(kind.kind, _NO_RULES)

@@ -1,4 +1,4 @@
-"""Calls that the server makes to webhooks: a POST over verified TLS, without keeping anybody else waiting."""
+"""Calls from the server to webhooks: a POST over verified TLS that does not block other requests."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _LOOPBACK = "127.0.0.1"
 
 
 class CallFailed(Exception):
-    """A call that brought no answer; the text says why."""
+    """A call without a usable response; the text says why."""
 
 
 class Callouts:
-    """A client for the webhooks of one store, which keeps its connections."""
+    """A client for the webhooks of one store; it keeps its connections open."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._clients: dict[str, httpx.AsyncClient] = {}  # by the authorities they trust
+        self._clients: dict[str, httpx.AsyncClient] = {}  # by the CA bundle that they trust
 
     async def post(self, client: Client, body: bytes, timeout_seconds: int) -> bytes:
-        """The body that a webhook answers with. Raises CallFailed."""
+        """The body of the webhook's response. Raises CallFailed."""
         url = client.url
         try:
             headers, extensions = _HEADERS, {}
             if client.service is not None:
                 namespace, name, port = client.service
                 host = f"{name}.{namespace}.svc"
-                # The certificate is the service's; the pods behind it share the host's network.
+                # The certificate names the service; its pods use the host's network.
                 url = f"https://{self._behind(namespace, name, port)}/{client.path.lstrip('/')}"
                 headers, extensions = _HEADERS | {"Host": f"{host}:{port}"}, {"sni_hostname": host}
             async with asyncio.timeout(timeout_seconds):
@@ -53,7 +53,7 @@ class Callouts:
         return answer.content
 
     def _client(self, ca_bundle: str) -> httpx.AsyncClient:
-        """The client that trusts the certificates in a bundle, or the system's without one. Raises ValueError."""
+        """The client that trusts a bundle's certificates, or, if empty, the system's. Raises ValueError."""
         found = self._clients.get(ca_bundle)
         if found is None:
             try:
@@ -65,7 +65,7 @@ class Callouts:
         return found
 
     def _behind(self, namespace: str, name: str, port: int) -> str:
-        """The address at which the pods of a service listen. Raises LookupError."""
+        """The address at which a service's pods listen. Raises LookupError."""
         record = self._store.get("/services", object_key(namespace, name))
         if record is None:
             raise LookupError(f'service "{name}" not found')
@@ -78,7 +78,7 @@ class Callouts:
         return f"{_LOOPBACK}:{target if isinstance(target, int) else self._named(namespace, name, spec, target)}"
 
     def _named(self, namespace: str, name: str, spec: JsonObject, port: str) -> int:
-        """The number of a port that pods of a service give a name. Raises LookupError."""
+        """The number of a named port of a service's pods. Raises LookupError."""
         wanted = selectors.from_object({"matchLabels": spec.get("selector") or {}})
         for record in self._store.ordered("/pods"):
             if record.namespace == namespace and wanted and wanted.matches(record.labels):

@@ -1,4 +1,4 @@
-"""The built-in kinds' Go types as OpenAPI v3 component schemas: what kubectl explains and merges by."""
+"""The built-in kinds' Go types as OpenAPI v3 component schemas, with which kubectl explains and merges."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ _META_TEXTS: Mapping[str, str] = {
 
 
 def name(go: str) -> str:
-    """What a type's schema is called."""
+    """The name of a type's schema."""
     package, _, type_name = go.rpartition(".")
     return f"{_PACKAGES.get(package) or 'io.k8s.api.' + package.replace('/', '.')}.{type_name}"
 
 
 def reference(component: str) -> JsonObject:
-    """A schema by its name; within `allOf`, since beside `$ref` nothing counts."""
+    """A reference to a schema by name, inside `allOf`, because fields beside `$ref` are ignored."""
     return {"allOf": [{"$ref": f"#/components/schemas/{component}"}]}
 
 
@@ -77,7 +77,7 @@ def group_version_kind(kind: Kind) -> JsonObject:
 
 
 def schemas(types: Iterable[str]) -> dict[str, JsonObject]:
-    """The schemas of Go types by their names, with those of all that these refer to."""
+    """The schemas of Go types by name, with all schemas that they refer to."""
     found: dict[str, JsonObject] = {}
     wanted = list(types)
     while wanted:
@@ -137,7 +137,7 @@ def _of_type(go: str) -> JsonObject:
 
 
 def _merging(rule: ListRule) -> JsonObject:
-    """How a field merges when it is patched."""
+    """How a patch merges a field."""
     found: JsonObject = {}
     merges = bool(rule.merge_key or rule.union)
     if strategies := ["merge"] * merges + ["retainKeys"] * rule.retain_keys + ["replace"] * rule.replace:

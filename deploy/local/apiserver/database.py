@@ -1,7 +1,7 @@
 """The durable file behind the store: one SQLite database, fully synchronous, owned by one process.
 
-A file that is foreign, torn or holds what is not JSON is set aside under another name with a message, never
-trusted and never deleted.
+A file that is foreign or damaged, or contains invalid JSON, is renamed with a message; it is never trusted and never
+deleted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Row = tuple[str, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A group of writes and the version of its last one."""
+    """A group of writes and the version of the last one."""
 
     puts: Sequence[Row]
     deletes: Sequence[tuple[str, str]]
@@ -45,15 +45,15 @@ class Batch:
 
 
 class DataError(Exception):
-    """The file is not ours or not whole; the text says why."""
+    """The file is foreign or damaged; the text says why."""
 
 
 class DataInUse(Exception):
-    """Another process holds the data directory."""
+    """Another process uses the data directory."""
 
 
 class Database:
-    """Rows (resource, key, version, value) and the last version issued."""
+    """Rows (resource, key, version, value) and the last issued version."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,8 +71,8 @@ class Database:
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
         if run("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
-            # The wall clock as the first version: whoever still holds a version of a store that was set aside
-            # or removed never meets the same number with another meaning.
+            # The first version comes from the wall clock: a client that still has a version of a renamed or removed
+            # store never sees the same number with another meaning.
             self._connection.executescript(_SCHEMA)
             run("INSERT INTO revision VALUES (?)", (time.time_ns() // 1_000_000,))
         identity = run("PRAGMA application_id").fetchone(), run("PRAGMA user_version").fetchone()
@@ -85,22 +85,22 @@ class Database:
         yield from self._connection.execute("SELECT resource, key, version, value FROM objects")
 
     def revision(self) -> int:
-        """The highest version ever committed."""
+        """The highest version that was ever committed."""
         query = "SELECT max((SELECT max(version) FROM revision), (SELECT ifnull(max(version), 0) FROM objects))"
         result: tuple[int] = self._connection.execute(query).fetchone()
         return result[0]
 
     def write(self, batch: Batch) -> None:
-        """Commits all or nothing, synced to disk on return. Raises sqlite3.Error."""
+        """Commits all rows or none; they are synced to disk on return. Raises sqlite3.Error."""
         run = self._connection
         if len(batch.puts) == 1 and not batch.deletes:
-            run.execute(_PUT, batch.puts[0])  # a statement alone is a transaction
+            run.execute(_PUT, batch.puts[0])  # a single statement is a transaction
             return
         run.execute("BEGIN IMMEDIATE")
         try:
             run.executemany(_PUT, batch.puts)
             if batch.deletes:
-                # Objects carry their own version; only what is gone needs the counter to remember it.
+                # Objects contain their own version; only deletions need the counter.
                 run.executemany("DELETE FROM objects WHERE resource = ? AND key = ?", batch.deletes)
                 run.execute("UPDATE revision SET version = ?", (batch.version,))
             run.execute("COMMIT")
@@ -113,7 +113,7 @@ class Database:
 
 
 def open_database(directory: Path) -> Database:
-    """The directory's database; one that cannot be trusted is set aside. Raises DataInUse, OSError."""
+    """The directory's database; an untrusted one is set aside. Raises DataInUse, OSError."""
     directory.mkdir(0o700, parents=True, exist_ok=True)
     path = directory / FILE_NAME
     _make_private(path)
@@ -128,14 +128,14 @@ def open_database(directory: Path) -> Database:
 
 
 def _make_private(path: Path) -> None:
-    """Secrets are stored as they are, so only the owner may read them; SQLite makes its other files alike."""
+    """Makes the file readable by its owner only: it contains plain secrets. SQLite's other files copy the mode."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.fchmod(descriptor, 0o600)  # one that an earlier version made
+    os.fchmod(descriptor, 0o600)  # for a file from an earlier version
     os.close(descriptor)
 
 
 def set_aside(path: Path, why: str) -> None:
-    """Renames the database and its companions, keeping them for whoever wants to look."""
+    """Renames the database and its companion files, and keeps them for inspection."""
     suffix = f".set-aside-{time.time_ns()}"
     for companion in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
         if companion.exists():

@@ -1,4 +1,4 @@
-"""What a write says, as its kind has it, and what is wrong with it."""
+"""Decodes the object of a write to its kind's form, and reports errors and warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deploy.local.apiserver.status import FieldError
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a write is made: on which subresource, for real or not, and how strictly fields are taken."""
+    """How to apply a write: to which subresource, as a dry run or not, and with which field validation."""
 
     subresource: str = ""
     dry_run: bool = False
@@ -24,7 +24,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An object as its kind has it, what its schema finds wrong, and what to warn of."""
+    """An object in its kind's form, the errors from its schema, and warnings."""
 
     obj: JsonObject
     errors: Sequence[FieldError]

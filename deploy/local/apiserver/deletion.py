@@ -1,4 +1,4 @@
-"""What a deletion asks for, and how an object goes: at once, in its time, or when nobody holds it any more."""
+"""The options of a deletion, and when the object disappears: at once, after a grace period, or after its finalizers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp, unix_seconds
 
-ORPHAN = "orphan"  # the finalizer by which an object waits until its dependents have forgotten it
-PROPAGATIONS = ("Background", "Foreground", "Orphan")  # foreground goes as background does
+ORPHAN = "orphan"  # the finalizer of an object until its dependents no longer refer to it
+PROPAGATIONS = ("Background", "Foreground", "Orphan")  # foreground deletion works as background deletion
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Deletion:
 
 
 def may_go(kind: Kind, obj: JsonObject) -> bool:
-    """Marked for deletion and nobody holds it any more."""
+    """Whether the object is marked for deletion, and neither finalizers, content nor a grace period remain."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp") or meta.get("finalizers") or holds_content(kind, obj):
         return False
@@ -33,12 +33,12 @@ def may_go(kind: Kind, obj: JsonObject) -> bool:
 
 
 def holds_content(kind: Kind, obj: JsonObject) -> bool:
-    """Whether a namespace still waits for what is in it to go."""
+    """Whether a namespace still waits for the deletion of its content."""
     return kind.resource == "/namespaces" and bool(dig(obj, "spec", "finalizers"))
 
 
 def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
-    """Raises StatusError (409) when the object is not the one, or not the version, to be deleted."""
+    """Raises StatusError (409) if the object has another UID or version than the preconditions."""
     for what, asked, found in (
         ("UID", wanted.uid, meta["uid"]),
         ("ResourceVersion", wanted.resource_version, meta["resourceVersion"]),
@@ -49,7 +49,7 @@ def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
 
 
 def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
-    """How long a pod on a node is given; nothing else gets time."""
+    """The grace period of a pod on a node; all other objects have none."""
     if kind.resource != "/pods":
         return 0
     spec = obj["spec"]
@@ -61,18 +61,18 @@ def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
 
 
 def marked_grace(meta: JsonObject) -> int:
-    """The seconds that an object was given."""
+    """The grace period that the object was marked with, in seconds."""
     return int(meta.get("deletionGracePeriodSeconds") or 0)
 
 
 def finalizers(meta: JsonObject, propagation: str) -> list[str]:
-    """Who has to let go, the garbage collector included where it has something to do first."""
+    """The finalizers that remain, including the garbage collector's if it must orphan the dependents first."""
     kept = [name for name in meta.get("finalizers") or () if name != ORPHAN]
     return [*kept, ORPHAN] if propagation == "Orphan" else kept
 
 
 def mark(kind: Kind, obj: JsonObject, grace: int) -> None:
-    """Says in place that an object is to go in `grace` seconds, counted from when it was first said."""
+    """Marks an object in place for deletion in `grace` seconds, counted from the first mark."""
     meta = obj["metadata"]
     if meta.get("deletionTimestamp") is None:
         meta["deletionTimestamp"] = timestamp(time.time() + grace)

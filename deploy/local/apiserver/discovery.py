@@ -1,4 +1,4 @@
-"""What a client may ask for: versions, groups and resources, in the form kubectl discovers them."""
+"""Discovery of versions, groups and resources, in the format that kubectl reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUBRESOURCE_KINDS = {
 
 
 def version() -> JsonObject:
-    """/version: of the Kubernetes minor release whose behaviour is followed."""
+    """/version: the Kubernetes minor release that this server follows."""
     return {
         "major": "1", "minor": KUBERNETES_MINOR, "gitVersion": f"v1.{KUBERNETES_MINOR}.0+headroom",
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none",
@@ -61,7 +61,7 @@ def api_group(name: str, versions: list[str]) -> JsonObject:
 
 
 def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> JsonObject | None:
-    """The resources of a group version; None if there is no such."""
+    """The resources of a group version; None if it does not exist."""
     resources: list[JsonObject] = []
     for kind in kinds:
         if (kind.group, kind.version) == (group_name, version_):

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as pure functions: whom they cover, what they allow, who is exempt."""
+"""PodDisruptionBudgets as pure functions: which pods they cover, what they allow, which pods are exempt."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deploy.local.apiserver import selectors
 from deploy.local.apiserver.objects import Json, JsonObject, dig, unix_seconds
 
 DISRUPTED_SECONDS = 120.0
-Scale = Callable[[JsonObject], int | None]  # the replicas of a pod's controller
+Scale = Callable[[JsonObject], int | None]  # returns the replicas of a pod's controller
 
 
 def covers(budget: JsonObject, pod: JsonObject) -> bool:
@@ -23,13 +23,13 @@ def ready(pod: JsonObject) -> bool:
 
 
 def may_go_at_once(pod: JsonObject) -> bool:
-    """Pods whose eviction disturbs nobody: finished, not running yet, or going anyway."""
+    """Whether the eviction disrupts no application: the pod is finished, not yet running, or already terminating."""
     phase = dig(pod, "status", "phase")
     return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def exempt_as_unhealthy(budget: JsonObject, pod: JsonObject) -> bool:
-    """A pod that is not ready may go if its application is not short of healthy ones, or always if so set."""
+    """Whether a pod that is not ready may be evicted: if enough pods are healthy, or always if the policy says so."""
     if ready(pod):
         return False
     if dig(budget, "spec", "unhealthyPodEvictionPolicy") == "AlwaysAllow":
@@ -60,7 +60,7 @@ def budget_status(budget: JsonObject, pods: Sequence[JsonObject], scale: Scale, 
 
 
 def _expected(spec: JsonObject, pods: Sequence[JsonObject], scale: Scale) -> tuple[int, int]:
-    """Pods there should be, and how many of them have to be healthy."""
+    """The number of expected pods, and how many of them must be healthy."""
     minimum, maximum = spec.get("minAvailable"), spec.get("maxUnavailable")
     if isinstance(minimum, int):
         return len(pods), minimum
@@ -71,7 +71,7 @@ def _expected(spec: JsonObject, pods: Sequence[JsonObject], scale: Scale) -> tup
 
 
 def _controlled(pods: Sequence[JsonObject], scale: Scale) -> int:
-    """The sum of the replicas of the pods' controllers; pods without one do not count."""
+    """The sum of the replicas of the pods' controllers; pods without a controller do not count."""
     replicas: dict[str, int] = {}
     for pod in pods:
         owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
@@ -82,14 +82,14 @@ def _controlled(pods: Sequence[JsonObject], scale: Scale) -> int:
 
 
 def _share(amount: Json, total: int) -> int:
-    """An integer or a percentage of a total, rounded up."""
+    """An integer, or a percentage of a total, rounded up."""
     if isinstance(amount, str):
         return math.ceil(int(amount.rstrip("%")) * total / 100)
     return int(amount)
 
 
 def _still_disrupted(budget: JsonObject, pods: Sequence[JsonObject], now: float) -> dict[str, str]:
-    """Evicted pods that are still there and whose eviction is recent."""
+    """Recently evicted pods that still exist."""
     names = {pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
     recorded: dict[str, str] = dig(budget, "status", "disruptedPods") or {}
     return {

@@ -30,7 +30,7 @@ class Handlers:
         self._lister = lister
 
     async def handle(self, request: Request, target: Target, kind: Kind) -> Response | Stream:
-        """Answers a request on an object, its status, or a collection. Raises StatusError."""
+        """Handles a request on an object, its status, or a collection. Raises StatusError."""
         if kind.namespaced and not target.namespace and (request.method != "GET" or target.name):
             raise status.method_not_allowed()
         match request.method, bool(target.name):
@@ -59,7 +59,7 @@ class Handlers:
         return form_of(request, kind).value(record.value)
 
     def _check_version(self, request: Request) -> int:
-        """The resourceVersion asked for (0 without one), if it is not from the future. Raises StatusError (504)."""
+        """The requested resourceVersion (0 if absent). Raises StatusError (504) if it is in the future."""
         version = _version_of(request)
         if version > self._store.version:
             raise status.version_too_large(version, self._store.version)
@@ -88,7 +88,7 @@ class Handlers:
         try:
             self._begin(kind, watcher, wanted, version)
         except status.StatusError as error:
-            # Past its validation a watch fails inside the stream.
+            # After its validation, a watch reports errors inside the stream.
             watcher.error(error)
         timeout = request.number("timeoutSeconds") or None
         self._hub.attach(kind.resource, watcher, timeout)
@@ -148,7 +148,7 @@ class Handlers:
         return form_of(request, kind).many(gone, {"resourceVersion": str(version)})
 
     async def _answer(self, request: Request, kind: Kind, outcome: Outcome) -> Response:
-        """The object after a write, once the write is durable."""
+        """The object after a write; waits until the write is durable."""
         if outcome.done is not None:
             await outcome.done
         headers = warning_headers(outcome.warnings)

@@ -1,7 +1,7 @@
-"""The chores without which objects would stay for ever: owner references, namespaces, events, budgets.
+"""The controllers without which objects would stay forever: owner references, namespaces, events, budgets.
 
-Real clusters leave these to kube-controller-manager. Work is found in committed changes, done one item at a
-time, and asked for again by the changes it causes.
+In real clusters kube-controller-manager does this. The janitor finds its work in committed changes, does one item at a
+time, and gets new work from the changes that it causes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AT_LEISURE = Deletion()
 _HOW = How()
 _BUDGETS = "policy/poddisruptionbudgets"
 Where = tuple[str, str]  # resource and key
-Work = tuple[str, str, str]  # chore, and its object
+Work = tuple[str, str, str]  # the chore, and the object's resource and key
 
 
 class Janitor:
@@ -149,7 +149,7 @@ class Janitor:
         return [record for record in found if record is not None]
 
     def _check_owners(self, resource: str, key: str) -> None:
-        """Deletes a dependent all of whose owners are gone; of some, it forgets those."""
+        """Deletes a dependent whose owners are all deleted; if only some are, removes the references to them."""
         record = self._store.get(resource, key)
         if record is None:
             return
@@ -164,7 +164,7 @@ class Janitor:
     def _exists(self, reference: JsonObject, namespace: str) -> bool:
         resource, key = self._owner(reference, namespace)
         if not resource:
-            return True  # nobody can say that an owner of an unknown kind is gone
+            return True  # an owner of an unknown kind may still exist
         owner = self._store.latest(resource, key)
         return owner is not None and owner.load()["metadata"]["uid"] == reference["uid"]
 
@@ -173,7 +173,7 @@ class Janitor:
             self._check_owners(record.resource, record.key)
 
     def _finish(self, resource: str, key: str) -> None:
-        """Lets an object go that waits until its dependents have forgotten it."""
+        """Removes the owner references to an object, then its finalizer, so that its deletion completes."""
         record, kind = self._store.get(resource, key), self._kinds.of_resource(resource)
         if record is None or kind is None:
             return
@@ -189,7 +189,7 @@ class Janitor:
             self._update(kind, record, lambda old: _without_owner(old, uid), _HOW)
 
     def _empty_namespace(self, resource: str, name: str) -> None:
-        """Deletes what is in a terminating namespace, then lets the namespace go."""
+        """Deletes the content of a terminating namespace, then completes the namespace's deletion."""
         namespace, kind = self._store.get(resource, name), self._kinds.of_resource(resource)
         if namespace is None or kind is None or not namespace.load()["metadata"].get("deletionTimestamp"):
             return
@@ -201,7 +201,7 @@ class Janitor:
             if record.namespace == name
         ]
         pods = [record for record in content if record.resource == "/pods"]
-        for record in pods or content:  # what pods may be using outlives them
+        for record in pods or content:  # objects that pods may use are deleted after the pods
             if b'"deletionTimestamp"' not in record.value:
                 self._delete(record)
         if not content:
@@ -213,7 +213,7 @@ class Janitor:
             self._writes.furnish(namespace)
 
     def _drop_custom_objects(self, resource: str, _: str) -> None:
-        """Removes the objects of a kind that is no longer defined, with nobody left to finalize them."""
+        """Removes the objects of a kind that is no longer defined, whatever their finalizers."""
         for record in self._store.ordered(resource):
             self._store.delete(resource, record.key, record.load())
 
@@ -250,7 +250,7 @@ class Janitor:
         return replicas if isinstance(replicas, int) else None
 
     def sweep(self, now: float) -> None:
-        """Events past their hour, and pods whose node has been gone for two sweeps."""
+        """Deletes events older than their hour, and pods whose node has been missing for two sweeps."""
         for record in self._store.ordered("/events"):
             if now - _last_seen(record.load()) > EVENT_SECONDS:
                 self._delete(record)
@@ -265,7 +265,7 @@ class Janitor:
 
 
 def _ignored(outcome: Outcome) -> None:
-    """Nobody waits for a chore; a store that refuses it reports that to its own callers."""
+    """Ignores the result, because no caller waits for a chore; a failing store reports its errors to other callers."""
     if outcome.done is not None:
         outcome.done.add_done_callback(lambda done: done.exception())
 

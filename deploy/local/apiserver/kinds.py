@@ -1,7 +1,7 @@
-"""The kinds the server knows, as data: names, scope, subresources, selectable fields.
+"""The kinds that the server knows, as data: names, scope, subresources, selectable fields.
 
-What is said of the built-in kinds (short names, unconditional updates) is what Kubernetes publishes in its API types;
-custom kinds get the same description from their definition.
+The data of the built-in kinds (short names, unconditional updates) comes from Kubernetes' API types; the data of custom
+kinds comes from their definitions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One served kind. `status`: has the status subresource; `generation`: spec changes are counted."""
+    """One served kind. `status`: has the status subresource; `generation`: counts changes of the spec."""
 
     group: str
     version: str
@@ -57,7 +57,7 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """The key of the kind's collection, free of the version."""
+        """The key of the kind's collection, which does not contain the version."""
         return f"{self.group}/{self.plural}"
 
     @property
@@ -74,7 +74,7 @@ class Kind:
         return f"{self.group.partition('.')[0] or 'core'}/{self.version}.{self.kind}"
 
     def list_rule(self, path: FieldPath) -> ListRule | None:
-        """How a strategic patch of a built-in kind merges at an index-free path of field names."""
+        """How a strategic patch of a built-in kind merges at a path of field names without indexes."""
         return structs.list_rule(self.struct, path)
 
 
@@ -126,7 +126,7 @@ BUILT_IN: tuple[Kind, ...] = (
          selectable=("status.successful",)),
     Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",),
          generation=True),
-    # Kept so that charts install; nobody is kept from anything by them.
+    # Stored so that charts install; the server does not enforce them.
     Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", name_format="path"),
     Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", name_format="path"),
     Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, name_format="path"),
@@ -147,7 +147,7 @@ BUILT_IN: tuple[Kind, ...] = (
 )  # fmt: skip
 
 
-# Answered, never stored: questions about who is allowed what.
+# Access reviews, which the server answers but never stores.
 REVIEWS: tuple[Kind, ...] = (
     Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
     Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),

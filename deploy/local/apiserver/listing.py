@@ -1,4 +1,4 @@
-"""Lists in pages: every page of one list shows the same moment, however long the client takes."""
+"""Lists in pages: all pages of a list show the same snapshot, however long the client takes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INCONSISTENT = (
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A continue token: where to go on, in which moment; -1 means in the present."""
+    """A continue token: the position and the snapshot; -1 means the present."""
 
     rv: int = 0
     start: str = ""
@@ -45,7 +45,7 @@ def parse_token(text: str) -> Token:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list; `remaining` counts the objects behind it, None where a selector makes it unknown."""
+    """A part of a list; `remaining` counts the objects after it, None if a selector makes it unknown."""
 
     records: Sequence[Record]
     version: int
@@ -54,7 +54,7 @@ class Page:
 
 
 class Lister:
-    """Pages over the store, and the moments that open tokens refer to."""
+    """Pages over the store, and the snapshots that open tokens refer to."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -102,11 +102,11 @@ class Lister:
 
 
 def _bounds(records: Sequence[Record], namespace: str, start: str) -> tuple[int, int]:
-    """The index range of a namespace's keys (all without one), from `start` on."""
+    """The index range of a namespace's keys (of all keys if empty), starting at `start`."""
     first, last = 0, len(records)
     if namespace:
         first = bisect_left(records, f"{namespace}/", key=lambda record: record.key)
-        last = bisect_left(records, f"{namespace}0", key=lambda record: record.key)  # "0" follows "/"
+        last = bisect_left(records, f"{namespace}0", key=lambda record: record.key)  # the character after "/" is "0"
     if start:
         first = bisect_left(records, start, key=lambda record: record.key)
     return first, last

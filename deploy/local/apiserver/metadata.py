@@ -1,4 +1,4 @@
-"""The rules of metadata that hold for every kind: names, labels, finalizers, owners, and what stays as it is."""
+"""The metadata rules for all kinds: names, labels, finalizers, owners, and immutable fields."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIXED = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def name_errors(name: str, name_format: str, field: str = "metadata.name") -> Iterator[FieldError]:
-    """Why a name is not one, for formats `subdomain`, `label` and `path`."""
+    """Why a name is invalid, for formats `subdomain`, `label` and `path`."""
     match name_format:
         case "path" if "/" in name or "%" in name or name in (".", ".."):
             yield status.invalid_value(field, name, "may not be a step of a path")
@@ -33,13 +33,13 @@ def name_errors(name: str, name_format: str, field: str = "metadata.name") -> It
 
 
 def key_errors(key: str, field: str) -> Iterator[FieldError]:
-    """Why a text is no qualified name: `name` or `prefix/name`."""
+    """Why a text is not a qualified name: `name` or `prefix/name`."""
     if not selectors.valid_label_key(key):
         yield status.invalid_value(field, key, selectors.KEY_RULE)
 
 
 def errors(kind: Kind, old: JsonObject | None, obj: JsonObject) -> Iterator[FieldError]:
-    """Everything wrong with the metadata of a new state of an object."""
+    """All errors in the metadata of an object's new state."""
     meta = obj["metadata"]
     if old is None and kind.kind != "Event":
         yield from name_errors(meta["name"], kind.name_format)
@@ -69,7 +69,7 @@ def _finalizer_errors(kind: Kind, old: JsonObject | None, meta: JsonObject) -> I
 
 
 def check_version(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: bool) -> None:
-    """Raises StatusError: 409 for a version that is not the current one, 422 where one is needed."""
+    """Raises StatusError: 409 for a version that is not the current one, 422 if a required one is missing."""
     version, name = meta.get("resourceVersion") or "", old["metadata"]["name"]
     if version in ("", "0"):
         if replacing and not kind.unconditional_update:
@@ -80,7 +80,7 @@ def check_version(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: b
 
 
 def check_identity(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: bool = False) -> None:
-    """Completes the identity in a new state. Raises StatusError (400, 409, 422) if it is another object's."""
+    """Completes the identity in a new state. Raises StatusError (400, 409, 422) if it belongs to another object."""
     before = old["metadata"]
     check_name(meta.get("name"), before["name"])
     if kind.namespaced and meta.get("namespace") not in (None, "", before["namespace"]):
@@ -97,6 +97,6 @@ def check_identity(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: 
 
 
 def check_name(given: str | None, expected: str) -> None:
-    """Raises StatusError (400) when an object is not the one its URL names."""
+    """Raises StatusError (400) if an object's name differs from the one in its URL."""
     if given != expected:
         raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({expected})")

@@ -1,4 +1,4 @@
-"""JSON objects of the Kubernetes API: their codec and the metadata every kind shares."""
+"""JSON objects of the Kubernetes API: their codec and the metadata of all kinds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-# A Kubernetes object is whatever its kind's schema allows: the one place where `Any` is the honest type.
+# A Kubernetes object has any content that its kind's schema allows, so `Any` is the accurate type here.
 JsonObject = dict[str, Any]
 Json = Any
 
@@ -27,7 +27,7 @@ def metadata(obj: JsonObject) -> JsonObject:
 
 
 def timestamp(seconds: float) -> str:
-    """Unix seconds as the API writes times: RFC 3339, UTC, whole seconds."""
+    """Unix seconds in the API's time format: RFC 3339, UTC, whole seconds."""
     return _timestamp(int(seconds))
 
 
@@ -42,7 +42,7 @@ def unix_seconds(text: str) -> float:
 
 
 def dig(value: Json, *path: str) -> Json:
-    """The value at a path of keys, or None as soon as a step is missing or not an object."""
+    """The value at a path of keys, or None if a step is missing or not an object."""
     for step in path:
         if not isinstance(value, dict):
             return None
@@ -51,7 +51,7 @@ def dig(value: Json, *path: str) -> Json:
 
 
 def dotted(value: Json, path: str) -> Json:
-    """`dig` for a path without dots in its keys: "spec.nodeName"."""
+    """`dig` for a path whose keys contain no dots: "spec.nodeName"."""
     return dig(value, *path.split("."))
 
 
@@ -60,5 +60,5 @@ def owner_references(obj: JsonObject) -> Iterator[JsonObject]:
 
 
 def copy(value: Json) -> Json:
-    """A deep copy of plain JSON; the codec does it many times faster than a walk in Python."""
+    """A deep copy of plain JSON; the codec copies many times faster than a walk in Python."""
     return decode(encode(value))

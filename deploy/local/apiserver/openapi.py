@@ -1,4 +1,4 @@
-"""/openapi/v3, a document for each group version: what kubectl validates, applies and explains by; /openapi/v2."""
+"""/openapi/v3, one document per group version, with which kubectl validates, applies and explains; and /openapi/v2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TITLE = "Headroom's embedded Kubernetes API"
 
 
 class Documents:
-    """The documents of the kinds being served, each built when it is first asked for."""
+    """The documents of the served kinds, each built at its first request."""
 
     def __init__(self, kinds: Registry) -> None:
         self._kinds = kinds
@@ -28,7 +28,7 @@ class Documents:
         self._built: dict[str, bytes] = {}
 
     def v3(self, path: str) -> Response | None:
-        """The root document (""), or that of a group version ("apis/apps/v1"); None if there is no such."""
+        """The root document (""), or that of a group version ("apis/apps/v1"); None if it does not exist."""
         if self._generation != self._kinds.generation:
             self._generation = self._kinds.generation
             self._built.clear()
@@ -47,13 +47,13 @@ class Documents:
         return _document(chosen) if chosen else None
 
     def _url(self, kind: Kind) -> str:
-        """A document's address, with a hash that changes with the definitions."""
+        """A document's URL, with a hash that changes with the definitions."""
         digest = hashlib.sha256(encode([_path(kind), self._generation])).hexdigest()
         return f"/openapi/v3/{_path(kind)}?hash={digest[:32].upper()}"
 
 
 def v2() -> Response:
-    """A document without paths. Clients look into it only for what version 3 does not describe, which is unknown."""
+    """A document without paths. Clients read it only for kinds that version 3 does not describe, and there are none."""
     info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
     return json_response({"swagger": "2.0", "info": info, "paths": {}})
 
@@ -63,7 +63,7 @@ def _path(kind: Kind) -> str:
 
 
 def _document(kinds: Iterable[Kind]) -> JsonObject:
-    """The document of the kinds of a group version."""
+    """The document of a group version's kinds."""
     schemas = components.schemas([META, *(kind.struct for kind in kinds if not kind.custom)])
     schemas |= {_schema_name(kind): _custom_schema(kind) for kind in kinds if kind.custom}
     paths = {_url(kind): _operations(kind) for kind in kinds}

@@ -9,14 +9,14 @@ from deploy.local.apiserver import status
 from deploy.local.apiserver.objects import Json, JsonObject, copy, encode
 from deploy.local.apiserver.structs import FieldPath, ListRule, ListRules
 
-_COPIED_BYTES = 3 << 20  # by all operations of one patch
+_COPIED_BYTES = 3 << 20  # the total of all operations of one patch
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
 
 
 def merge(target: Json, patch: Json) -> Json:
-    """RFC 7386: objects merge, null removes, everything else replaces. `target` stays as it is."""
+    """RFC 7386: objects merge, null removes, any other value replaces. Does not change `target`."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -31,7 +31,7 @@ def merge(target: Json, patch: Json) -> Json:
 
 
 def merged(live: JsonObject, patch: JsonObject) -> JsonObject:
-    """`merge` of an object into an object."""
+    """`merge` of one object into another."""
     result: JsonObject = merge(live, patch)
     return result
 
@@ -41,7 +41,7 @@ class PatchFailed(Exception):
 
 
 def json_patch(target: JsonObject, operations: Json) -> JsonObject:
-    """RFC 6902. Raises StatusError: 400 for what is no patch, 422 where it does not apply."""
+    """RFC 6902. Raises StatusError: 400 for an invalid patch, 422 if it does not apply."""
     if not isinstance(operations, list) or not all(isinstance(item, dict) for item in operations):
         raise status.bad_request("error decoding patch: a JSON patch is a list of operations")
     try:
@@ -51,13 +51,13 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
 
 
 def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> JsonObject:
-    """The object after the operations; `target` stays as it is. Raises PatchFailed."""
+    """The object after the operations; does not change `target`. Raises PatchFailed."""
     document = copy(target)
     copied = 0
     for operation in operations:
         if operation.get("op") == "copy":
             copied += len(encode(document))
-            if copied > _COPIED_BYTES:  # each may double the document
+            if copied > _COPIED_BYTES:  # each copy may double the document
                 raise status.too_large(_COPIED_BYTES)
         try:
             document = _operate(document, operation)
@@ -120,7 +120,7 @@ def _add(document: Json, path: Sequence[str], value: Json) -> Json:
 
 
 def _replace(document: Json, path: Sequence[str], value: Json) -> Json:
-    """Sets a value; as in the API, one that an object lacks counts as there."""
+    """Sets a value; as in the API, a missing field counts as present."""
     if not path:
         return value
     parent, step = _find(document, path[:-1]), path[-1]
@@ -129,7 +129,7 @@ def _replace(document: Json, path: Sequence[str], value: Json) -> Json:
 
 
 def _tested(document: Json, path: Sequence[str]) -> Json:
-    """The value at a path; as in the API, one that an object lacks is null."""
+    """The value at a path; as in the API, a missing field is null."""
     if not path:
         return document
     parent = _find(document, path[:-1])
@@ -150,9 +150,9 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
 
 
 def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: FieldPath = ()) -> JsonObject:
-    """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives act.
+    """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives apply.
 
-    `target` stays as it is. Raises StatusError (400) for a malformed patch.
+    Does not change `target`. Raises StatusError (400) for a malformed patch.
     """
     directive = patch.get("$patch")
     if directive == "delete":
@@ -229,7 +229,7 @@ def _order_lists(result: JsonObject, patch: JsonObject, target: JsonObject, rule
 
 
 def _arranged(items: list[Json], order: list[Json], before: list[Json], merge_key: str) -> list[Json]:
-    """The items that `order` names, in its order, each of the others before the next one it preceded `before`."""
+    """The items in the order of `order`; each other item comes before the next item that it preceded in `before`."""
 
     def identity(item: Json) -> Json:
         return item.get(merge_key) if merge_key and isinstance(item, dict) else item

@@ -1,4 +1,4 @@
-"""Defaults and rules of pods' specs: alone, and in the templates of workloads."""
+"""Defaults and rules of pod specs, in pods and in the templates of workloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 
 
 def setdefaults(target: JsonObject, **defaults: object) -> None:
-    """Sets what is absent or null."""
+    """Sets fields that are absent or null."""
     for key, value in defaults.items():
         if target.get(key) is None:
             target[key] = value
@@ -33,7 +33,7 @@ def containers_of(spec: JsonObject) -> list[JsonObject]:
 
 
 def default(spec: JsonObject) -> None:
-    """What a pod template gets."""
+    """Sets the defaults of a pod template."""
     setdefaults(
         spec, restartPolicy="Always", dnsPolicy="ClusterFirst", schedulerName="default-scheduler",
         terminationGracePeriodSeconds=30, securityContext={},
@@ -73,7 +73,7 @@ def _default_container(container: JsonObject) -> None:
 
 
 def admit(spec: JsonObject) -> None:
-    """What a pod gets beside its defaults from the admission of an ordinary cluster."""
+    """Adds what the default admission plugins of a cluster add to a pod beside the defaults."""
     setdefaults(spec, enableServiceLinks=True, serviceAccountName="default")
     spec["serviceAccount"] = spec["serviceAccountName"]
     tolerations = spec.setdefault("tolerations", [])
@@ -87,7 +87,7 @@ def _tolerates_eviction(toleration: JsonObject, key: str) -> bool:
 
 
 def qos_class(spec: JsonObject) -> str:
-    """Guaranteed, Burstable or BestEffort, by the containers' cpu and memory."""
+    """Guaranteed, Burstable or BestEffort, from the containers' cpu and memory."""
     guaranteed, any_set = True, False
     for container in containers_of(spec):
         limits = dig(container, "resources", "limits") or {}
@@ -102,7 +102,7 @@ def qos_class(spec: JsonObject) -> str:
 
 
 def errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
-    """What is wrong with a pod's spec that has its defaults, as far as anything here goes by it."""
+    """Errors in a pod's spec that has its defaults, limited to the fields that this cluster uses."""
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     if not spec.get("containers"):
         yield status.required(f"{path}.containers")
@@ -175,7 +175,7 @@ def _resource_errors(resources: JsonObject, where: str) -> Iterator[FieldError]:
 
 
 def _extended(resource: str) -> bool:
-    """Whether a resource is of nobody's domain that Kubernetes knows: it cannot be overcommitted or divided."""
+    """Whether a resource is outside Kubernetes' own domains: it cannot be overcommitted or divided."""
     return "/" in resource and "kubernetes.io/" not in resource
 
 

@@ -1,4 +1,4 @@
-"""The canonical text of a quantity, as the API gives built-in kinds back: "0.5" becomes "500m", "2048Mi" "2Gi"."""
+"""The canonical text of a quantity, as the API returns it for built-in kinds: "0.5" becomes "500m", "2048Mi" "2Gi"."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 
 @lru_cache(maxsize=8192)
 def canonical(text: str | int | float) -> str:
-    """The canonical form in the quantity's own notation. Raises ValueError for what is no quantity."""
+    """The canonical form in the quantity's own notation. Raises ValueError for an invalid quantity."""
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise ValueError("quantities must match the regular expression '" + PATTERN + "'")

@@ -1,4 +1,4 @@
-"""The kinds being served: the built-in ones and those that CustomResourceDefinitions add at run time."""
+"""The served kinds: the built-in ones and those that CustomResourceDefinitions add at run time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGE = Column("Age", "date", ".metadata.creationTimestamp")
 
 
 class Registry:
-    """Lookup of kinds by path, by object and by collection; each change of it has a new `generation`."""
+    """Finds kinds by path, by object and by collection; each change increments `generation`."""
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str, str], Kind] = {}
@@ -43,7 +43,7 @@ class Registry:
         yield from list(self._by_path.values())
 
     def define(self, definition: JsonObject) -> Kind:
-        """Serves (or replaces) the kind of a definition that `definition_errors` found in order."""
+        """Serves (or replaces) the kind of a definition in which `definition_errors` found no errors."""
         kind = kind_of(definition)
         self._add(kind)
         return kind
@@ -56,7 +56,7 @@ class Registry:
         self.generation += 1
 
     def fields(self, resource: str, obj: JsonObject) -> dict[str, str]:
-        """The selectable fields of an object as text: what field selectors compare."""
+        """The selectable fields of an object as text, which field selectors compare."""
         kind = self._by_resource.get(resource)
         meta = obj["metadata"]
         found = {"metadata.name": meta["name"], "metadata.namespace": meta.get("namespace", "")}
@@ -75,7 +75,7 @@ def _field_text(obj: JsonObject, label: str) -> str:
 
 
 def kind_of(definition: JsonObject) -> Kind:
-    """The kind a definition describes, at its storage version (the only one served)."""
+    """The kind that a definition describes, at its storage version (the only one served)."""
     spec = definition["spec"]
     names = spec["names"]
     version = next(version for version in spec["versions"] if version.get("storage"))
@@ -106,7 +106,7 @@ def kind_of(definition: JsonObject) -> Kind:
 
 
 def definition_errors(definition: JsonObject) -> Iterator[FieldError]:
-    """What a CustomResourceDefinition lacks to be served."""
+    """Why a CustomResourceDefinition cannot be served."""
     spec = definition.get("spec") or {}
     names = spec.get("names") or {}
     missing = [f"spec.{field}" for field in ("group", "scope", "versions") if not spec.get(field)]
@@ -130,7 +130,7 @@ def definition_errors(definition: JsonObject) -> Iterator[FieldError]:
 
 
 def accept(definition: JsonObject, now: str) -> None:
-    """Fills in defaults of a definition and the conditions that say it is served."""
+    """Sets a definition's defaults and the conditions that report it as served."""
     spec = definition["spec"]
     names = spec["names"]
     names.setdefault("singular", names["kind"].lower())

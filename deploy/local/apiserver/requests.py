@@ -1,4 +1,4 @@
-"""What a request asks for: its path as group, version, resource, name; its query as typed options."""
+"""The content of a request: its path as group, version, resource, name; its query as typed options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VALIDATIONS = ("Ignore", "Strict", "Warn")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The addressed API object or collection, as its path says."""
+    """The API object or collection that the path addresses."""
 
     group: str
     version: str
@@ -28,7 +28,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request, its body read."""
+    """One HTTP request with its body."""
 
     method: str
     path: str
@@ -44,7 +44,7 @@ class Request:
         return _media_type(self.headers.get(b"content-type", b""))
 
     def flag(self, name: str) -> bool:
-        """A boolean query parameter; present without a value means true."""
+        """A boolean query parameter; without a value it means true."""
         return self.query.get(name, "false").lower() not in ("0", "false")
 
     def number(self, name: str, default: int = 0) -> int:
@@ -78,12 +78,12 @@ def _media_type(header: bytes) -> str:
 
 
 def parse_query(raw: bytes) -> dict[str, str]:
-    """Query parameters; of a repeated one the last wins."""
+    """Query parameters; the last value of a repeated one wins."""
     return dict(parse_qsl(raw.decode("latin-1"), keep_blank_values=True)) if raw else {}
 
 
 def parse_path(path: str) -> Target | None:
-    """The target of a resource path, or None for every other path (discovery, health, ...)."""
+    """The target of a resource path, or None for any other path (discovery, health, ...)."""
     parts = path.strip("/").split("/")
     match parts:
         case ["api", version, *rest]:

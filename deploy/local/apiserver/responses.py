@@ -1,4 +1,4 @@
-"""Answers to requests, and the form the client asked for: JSON, a Table or bare metadata."""
+"""Responses, and the requested format: JSON, a Table or bare metadata."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SERVED = (_JSON, "*/*", "application/*", "application/vnd.kubernetes.protobuf")
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete answer."""
+    """A complete response."""
 
     body: bytes
     code: int = 200
@@ -31,7 +31,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer that goes on: chunks to `take` until there is None, and what to do when nobody takes more."""
+    """A streaming response: `take` returns chunks, then None; `close` runs when the client stops reading."""
 
     take: Callable[[], Awaitable[bytes | None]]
     close: Callable[[], None]
@@ -59,14 +59,14 @@ def warning_headers(warnings: Sequence[str]) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How objects are shown: as they are, or as the rows of a Table."""
+    """How to show objects: unchanged, or as the rows of a Table."""
 
     kind: Kind
     as_table: bool = False
     include_object: str = "Metadata"
 
     def one(self, obj: JsonObject) -> JsonObject:
-        """An object's Table."""
+        """The Table of one object."""
         version = obj["metadata"].get("resourceVersion", "")
         return tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object)
 
@@ -82,7 +82,7 @@ class Form:
 
 
 def form_of(request: Request, kind: Kind) -> Form:
-    """The first of the Accept header's forms that is served; JSON for protobuf. Raises StatusError (406)."""
+    """The first served format in the Accept header; JSON for protobuf. Raises StatusError (406)."""
     accept = request.header(b"accept")
     for media_range in (accept or _JSON).split(","):
         media_type, *parameters = (part.strip() for part in media_range.split(";"))
@@ -97,7 +97,7 @@ def form_of(request: Request, kind: Kind) -> Form:
 
 
 def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> bytes:
-    """A list put together from the stored bytes, nothing decoded. Items of built-in kinds do not repeat the kind."""
+    """A list joined from the stored bytes without decoding. Items of built-in kinds do not repeat the kind."""
     head = encode({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": list_meta})
     repeated = b"" if kind.custom else kind_prefix(kind)
     pieces: list[bytes | memoryview] = [head[:-1], b',"items":[']
@@ -112,5 +112,5 @@ def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> by
 
 
 def kind_prefix(kind: Kind) -> bytes:
-    """How the JSON of every stored object of a kind begins."""
+    """The first bytes in the JSON of every stored object of a kind."""
     return encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","

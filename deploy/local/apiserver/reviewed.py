@@ -1,9 +1,9 @@
-"""Writes that admission webhooks are asked about.
+"""Writes that admission webhooks review.
 
-A write that no webhook wants to see is decided in one turn of the event loop, like all others. Where one does, its
-object is formed, shown to the mutating webhooks one after the other, checked, shown to the validating ones at once,
-and then decided on, unless what it replaces has moved on meanwhile: then all of this begins anew. While a webhook
-thinks, the server does other things, and may well be called by it.
+A write that matches no webhook is decided in one turn of the event loop. For any other, the server builds the object,
+sends it to the mutating webhooks in order, validates it, sends it to all validating webhooks at once, and then decides,
+unless the object that it replaces has changed meanwhile: then all steps start again. While a webhook works, the server
+handles other requests, including requests from that webhook.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from deploy.local.apiserver.writes import Draft, Mutate, Outcome, Writes
 logger = logging.getLogger(__name__)
 
 REVIEW_GROUP, REVIEW = "admission.k8s.io", "AdmissionReview"
-_ATTEMPTS = 10  # at an object that others write while webhooks think
+_ATTEMPTS = 10  # for an object that others write while webhooks work
 _FIRST_FAILURE = 400
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What a webhook said: whether it allows the request, its reasons as a metav1.Status, and its JSON patch."""
+    """A webhook's response: whether it allows the request, its reasons as a metav1.Status, and its JSON patch."""
 
     allowed: bool
     reasons: JsonObject
@@ -47,7 +47,7 @@ class _Verdict:
 
 
 class Reviewed:
-    """Create, update and delete as clients ask for them."""
+    """Create, update and delete with the review by webhooks."""
 
     def __init__(self, store: Store, writes: Writes, registered: Registered) -> None:
         self._store = store
@@ -59,7 +59,7 @@ class Reviewed:
         await self._callouts.close()
 
     async def create(self, request: Request, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
-        """Raises StatusError as Writes.create does, and what webhooks say."""
+        """Raises StatusError as Writes.create does, and for what webhooks deny."""
         if not self._registered.concern(kind):
             return self._writes.create(kind, namespace, obj, how)
         unnamed = not dig(obj, "metadata", "name")
@@ -74,7 +74,7 @@ class Reviewed:
         self, request: Request, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *,
         replacing: bool = False,
     ) -> Outcome:  # fmt: skip
-        """Raises StatusError as Writes.update does, and what webhooks say."""
+        """Raises StatusError as Writes.update does, and for what webhooks deny."""
         if not self._registered.concern(kind):
             return self._writes.update(kind, namespace, name, mutate, how, replacing=replacing)
         asked = _asked(request, "UPDATE", kind, how, namespace, name)
@@ -88,7 +88,7 @@ class Reviewed:
         raise status.conflict(kind.group, kind.plural, name)
 
     async def delete(self, request: Request, kind: Kind, namespace: str, name: str, wanted: Deletion) -> Outcome:
-        """Raises StatusError as Writes.delete does, and what validating webhooks say."""
+        """Raises StatusError as Writes.delete does, and for what validating webhooks deny."""
         how = How(dry_run=wanted.dry_run)
         if not self._registered.concern(kind):
             return self._writes.delete(kind, namespace, name, wanted, how)
@@ -99,13 +99,13 @@ class Reviewed:
         return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
 
     async def _mutate(self, asked: Asked, draft: Draft) -> None:
-        """Lets the mutating webhooks have their way with a draft.
+        """Applies the mutating webhooks to a draft.
 
-        When one has changed it, the cluster's own admission is asked again, and so are the webhooks that came before
-        a change and want to be. Raises StatusError.
+        After a change, the cluster's own admission runs again, and so do the webhooks that ran before the change and
+        have reinvocation enabled. Raises StatusError.
         """
         obj = _shown(draft, asked)
-        called: set[str] = set()  # those to be asked again when something changes
+        called: set[str] = set()  # those to call again after a change
         again: set[str] = set()
         changed = False
         for is_second in (False, True):
@@ -137,7 +137,7 @@ class Reviewed:
         return _shown(draft, asked)
 
     async def _validate(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> None:
-        """Asks the validating webhooks, all at once. Raises StatusError where one does not allow the request."""
+        """Calls all validating webhooks at once. Raises StatusError if one denies the request."""
         wanted = [webhook for webhook in self._registered.validating if self._wanted(webhook, asked, obj, old)]
         answers = (self._verdict(webhook, asked, obj, old) for webhook in wanted)
         for answer in await asyncio.gather(*answers, return_exceptions=True):
@@ -157,7 +157,7 @@ class Reviewed:
     async def _verdict(
         self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None
     ) -> _Verdict | None:
-        """What a webhook says; None where it gives no answer and need not. Raises StatusError (500, its denial)."""
+        """A webhook's verdict; None if it fails and its failures are ignored. Raises StatusError (500, its denial)."""
         uid = str(uuid.uuid4())
         try:
             body = encode(_review(asked, webhook.version, uid, obj, old))
@@ -175,7 +175,7 @@ class Reviewed:
 
 
 def _review(asked: Asked, version: str, uid: str, obj: JsonObject | None, old: JsonObject | None) -> JsonObject:
-    """The question that a webhook is sent."""
+    """The AdmissionReview for a webhook."""
     kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
     resource = {"group": asked.kind.group, "version": asked.kind.version, "resource": asked.kind.plural}
     below = {"subResource": asked.subresource, "requestSubResource": asked.subresource} if asked.subresource else {}
@@ -203,7 +203,7 @@ def _typed(kind: Kind, obj: JsonObject | None) -> JsonObject | None:
 
 
 def _read(body: bytes, uid: str, asked: Asked) -> _Verdict:
-    """What an answer says; its warnings go to the caller. Raises CallFailed for one that means nothing."""
+    """The verdict in a response; adds its warnings to the request. Raises CallFailed for an invalid response."""
     try:
         answer = dig(decode(body), "response")
         if dig(answer, "uid") != uid or not isinstance(dig(answer, "allowed"), bool):
@@ -218,7 +218,7 @@ def _read(body: bytes, uid: str, asked: Asked) -> _Verdict:
 
 
 def _denial(webhook: str, reasons: JsonObject) -> status.StatusError:
-    """What the caller is told whose request a webhook does not allow."""
+    """The error for a client whose request a webhook denies."""
     message, reason = reasons.get("message") or "", reasons.get("reason") or ""
     denied = f'admission webhook "{webhook}" denied the request'
     why = f": {message or reason}" if message or reason else " without explanation"
@@ -231,7 +231,7 @@ def _with_warnings(outcome: Outcome, asked: Asked) -> Outcome:
 
 
 def _shown(draft: Draft, asked: Asked) -> JsonObject:
-    """A draft's object as mutating webhooks see it: a new one has no identity yet, nor a status."""
+    """A draft's object as mutating webhooks see it: a new object has neither an identity nor a status yet."""
     if draft.old is not None:
         return draft.obj
     hidden = ["uid", "creationTimestamp", "generation"] + ["name"] * (not asked.name)
@@ -251,7 +251,7 @@ def _asked(request: Request, operation: str, kind: Kind, how: How, namespace: st
 
 
 def _options(request: Request, operation: str, how: How) -> JsonObject:
-    """The options of a request, as its operation has them."""
+    """The options of a request, in the form of its operation."""
     options: JsonObject = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if operation == "DELETE":
         return options | deletion_options(request)

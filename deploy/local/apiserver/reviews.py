@@ -1,4 +1,4 @@
-"""Answers to questions about access: whose a token is, and who is allowed what. The one user there is may do all."""
+"""Answers to access reviews: whom a token belongs to, and what a user may do. The only user may do everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _AUDIENCE = "https://kubernetes.default.svc"
 
 
 class Reviews:
-    """Answers that are made, not stored."""
+    """Answers that the server computes and does not store."""
 
     def __init__(self, token: str) -> None:
         self._token = token

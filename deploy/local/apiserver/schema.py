@@ -1,4 +1,4 @@
-"""Structural schemas of custom kinds: pruning, defaulting and validation as CustomResourceDefinitions ask for."""
+"""Structural schemas of custom kinds: pruning, defaulting and validation as in CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An object after its schema: pruned and defaulted, its errors, and the fields that were dropped."""
+    """An object after its schema: pruned and defaulted, its errors, and the dropped fields."""
 
     obj: JsonObject
     errors: list[FieldError]
@@ -41,7 +41,7 @@ class Schema:
     raw: JsonObject
 
     def check(self, obj: JsonObject) -> Checked:
-        """Prunes, defaults and validates, leaving `obj` as it is."""
+        """Prunes, defaults and validates; does not change `obj`."""
         obj = copy(obj)
         unknown: list[str] = []
         complete(obj, self.raw, "", unknown, root=True)
@@ -49,9 +49,9 @@ class Schema:
 
 
 def complete(value: Json, schema: JsonObject, path: str, unknown: list[str], *, root: bool = False) -> None:
-    """Drops in place what the schema does not name, collecting the paths, and fills in its defaults.
+    """Drops in place the fields that the schema does not name, collects their paths, and sets the schema's defaults.
 
-    A field that is null where it is not allowed counts as absent.
+    A field that is null where null is not allowed counts as absent.
     """
     keeps_unknown = bool(schema.get(_KEEPS_UNKNOWN))
     if isinstance(value, list):
@@ -82,7 +82,7 @@ def complete(value: Json, schema: JsonObject, path: str, unknown: list[str], *, 
 
 
 def validate(value: Json, schema: JsonObject, path: str, *, root: bool = False) -> Iterator[FieldError]:
-    """Every violation."""
+    """Every violation of the schema."""
     if value is None and schema.get("nullable"):
         return
     wanted = ("integer", "string") if schema.get("x-kubernetes-int-or-string") else _types_of(schema)

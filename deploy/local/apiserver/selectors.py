@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once into predicates over the labels or fields of an object."""
+"""Label and field selectors, parsed once into predicates over an object's labels or fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUE_RULE = (
     "a valid label must be an empty string or consist of at most 63 alphanumeric characters, '-', '_' or '.', and must "
     "start and end with an alphanumeric character"
 )
-_COMMA = re.compile(r",(?![^()]*\))")  # none within parentheses
+_COMMA = re.compile(r",(?![^()]*\))")  # but not within parentheses
 _OF_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
 _COMPARED = re.compile(r"([^\s=!<>()]+)\s*(==|!=|=|<|>)\s*([^\s=!<>()]*)")
 _ALONE = re.compile(r"(!?)\s*([^\s=!<>()]+)")
@@ -30,7 +30,7 @@ _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on a key; operators are those of metav1.LabelSelector, and Gt and Lt."""
+    """One condition on a key; operators are those of metav1.LabelSelector, plus Gt and Lt."""
 
     key: str
     operator: str
@@ -56,7 +56,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All of its requirements; without any it selects everything."""
+    """A conjunction of requirements; without any it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
 

@@ -1,4 +1,4 @@
-"""Failures as the API reports them: metav1.Status with its code, reason, message and details."""
+"""Errors in the API's format: metav1.Status with its code, reason, message and details."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESOURCE_VERSION_CONFLICT = (
 
 
 class StatusError(Exception):
-    """A request that failed, ready to be written as a Status."""
+    """A failed request, with all fields of its Status."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.continue_token = continue_token
-        self.warnings: Sequence[str] = ()  # what is to be said beside it
+        self.warnings: Sequence[str] = ()  # for the response's Warning headers
 
     @property
     def retry_after_seconds(self) -> int:
@@ -53,7 +53,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One cause of an Invalid answer; `detail` is the text after the field."""
+    """One cause of an Invalid response; `detail` is the text after the field."""
 
     field: str
     reason: str
@@ -96,7 +96,7 @@ def immutable(field: str, value: Json) -> FieldError:
 
 
 def qualified(group: str, resource: str) -> str:
-    """The `resource.group` form messages use; the core group has no suffix."""
+    """The `resource.group` form in messages; the core group has no suffix."""
     return f"{resource}.{group}" if group else resource
 
 
@@ -135,7 +135,7 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
 
 
 def invalid_option(error: FieldError) -> StatusError:
-    """A query parameter or delete option that means nothing."""
+    """An invalid query parameter or delete option."""
     return invalid("meta.k8s.io", "Options", "", [error])
 
 
@@ -144,7 +144,7 @@ def bad_request(message: str) -> StatusError:
 
 
 def unfit(kind: str, version: str, why: str) -> StatusError:
-    """A body that is no object of its kind."""
+    """A body that is not an object of its kind."""
     return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
 
 

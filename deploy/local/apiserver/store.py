@@ -1,9 +1,9 @@
-"""Objects as bytes: decided in memory, durable before anyone hears of them.
+"""Objects as bytes: decided in memory, and durable before any client sees them.
 
-Writers see the latest decided state (`latest`); everybody else sees the committed state only. Decisions are
-queued in the order of their versions, and all that one turn of the event loop brought are committed together at its
-end; the index changes, watchers hear and callers are answered only when their group is on disk. The loop waits for
-the disk meanwhile: requests that come then make up the next group, and a thread would cost more than it gains.
+Writers see the latest decided state (`latest`); all other callers see only the committed state. The store queues
+decisions in the order of their versions, and commits all decisions of one turn of the event loop together at its end.
+Only when the group is on disk does the store change the index, notify watchers and answer callers. The loop waits for
+the disk meanwhile: new requests form the next group, and a thread would cost more than it gains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Describe = Callable[[str, JsonObject], dict[str, str]]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One object at one version: its JSON, and what selectors and the garbage collector ask about."""
+    """One object at one version: its JSON, and the fields that selectors and the garbage collector read."""
 
     resource: str
     key: str
@@ -54,18 +54,18 @@ class Change(msgspec.Struct, gc=False):
     lines: dict[str, bytes] = {}
 
     def line(self, event: str) -> bytes:
-        """The watch line of the record as it is, encoded once for all watchers."""
+        """The watch line of the unchanged record, encoded once for all watchers."""
         text = self.lines.get(event)
         if text is None:
             text = self.lines[event] = b'{"type":"%s","object":%s}\n' % (event.encode(), self.record.value)
         return text
 
 
-Decided = tuple[Change, asyncio.Future[None]]  # a change, and the future of its being durable
+Decided = tuple[Change, asyncio.Future[None]]  # a change, and the future that is done when it is durable
 
 
 class Collection:
-    """The committed objects of one resource, in key order on demand."""
+    """The committed objects of one resource; sorts them by key on demand."""
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
@@ -103,7 +103,7 @@ def describe_record(resource: str, key: str, version: int, obj: JsonObject, fiel
 
 
 class Store:
-    """All collections, their versions, and the group commit. Methods belong to the event loop's thread."""
+    """All collections, their versions, and the group commit. Call its methods only in the event loop's thread."""
 
     def __init__(self, directory: Path, describe: Describe) -> None:
         self._describe = describe
@@ -128,16 +128,16 @@ class Store:
             self._collection(resource).add(describe_record(resource, key, version, obj, fields))
 
     def start(self) -> None:
-        """Begins committing; call it inside the event loop."""
+        """Starts committing; call it inside the event loop."""
         self._loop = asyncio.get_running_loop()
 
     async def stop(self) -> None:
-        """Lets the queued groups reach the disk, then closes the file."""
+        """Waits until the queued groups are on disk, then closes the file."""
         await self.flushed()
         self._database.close()
 
     async def flushed(self) -> None:
-        """Waits until everything decided so far, and meanwhile, is durable."""
+        """Waits until all decisions, including those made meanwhile, are durable."""
         while self._queued:
             await asyncio.wait([done for _, done in self._queued])
 
@@ -153,14 +153,14 @@ class Store:
         return self._collection(resource).records.get(key)
 
     def latest(self, resource: str, key: str) -> Record | None:
-        """The record as the last decision left it, committed or not: what the next write builds on."""
+        """The record after the last decision, committed or not: the next write builds on it."""
         staged = self._staged.get((resource, key))
         if staged is not None:
             return None if staged.deleted else staged.record
         return self.get(resource, key)
 
     def pending(self, resource: str, key: str) -> asyncio.Future[None] | None:
-        """The future of the object's undurable last write, if it has one."""
+        """The future of the object's last write if that is not yet durable."""
         staged = self._staged.get((resource, key))
         if staged is None:
             return None
@@ -177,14 +177,14 @@ class Store:
         yield from list(self._collections)
 
     def put(self, resource: str, key: str, obj: JsonObject) -> tuple[Record, asyncio.Future[None]]:
-        """Decides a write: stamps the next version into the object. The future is done when it is durable."""
+        """Decides a write: sets the next version in the object. The future is done when the write is durable."""
         self._issued += 1
         obj["metadata"]["resourceVersion"] = str(self._issued)
         record = describe_record(resource, key, self._issued, obj, self._describe(resource, obj))
         return record, self._stage(Change(record, self.latest(resource, key), deleted=False))
 
     def delete(self, resource: str, key: str, last: JsonObject) -> tuple[Record, asyncio.Future[None]]:
-        """Decides a deletion; `last` becomes the state that watchers see go."""
+        """Decides a deletion; watchers get `last` as the deleted state."""
         self._issued += 1
         last["metadata"]["resourceVersion"] = str(self._issued)
         record = describe_record(resource, key, self._issued, last, self._describe(resource, last))
@@ -203,7 +203,7 @@ class Store:
         try:
             self._database.write(_effects([change for change, _ in group]))
         except sqlite3.Error as error:
-            # Nothing of the group happened, and it is all that was decided.
+            # No write of the group happened, and the group contains all decisions.
             self._staged.clear()
             for done in _awaited(group):
                 done.set_exception(status.internal(f"the store refused the write: {error}"))
@@ -225,12 +225,12 @@ class Store:
 
 
 def _awaited(group: Sequence[Decided]) -> Iterator[asyncio.Future[None]]:
-    """The futures somebody may still wait for; a caller that was cancelled has cancelled its own."""
+    """The futures that callers may still await; a cancelled caller has cancelled its own."""
     return (done for _, done in group if not done.done())
 
 
 def _effects(changes: Sequence[Change]) -> database.Batch:
-    """What a group leaves behind: of several steps of one object only the last counts."""
+    """The result of a group: of several steps of one object only the last counts."""
     last = {(change.record.resource, change.record.key): change for change in changes}
     puts = [
         (record.resource, record.key, record.version, record.value)

@@ -1,8 +1,8 @@
-"""The built-in kinds as the Go types they are: what a body decodes to and is stored as.
+"""The built-in kinds as Go types: how the server decodes and stores an object.
 
-kube-apiserver decodes into structs and stores what they encode to. Hence unknown fields vanish, empty ones that are
-`omitempty` are left out, others are there though nobody set them, and a wrong type is refused. structs.json, written
-by `python -m tests.apiserver.structs`, holds the types, which msgspec converts to.
+kube-apiserver decodes into structs and stores their encoding. Unknown fields therefore disappear, empty `omitempty`
+fields are omitted, other unset fields appear, and a wrong type is an error. structs.json, written by `python -m
+tests.apiserver.structs`, contains the types, which msgspec converts to.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FieldPath = tuple[str, ...]  # names of fields, without indexes
 
 @dataclass(frozen=True, slots=True)
 class ListRule:
-    """How a list or object merges in a strategic patch: by the `merge_key`, as a `union`, or else it is replaced."""
+    """How a list or object merges in a strategic patch: by the `merge_key`, as a `union`, or else by replacement."""
 
     merge_key: str = ""
     union: bool = False
@@ -47,7 +47,7 @@ ListRules = Callable[[FieldPath], ListRule | None]
 
 
 class Quantity:
-    """A resource.Quantity on its way through msgspec, in canonical form."""
+    """A resource.Quantity for msgspec, in canonical form."""
 
     __slots__ = ("text",)
 
@@ -55,7 +55,7 @@ class Quantity:
         self.text = text
 
 
-# The types with a JSON form of their own, and what msgspec is to take for them.
+# The types with their own JSON form, and their types for msgspec.
 OPAQUE: Mapping[str, Any] = {
     "api/resource.Quantity": Quantity,
     "meta/v1.Time": Annotated[str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")],
@@ -79,7 +79,7 @@ _TEXTS = ("string", "meta/v1.Duration", "pkg/types.UID")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A field of a struct: its Go type, whether it has to be there, when it is written, and how it merges."""
+    """A field of a struct: its Go type, whether it is required, when it is written, and how it merges."""
 
     type: str
     required: bool
@@ -90,7 +90,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """An object as its kind stores it, and the paths that were dropped."""
+    """An object in its kind's stored form, and the paths of the dropped fields."""
 
     obj: JsonObject
     unknown: Sequence[str] = ()
@@ -131,7 +131,7 @@ def resolved(go: str) -> str:
 
 
 def is_struct(go: str) -> bool:
-    """Whether a type is a struct that is read field by field."""
+    """Whether a type is a struct that is decoded field by field."""
     return go not in OPAQUE and isinstance(_types().get(go), dict)
 
 
@@ -142,7 +142,7 @@ def element(go: str) -> str:
 
 @lru_cache(maxsize=4096)
 def list_rule(struct: str, path: FieldPath) -> ListRule | None:
-    """How the value at an index-free path of field names merges."""
+    """How the value at a path of field names without indexes merges."""
     rule = None
     go = struct
     for step in path:
@@ -176,7 +176,7 @@ def _shape(go: str) -> Any:
 
 
 def _struct(name: str, fields_: Mapping[str, Member]) -> Any:
-    # Names of fields may be no Python names: they are numbered, and renamed on the wire.
+    # JSON names may be invalid in Python: the attributes are numbered, and msgspec maps them to the names.
     names = {f"f{number}": key for number, key in enumerate(fields_)}
     fields = [(python, *_default(fields_[key])) for python, key in names.items()]
     return msgspec.defstruct(
@@ -185,7 +185,7 @@ def _struct(name: str, fields_: Mapping[str, Member]) -> Any:
 
 
 def _default(member: Member) -> tuple[Any, Any]:
-    """A field's msgspec type and default; a default from a factory of ours is written, all others are left out."""
+    """A field's msgspec type and default; a default from one of these factories is written, any other is omitted."""
     go, shape = resolved(member.type), _shape(member.type)
     if go in _TEXTS:
         return shape, (msgspec.field(default_factory=lambda: "") if member.always else "")
@@ -230,7 +230,7 @@ def _content(struct: str) -> Any:
 
 
 def decode(struct: str, obj: JsonObject) -> Decoded:
-    """An object of a built-in kind as it is stored; the argument stays as it is. Raises msgspec.ValidationError."""
+    """An object of a built-in kind in its stored form; does not change the argument. Raises msgspec.ValidationError."""
     identity = {key: obj[key] for key in _IDENTITY if key in obj}
     content = {key: value for key, value in obj.items() if key not in _IDENTITY}
     try:
@@ -245,7 +245,7 @@ def decode(struct: str, obj: JsonObject) -> Decoded:
 
 
 def decode_metadata(obj: JsonObject) -> Decoded:
-    """`decode` of the metadata alone, which custom kinds have, too. Raises msgspec.ValidationError."""
+    """`decode` for the metadata alone, which custom kinds also have. Raises msgspec.ValidationError."""
     unknown: list[str] = []
     meta = _known(obj["metadata"], META, "metadata", unknown)
     msgspec.convert(meta, _shape(META))
@@ -253,7 +253,7 @@ def decode_metadata(obj: JsonObject) -> Decoded:
 
 
 def _known(value: Json, go: str, where: str, unknown: list[str]) -> Json:
-    """The value without what its type does not know, or what is null, and with times in their one form."""
+    """The value without unknown fields and nulls, and with times in their canonical form."""
     go = resolved(go.lstrip("*"))
     if go in ("meta/v1.Time", "meta/v1.MicroTime") and isinstance(value, str):
         return _time(value, fraction=go == "meta/v1.MicroTime")
@@ -274,7 +274,7 @@ def _known(value: Json, go: str, where: str, unknown: list[str]) -> Json:
 
 
 def _time(text: str, *, fraction: bool) -> str:
-    """What is no time stays as it is."""
+    """Returns an invalid time unchanged."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
     except (ValueError, OverflowError):

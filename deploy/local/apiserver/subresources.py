@@ -1,4 +1,4 @@
-"""What can be done to a pod beside writing it: bind it to a node, evict it, read its logs."""
+"""The subresources of a pod: bind it to a node, evict it, read its logs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PodSubresources:
         raise status.method_not_allowed()
 
     async def bind(self, request: Request, target: Target, binding: Json) -> Response:
-        """Puts a pod on a node. Raises StatusError."""
+        """Binds a pod to a node. Raises StatusError."""
         name: str = target.name or dig(binding, "metadata", "name") or ""
         _check_name(name, binding, "Binding")
         how = How("binding", dry_run=request.dry_run)
@@ -75,7 +75,7 @@ class PodSubresources:
         return json_response(_SUCCESS, 201)
 
     async def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
-        """Takes one disruption from the pod's budget. Raises StatusError (429) when there is none left."""
+        """Takes one disruption from the pod's budget. Raises StatusError (429) if none is left."""
         budgets = [
             budget
             for record in self._store.ordered(self._budgets.resource)
@@ -123,7 +123,7 @@ async def _settled(outcome: Outcome) -> None:
 
 
 def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:
-    """The pod on its node. Raises StatusError (409) when it has one or is going."""
+    """The pod on its node. Raises StatusError (409) if it already has a node or is being deleted."""
     if meta.get("uid") not in (None, "", pod["metadata"]["uid"]):
         raise status.conflict("", "pods", name, f"its uid is {pod['metadata']['uid']}")
     if pod["metadata"].get("deletionTimestamp"):
@@ -139,13 +139,13 @@ def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonOb
 
 
 def _targeted(pod: JsonObject) -> JsonObject:
-    """The pod, saying why it goes."""
+    """The pod with the reason for its eviction."""
     reason = {"type": "DisruptionTarget", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}
     return pod | {"status": _with_condition(pod, reason)}
 
 
 def _with_condition(pod: JsonObject, condition: JsonObject) -> JsonObject:
-    """The pod's status with a condition that is true from now on, or has been."""
+    """The pod's status with a true condition; a condition that was already true keeps its transition time."""
     state: JsonObject = pod.get("status") or {}
     now = {"status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp(time.time())}
     old: list[JsonObject] = state.get("conditions") or []
@@ -193,7 +193,7 @@ def _only_container(pod: JsonObject) -> str:
 
 
 async def _opened(port: int, path: str) -> Stream:
-    """A kubelet's answer as it comes: HTTP/1.0, so that it ends with the connection. Raises StatusError (500)."""
+    """A kubelet's response as a stream: HTTP/1.0, so that it ends with the connection. Raises StatusError (500)."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())

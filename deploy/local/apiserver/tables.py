@@ -13,7 +13,8 @@ Cell = Callable[[JsonObject], Json]
 PrinterColumn = tuple[str, str, int, Cell]  # name, type, priority (1: wide only), value
 
 _NONE = "<none>"
-# Units of an age: from how many on one counts, and below how many the finer one (its sign, its length) is told, too.
+# Units of an age: the smallest count to use the unit, and the count below which the finer unit (its sign, its length)
+# is shown as well.
 _UNITS = (
     ("y", 365 * 86400, 2, 8, ("d", 86400)), ("d", 86400, 2, 8, ("h", 3600)),
     ("h", 3600, 3, 8, ("m", 60)), ("m", 60, 2, 10, ("s", 1)),
@@ -21,9 +22,9 @@ _UNITS = (
 
 
 def age(text: Json, now: float | None = None) -> str:
-    """How long ago a time is, in its two largest units as kubectl has them: 5s, 3m10s, 4h; <unknown> for what is none.
+    """The age of a time in its two largest units, as in kubectl: 5s, 3m10s, 4h; <unknown> for an invalid time.
 
-    The finer unit is told only while the coarser one is small.
+    The finer unit appears only while the coarser one is small.
     """
     try:
         seconds = max(0, int((time.time() if now is None else now) - unix_seconds(text)))
@@ -97,7 +98,7 @@ def _pod_status(pod: JsonObject) -> str:
 
 
 def _pod_restarts(pod: JsonObject) -> str:
-    """How often containers restarted and, if the last one says when it ended, how long ago that was."""
+    """The containers' restarts and, if the last one has an end time, how long ago it was."""
     statuses = dig(pod, "status", "containerStatuses") or ()
     count = sum(status.get("restartCount", 0) for status in statuses)
     ended = [dig(status, "lastState", "terminated", "finishedAt") for status in statuses]

@@ -1,4 +1,4 @@
-"""Watches: a bounded history per resource, and the watchers that live on what is committed after it."""
+"""Watches: a bounded history per resource, and the watchers of the changes committed after it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Render = Callable[[JsonObject], JsonObject]
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which records of a resource a list or watch is about."""
+    """Which records of a resource a list or watch covers."""
 
     namespace: str
     labels: Selector
     fields: Selector
 
     def __bool__(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether it excludes any record."""
         return bool(self.namespace or self.labels or self.fields)
 
     def matches(self, record: Record) -> bool:
@@ -45,7 +45,7 @@ class Filter:
 
 
 class History:
-    """The latest changes of one resource. Every change after `floor` is here, none before it need be."""
+    """The latest changes of one resource: all after `floor`, and possibly some before it."""
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
@@ -61,7 +61,7 @@ class History:
             self.floor = dropped.record.version
 
     def since(self, version: int) -> list[Change]:
-        """Changes after a version, oldest first. Raises StatusError (410) when some may be missing."""
+        """Changes after a version, oldest first. Raises StatusError (410) if some may be missing."""
         if version < self.floor:
             raise status.expired(f"too old resource version: {version} ({self.floor})")
         found = []
@@ -94,18 +94,18 @@ class Watcher:
         self.closed = False
 
     def begin(self, now: float, timeout_seconds: float | None) -> None:
-        """Starts its clocks, in monotonic seconds."""
+        """Starts the clocks, in monotonic seconds."""
         if timeout_seconds is not None:
             self._expires = now + timeout_seconds
         self._next_bookmark = self._bookmark_after(now)
 
     def _bookmark_after(self, now: float) -> float:
-        """Bookmarks come every minute, and shortly before the end."""
+        """Schedules a bookmark every minute, and one shortly before the end."""
         last = self._expires - LAST_BOOKMARK_SECONDS
         return last if now < last < now + BOOKMARK_SECONDS else now + BOOKMARK_SECONDS
 
     def tick(self, now: float, version: int) -> None:
-        """Sends a bookmark when one is due, and ends when the time is up."""
+        """Sends a due bookmark, and ends the watch when its time is up."""
         if now >= self._next_bookmark:
             self._next_bookmark = self._bookmark_after(now)
             self.bookmark(version)
@@ -140,7 +140,7 @@ class Watcher:
         return encode({"type": event, "object": shown}) + b"\n"
 
     def add(self, record: Record) -> None:
-        """A synthetic ADDED of an object that exists at the start."""
+        """Adds a synthetic ADDED event for an object that exists at the start."""
         if self._render is None:
             self._push(b'{"type":"ADDED","object":%s}\n' % record.value)
         else:
@@ -162,7 +162,7 @@ class Watcher:
     def _push(self, line: bytes) -> None:
         self._lines.append(line)
         if len(self._lines) > BACKLOG_LINES:
-            # A reader that does not read must resume from its last version, as with any slow watcher.
+            # A client that does not read must resume from its last version, like any slow watcher.
             self.closed = True
         self._wake_up()
 
@@ -171,7 +171,7 @@ class Watcher:
             self._wake.set_result(None)
 
     async def take(self) -> bytes | None:
-        """The buffered lines; waits for the first, returns None at the end."""
+        """The buffered lines; waits for the first one, returns None at the end."""
         while not self._lines:
             if self.closed:
                 return None
@@ -182,7 +182,7 @@ class Watcher:
 
 
 class Hub:
-    """Histories and watchers of all resources, fed with every committed group."""
+    """Histories and watchers of all resources; gets every committed group."""
 
     def __init__(self, version: int) -> None:
         self._start = version
@@ -218,7 +218,7 @@ class Hub:
             watcher.tick(now, version)
 
     def compact(self, version: int) -> None:
-        """Forgets all history up to a version: older watches get 410."""
+        """Drops all history up to a version: older watches get 410."""
         self._start = version
         for history in self._histories.values():
             history.compact(version)

@@ -1,6 +1,6 @@
-"""Admission webhooks as they are registered: which are there, in which order, and which requests they ask to see.
+"""Registered admission webhooks: which ones exist, in which order, and which requests they match.
 
-Kinds are served in one version, which leaves a matchPolicy nothing to decide.
+Each kind is served in one version, so matchPolicy has no effect.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _RESOURCES = {kind: f"{ADMISSION_GROUP}/{kind.lower()}s" for kind in (MUTATING, 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for, as webhooks are told: everything but the objects.
+    """The request as webhooks see it, without the objects.
 
-    `namespace` is, for a request on a namespace, its own name.
+    For a request on a namespace, `namespace` is its own name.
     """
 
     operation: str
@@ -46,7 +46,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Operations on resources; "*" stands for all."""
+    """Operations on resources; "*" matches all."""
 
     operations: Sequence[str]
     groups: Sequence[str]
@@ -76,7 +76,7 @@ def _among(wanted: Sequence[str], value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Where a webhook is: at a URL, or behind a service (namespace, name, port) at a path."""
+    """The address of a webhook: a URL, or a service (namespace, name, port) and a path."""
 
     url: str
     service: tuple[str, str, int] | None
@@ -86,7 +86,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One webhook of a registration; `key` tells it from all others."""
+    """One webhook of a registration; `key` identifies it among all webhooks."""
 
     key: str
     name: str
@@ -100,12 +100,12 @@ class Webhook:
     reinvoked: bool
 
     def wants(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
-        """Whether it is to see a request, given what says the labels of the request's namespace."""
+        """Whether the webhook matches a request, given the labels of the request's namespace."""
         if not any(rule.matches(asked) for rule in self.rules):
             return False
         if self.objects and not any(self.objects.matches(_labels(item)) for item in (obj, old) if item is not None):
             return False
-        # What belongs to no namespace is seen by all.
+        # A namespace selector matches every object without a namespace.
         return not self.namespaces or not (asked.namespace or asked.on_namespace) or self.namespaces.matches(labels())
 
 
@@ -146,7 +146,7 @@ def _rule(rule: JsonObject) -> Rule:
 
 
 def default(configuration: JsonObject) -> None:
-    """Fills in what a registration may leave out."""
+    """Sets the defaults of a registration."""
     mutating = {"reinvocationPolicy": "Never"} if configuration["kind"] == MUTATING else {}
     for webhook in configuration.get("webhooks") or ():
         _fill(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10, **mutating)
@@ -164,12 +164,12 @@ def _fill(target: JsonObject, **defaults: object) -> None:
 
 
 def errors(configuration: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    """What a registration with its defaults must not be."""
+    """Errors in a registration that has its defaults."""
     for index, webhook in enumerate(configuration.get("webhooks") or ()):
         where = f"webhooks[{index}]"
         yield from _webhook_errors(webhook, where)
         if webhook.get("matchConditions"):
-            # A webhook that were called without them would see, and could refuse, what it must not.
+            # A webhook called without them would see, and could refuse, requests that it must not.
             yield status.forbidden_field(f"{where}.matchConditions", "there is no CEL here")
 
 
@@ -198,7 +198,7 @@ def _is_https(url: str) -> bool:
 
 
 class Registered:
-    """The webhooks of all registrations of a store, by the names of these."""
+    """The webhooks of all registrations in a store, ordered by the registrations' names."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -207,7 +207,7 @@ class Registered:
         self._read()
 
     def changed(self, changes: Sequence[Change]) -> None:
-        """Reads them anew where they are among a group of committed changes."""
+        """Reads the registrations again if a group of committed changes contains one."""
         if any(change.record.resource in _RESOURCES.values() for change in changes):
             self._read()
 
@@ -218,5 +218,5 @@ class Registered:
         )
 
     def concern(self, kind: Kind) -> bool:
-        """Whether anybody could want to see a write of this kind; nobody reviews how writes are reviewed."""
+        """Whether any webhook could match a write of this kind; webhooks never review their own registrations."""
         return bool(self.mutating or self.validating) and kind.group != ADMISSION_GROUP

@@ -1,6 +1,6 @@
-"""Decisions about writes: create, update, delete, each from the latest state to the next, with every rule.
+"""Decides writes: create, update, delete, each from the latest state to the next, with all rules.
 
-Everything here runs inside one turn of the event loop; what it decides is durable when `Outcome.done` is.
+Each decision runs inside one turn of the event loop; it is durable when `Outcome.done` is done.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Outcome:
 
 @dataclass(slots=True)
 class Draft:
-    """A write on its way: an object with its defaults, and what it takes the place of (`record`, loaded: `old`).
+    """A write in progress: an object with its defaults, and the object that it replaces (`record`, loaded: `old`).
 
-    `identity`: the metadata that the server says.
+    `identity`: the metadata that the server sets.
     """
 
     kind: Kind
@@ -81,12 +81,12 @@ class Writes:
         return self.commit(self.settled(self.draft_new(kind, namespace, obj, how)))
 
     def draft_new(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Draft:
-        """A new object as the cluster's own admission and the kind's defaults make it. Raises StatusError."""
+        """A new object after the cluster's own admission and the kind's defaults. Raises StatusError."""
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         name = self._new_name(kind, namespace, meta)
         if meta.pop("resourceVersion", "") not in ("", "0"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
-        take(kind, obj, how)  # what is no object of its kind is refused before anything is asked about it
+        take(kind, obj, how)  # refuses an invalid object before admission checks it
         self._admission.admit(kind, namespace, name, obj)
         identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(time.time())}
         if kind.generation:
@@ -96,11 +96,11 @@ class Writes:
         return draft
 
     def readmit(self, draft: Draft) -> None:
-        """Asks the cluster's own admission again about a new object that was changed. Raises StatusError (403, 404)."""
+        """Repeats the cluster's own admission for a new object that was changed. Raises StatusError (403, 404)."""
         self._admission.admit(draft.kind, draft.namespace, draft.name, draft.obj)
 
     def furnish(self, namespace: str) -> None:
-        """Gives a namespace what every one has: its default account, and the (here empty) bundle of authorities."""
+        """Creates a namespace's default objects: its default service account, and the (here empty) CA bundle."""
         for (resource, name), content in _FURNITURE.items():
             kind = self._kinds.of_resource(resource)
             if kind is not None and self._store.latest(resource, object_key(namespace, name)) is None:
@@ -125,8 +125,8 @@ class Writes:
     ) -> Outcome:
         """The next state of an existing object. Raises StatusError: 404, 409, 422, 400.
 
-        `mutate` must not change its argument. A resourceVersion in its result has to be the current one; when
-        `replacing` (PUT) some kinds insist on one.
+        `mutate` must not change its argument. A resourceVersion in its result must be the current one; with `replacing`
+        (PUT), some kinds require one.
         """
         draft = self.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
         return self.commit(self.settled(draft))
@@ -152,7 +152,7 @@ class Writes:
         return draft
 
     def revise(self, draft: Draft, obj: JsonObject) -> None:
-        """Takes what a webhook made of a draft's object. Raises StatusError (400, 409, 422)."""
+        """Replaces a draft's object with the one that a webhook returned. Raises StatusError (400, 409, 422)."""
         kind, warnings = draft.kind, draft.warnings
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         if draft.old is not None:
@@ -164,7 +164,7 @@ class Writes:
         draft.warnings = warnings
 
     def _form(self, draft: Draft, obj: JsonObject, how: How) -> None:
-        """Makes an object the draft's: what is the server's put right, types checked, defaults set.
+        """Sets an object in the draft: restores the server's fields, checks types, sets defaults.
 
         Raises StatusError (400).
         """
@@ -181,12 +181,12 @@ class Writes:
         draft.obj, draft.errors, draft.warnings = taken.obj, taken.errors, taken.warnings
 
     def settled(self, draft: Draft) -> Draft:
-        """The draft, with every rule kept, as it would be stored. Raises StatusError (422)."""
+        """The draft after all rules, as the store would contain it. Raises StatusError (422)."""
         kind, old, obj, how = draft.kind, draft.old, draft.obj, draft.how
         errors = [*metadata.errors(kind, old, obj), *draft.errors]
         if kind.kind == "CustomResourceDefinition":
             errors += registry.definition_errors(obj)
-        elif how.subresource != "binding":  # which sets the one field of a pod's spec that no update may
+        elif how.subresource != "binding":  # a binding sets the one pod field that no update may
             errors += builtin.rules_of(kind).errors(obj, old)
         if errors:
             raise status.invalid(kind.group, kind.kind, draft.name, errors)
@@ -213,16 +213,16 @@ class Writes:
         self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How
     ) -> Outcome:
         if deletion.may_go(kind, new):
-            # The answer to the last who lets go shows the version that it let go of.
+            # The response to the removal of the last finalizer shows the version that the client updated.
             shown = encode(new)
             return replace(self._remove(kind, namespace, name, new, how), value=shown)
         if old == new:
-            # The answer may show a write that is not durable yet: it waits for that write.
+            # The response may show a write that is not durable yet, so it waits for that write.
             return Outcome(record.value, self._store.pending(kind.resource, record.key))
         return self._put(kind, namespace, name, new, how)
 
     def delete(self, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How) -> Outcome:
-        """Removes the object, or marks it for those who must let go first. Raises StatusError (403, 404, 409)."""
+        """Removes the object, or marks it until its finalizers are removed. Raises StatusError (403, 404, 409)."""
         record = self._store.latest(kind.resource, object_key(namespace, name))
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
@@ -263,7 +263,7 @@ class Writes:
 
 
 def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> None:
-    """The main resource never writes status; the status subresource writes nothing but."""
+    """Restricts a write: the main resource never changes status; the status subresource changes nothing else."""
     if not subresource:
         if kind.status:
             _carry(old, new, "status")
@@ -282,6 +282,6 @@ def _carry(old: JsonObject, new: JsonObject, key: str) -> None:
 
 
 def _counts(kind: Kind, old: JsonObject, new: JsonObject) -> bool:
-    """Whether the desired state changed: everything but metadata and an isolated status."""
+    """Whether the desired state changed: all fields except metadata and an isolated status."""
     ignored = _UNCOMPARED if kind.status else _UNCOMPARED[:3]
     return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in ignored)
