@@ -53,7 +53,7 @@ class Documents:
 
 
 def v2() -> Response:
-    """A document without paths. Clients read it only for kinds that version 3 does not describe, and there are none."""
+    """A document without paths. Clients read it only for kinds that version 3 does not describe, which do not exist."""
     info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
     return json_response({"swagger": "2.0", "info": info, "paths": {}})
 

@@ -46,7 +46,7 @@ class Kubelet:
             jitter=Jitter(cap_seconds=2.0),
         )
         self._known = machine.records.load()
-        self._pods: dict[str, RunnablePod] = {}  # by uid: each has a runner; the last state seen
+        self._pods: dict[str, RunnablePod] = {}  # pods with a runner, by uid, as last seen
         self._runners: dict[str, PodRunner] = {}
         self._written: dict[str, Json] = {}
         self._write_at = 0.0

@@ -29,7 +29,7 @@ class VolumeMount(Wire, frozen=True):
 
 
 class SecurityContext(Wire, frozen=True):
-    """The security context of a pod or a container. Only the rule not to run as root counts here."""
+    """Of a pod or a container. With `runAsNonRoot`, nothing runs as root; other fields have no effect here."""
 
     run_as_non_root: bool = False
 

@@ -192,7 +192,7 @@ class Fleet:
         bootstrap.create_pods(self._client, pods, workloads.NAMESPACE)
 
     def _await_workloads(self) -> None:
-        """Waits for the pods, because an agent that watches its node fill up would long predict a restless node."""
+        """Waits for the pods: an agent that watched its node fill up would long rate it as volatile."""
         deadline = self._clock.monotonic() + SETTLE_SECONDS
         while self._clock.monotonic() < deadline and not self._ended.is_set():
             listed = self._client.list(PODS, workloads.NAMESPACE, into=Pod).items
