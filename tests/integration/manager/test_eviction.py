@@ -54,6 +54,20 @@ def catch_up(cluster: Cluster, manager: Manager) -> None:
     eventually(lambda: is_marked() is marked)
 
 
+def written(cluster: Cluster, manager: Manager) -> dict[str, Any]:
+    """The condition, once it is there.
+
+    A write that meets a change which the manager has not seen is tried again later. Time stands still here, so the next
+    change has to bring it about.
+    """
+
+    def look() -> dict[str, Any]:
+        catch_up(cluster, manager)
+        return condition(cluster)
+
+    return eventually(look, interval_seconds=0.2)
+
+
 def pass_time(manager: Manager, clock: SteppedClock, seconds: float) -> None:
     """Lets the time pass in steps in which the evictor comes round, so that it is awake all the time."""
 
@@ -89,8 +103,7 @@ def test_a_shortfall_is_said_by_condition_event_metric_and_answer_and_pods_stay(
     cluster.report("n1", at=clock.now(), cpu="600m")
     # No less is shown than the pods hold.
     eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 1500)
-    catch_up(cluster, manager)  # what meets a change that it has not seen is tried again later, and time stands still
-    said = eventually(lambda: condition(cluster))
+    said = written(cluster, manager)
     assert (said["status"], said["reason"]) == ("True", "OfferShrunk")
     assert "there is cpu 600m" in said["message"]
     order = [f"{cluster.namespace}/{name} " for name in ("low", "middle")]
@@ -135,8 +148,7 @@ def test_prod_takes_back_what_mid_was_lent_before_it_was_requested(
     cluster.client.create(PODS, prod | {"spec": {"nodeName": "n1", "containers": [container]}}, cluster.namespace)
 
     eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 3000)  # what the pods hold
-    catch_up(cluster, manager)
-    eventually(lambda: condition(cluster))
+    written(cluster, manager)
     eventually(lambda: shortfall(manager)["missing"]["cpu_milli"] == 1500)
     catch_up(cluster, manager)
     pass_time(manager, clock, AFTER_SECONDS - 1)
