@@ -176,9 +176,9 @@ def _made(module: Module, owners: Iterable[ast.AST], call: ast.Call, maker: _Mak
     """The metric that `call` makes, with marks where it depends on parameters of the functions around it."""
     known = _known(module, owners)
     if maker is None:
-        type_, place = _CLASSES[call.func.id]  # type: ignore[attr-defined]
-        if not call.args:
+        if not call.args or not isinstance(call.func, ast.Name):
             return None
+        type_, place = _CLASSES[call.func.id]
         name, about = (source.text(module, each, known) for each in (*call.args, ast.Constant(""))[:2])
         given = {each.arg: each.value for each in call.keywords}
         labels = (
