@@ -20,9 +20,9 @@ from deploy import cleanup_pods, cleanup_state
 from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.eviction import condition
-from manager.noderesource import topology, writing
-from manager.noderesource.explain import NOBODY_HOLDS
+from manager.nodeside.eviction import condition
+from manager.nodeside.noderesource import topology, writing
+from manager.nodeside.noderesource.explain import NOBODY_HOLDS
 from shared import names
 from shared.api.core import Node, Quantities
 from shared.api.nodemetric import NodeMetric

@@ -18,13 +18,13 @@ import msgspec
 from deploy import dumps, rendering
 from deploy.dump_heads import Head
 from deploy.nodeside import ConfigKey, NodeSide
-from manager import answers
-from manager.answers import Explained
-from manager.decisions import KnownNode, Pending
-from manager.eviction import shortfall
-from manager.eviction.tracker import TrackedShortfall
-from manager.noderesource import explain, writing
-from manager.noderesource.writing import NodeWriteRule, WriteRule
+from manager.nodeside import answers
+from manager.nodeside.answers import Explained
+from manager.nodeside.decisions import KnownNode, Pending
+from manager.nodeside.eviction import shortfall
+from manager.nodeside.eviction.tracker import TrackedShortfall
+from manager.nodeside.noderesource import explain, writing
+from manager.nodeside.noderesource.writing import NodeWriteRule, WriteRule
 from shared import explanation, names
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric

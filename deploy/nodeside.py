@@ -3,11 +3,11 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from manager import configuration
-from manager.configuration import Configuration
-from manager.noderesource import explain, report
-from manager.noderesource.explain import Decision, Known
-from manager.noderesource.report import NodeReport
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.noderesource import explain, report
+from manager.nodeside.noderesource.explain import Decision, Known
+from manager.nodeside.noderesource.report import NodeReport
 from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from shared import names
 from shared.api.colocation import NodeStrategy

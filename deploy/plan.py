@@ -43,7 +43,7 @@ from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, Scal
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
-from manager.lending import Lending
+from manager.nodeside.lending import Lending
 from manager.settings import ManagerSettings
 from shared import durations, names
 from shared import settings as settings_module

@@ -14,7 +14,7 @@ import msgspec
 
 from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
-from manager.scheduling.args import LoadAwareArgs
+from manager.nodeside.scheduling.args import LoadAwareArgs
 from manager.settings import ManagerSettings
 from shared import settings
 from shared.api.colocation import BOUNDS, NODE_CONFIGS, WIRE_NAMES, ColocationStrategy

@@ -1,1 +1,1 @@
-"""The central manager: turns NodeMetrics into Mid-tier capacity on Node status."""
+"""The central manager: a node side, which lends what nodes leave unused, and an autoscaler, beside each other."""

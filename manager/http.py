@@ -9,9 +9,9 @@ from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from manager import answers
-from manager.answers import Explained, FleetPrediction, Nodes, Status
-from manager.decisions import KnownNode
+from manager.nodeside import answers
+from manager.nodeside.answers import Explained, FleetPrediction, Nodes, Status
+from manager.nodeside.decisions import KnownNode
 from shared import errors, web
 
 # The page loads only its own files, and a node's name can never become a script.

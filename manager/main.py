@@ -15,27 +15,28 @@ from typing import TYPE_CHECKING
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from manager import answers, fleet, http, tenants
-from manager.answers import Status
-from manager.caches import Caches
-from manager.controller import NodeResourceController
-from manager.eviction.asking import Asker
-from manager.eviction.evictor import Evictor
-from manager.eviction.metrics import EvictionCounters as EvictionCounters
-from manager.eviction.metrics import PressureCounters, ShortfallCollector
-from manager.eviction.reliever import Reliever
-from manager.eviction.tracker import Tracker
-from manager.fleet import FleetOverview
-from manager.lending import Lending
-from manager.metrics import FleetCollector, ManagerCounters, StateCollector
-from manager.reports import EventReporter, PersistentProblems
-from manager.scheduling import args as scheduling_args
-from manager.scheduling import explained, extender
-from manager.scheduling.advice import Advisor
+from manager import http
+from manager.nodeside import answers, fleet, tenants
+from manager.nodeside.answers import Status
+from manager.nodeside.caches import Caches
+from manager.nodeside.controller import NodeResourceController
+from manager.nodeside.eviction.asking import Asker
+from manager.nodeside.eviction.evictor import Evictor
+from manager.nodeside.eviction.metrics import EvictionCounters as EvictionCounters
+from manager.nodeside.eviction.metrics import PressureCounters, ShortfallCollector
+from manager.nodeside.eviction.reliever import Reliever
+from manager.nodeside.eviction.tracker import Tracker
+from manager.nodeside.fleet import FleetOverview
+from manager.nodeside.lending import Lending
+from manager.nodeside.metrics import FleetCollector, ManagerCounters, StateCollector
+from manager.nodeside.reports import EventReporter, PersistentProblems
+from manager.nodeside.scheduling import args as scheduling_args
+from manager.nodeside.scheduling import explained, extender
+from manager.nodeside.scheduling.advice import Advisor
+from manager.nodeside.tenants import NamespaceTenants
+from manager.nodeside.topologies import Topologies
+from manager.nodeside.workqueue import WorkQueue
 from manager.settings import ManagerSettings
-from manager.tenants import NamespaceTenants
-from manager.topologies import Topologies
-from manager.workqueue import WorkQueue
 from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
 from shared.api.core import Namespace
@@ -54,8 +55,8 @@ from shared.web.metrics import HttpCollector
 
 if TYPE_CHECKING:
     from manager.autoscaler.loop import Autoscaler
-    from manager.webhook.serving import WebhookCertificate
-    from manager.webhook.webhook import Webhook
+    from manager.nodeside.webhook.serving import WebhookCertificate
+    from manager.nodeside.webhook.webhook import Webhook
 
 logger = logging.getLogger(__name__)
 
@@ -281,7 +282,7 @@ class Manager:
     def _made_certificate(self, client: Client, registry: CollectorRegistry) -> "WebhookCertificate | None":
         if not (self._settings.tls or self._serves_webhook):
             return None
-        from manager.webhook.serving import WebhookCertificate  # here, because it loads OpenSSL's bindings
+        from manager.nodeside.webhook.serving import WebhookCertificate  # here, because it loads OpenSSL's bindings
 
         # In a dry run a replica reads the certificate, but writes none.
         leads = (lambda: False) if self._settings.dry_run else self.is_leader
@@ -294,7 +295,7 @@ class Manager:
     def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":
         if self._certificate is None or not self._serves_webhook:
             return None
-        from manager.webhook.webhook import Webhook
+        from manager.nodeside.webhook.webhook import Webhook
 
         return Webhook(
             self._settings,

@@ -17,7 +17,7 @@ from deploy.site import commands, metrics, source
 from manager import http
 from manager.autoscaler import router
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.scheduling import explained, extender
+from manager.nodeside.scheduling import explained, extender
 from manager.settings import ManagerSettings
 from shared import durations, settings
 from shared.api.colocation import BOUNDS, WIRE_NAMES, ColocationStrategy

@@ -31,7 +31,7 @@ AUTO_EVICTION_SECONDS = 300
 
 
 class MidFormula(enum.StrEnum):
-    """The formula of Mid; see `manager.noderesource.mid`."""
+    """The formula of Mid; see `manager.nodeside.noderesource.mid`."""
 
     SEED = "seed"
     SEED_MIXED = "seed-mixed"

@@ -13,15 +13,15 @@ import httpx
 import msgspec
 from kubernetes import watch as official
 
-from manager.configuration import Configuration
-from manager.decisions import Look, NodeDecisions
 from manager.main import collect_seldom
-from manager.nodemetric import lifecycle, spec
-from manager.noderesource import report
-from manager.noderesource.report import NodeReport
-from manager.noderesource.writing import Write
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.decisions import Look, NodeDecisions
+from manager.nodeside.nodemetric import lifecycle, spec
+from manager.nodeside.noderesource import report
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.noderesource.writing import Write
+from manager.nodeside.reports import EventReporter
 from manager.pods import NodeRequests, PodLedger, PodRecord, record
-from manager.reports import EventReporter
 from manager.settings import ManagerSettings
 from shared import durations
 from shared.api import colocation

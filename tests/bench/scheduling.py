@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from manager.noderesource import explain, report
-from manager.noderesource.explain import Known
-from manager.noderesource.report import NodeReport
+from manager.nodeside.noderesource import explain, report
+from manager.nodeside.noderesource.explain import Known
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.scheduling import extender
+from manager.nodeside.scheduling.advice import Advisor
+from manager.nodeside.scheduling.args import LoadAwareArgs
+from manager.nodeside.scheduling.extender import ExtenderCounters
 from manager.pods import PodLedger, PodRecord, record
-from manager.scheduling import extender
-from manager.scheduling.advice import Advisor
-from manager.scheduling.args import LoadAwareArgs
-from manager.scheduling.extender import ExtenderCounters
 from shared import durations, names
 from shared.api.colocation import ColocationStrategy, NodeStrategy
 from shared.api.core import Node, Pod

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from deploy.local.identities import CHART, RELEASE
-from manager.webhook.certificates import Rotation
-from manager.webhook.keeping import Ports, Registration, SharedSecret
+from manager.nodeside.webhook.certificates import Rotation
+from manager.nodeside.webhook.keeping import Ports, Registration, SharedSecret
 from shared import names
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists

@@ -13,7 +13,7 @@ from deploy.local import identities
 from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler.cloudprovider import simulated
 from manager.autoscaler.cloudprovider.simulated import ledger
-from manager.webhook.serving import AUTHENTICATION
+from manager.nodeside.webhook.serving import AUTHENTICATION
 from shared import names
 from shared.kube.client import Client, Patch
 from shared.kube.config import Connection, StaticToken

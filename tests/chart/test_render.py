@@ -17,9 +17,9 @@ from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.modes import Mode
-from manager.scheduling import args as scheduling_args
+from manager.nodeside.scheduling import args as scheduling_args
+from manager.nodeside.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
 from manager.settings import ManagerSettings
-from manager.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
 from shared import names, settings
 from shared.api import colocation, thresholds
 from shared.api.nodemetric import ResourceThresholds

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from manager.noderesource import report
-from manager.noderesource.report import NodeReport
+from manager.nodeside.noderesource import report
+from manager.nodeside.noderesource.report import NodeReport
 from shared import durations, names
 from shared.api.core import Node, Pod
 from shared.api.nodemetric import NodeMetric

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from manager import pods
-from manager.noderesource import batch, explain, numa, preparation, situation, third_party
-from manager.noderesource.batch import Above
+from manager.nodeside.noderesource import batch, explain, numa, preparation, situation, third_party
+from manager.nodeside.noderesource.batch import Above
 from manager.pods import NodeRequests
 from shared import names, quantity
 from shared.api import colocation

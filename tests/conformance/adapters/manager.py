@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from manager import configuration, pods
-from manager.configuration import Configuration
-from manager.nodemetric import spec
-from manager.noderesource import explain, mid, writing
-from manager.noderesource.explain import Known
-from manager.noderesource.writing import NodeWriteRule, Write, WriteRule
+from manager import pods
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.nodemetric import spec
+from manager.nodeside.noderesource import explain, mid, writing
+from manager.nodeside.noderesource.explain import Known
+from manager.nodeside.noderesource.writing import NodeWriteRule, Write, WriteRule
 from manager.pods import NodeRequests
 from shared import names, quantity
 from shared.api import colocation

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from manager import pods
-from manager.scheduling import args, estimate
+from manager.nodeside.scheduling import args, estimate
 from shared import names
 from shared.api.core import Container, Pod, PodSpec, Quantities, ResourceRequirements
 from shared.api.meta import ObjectMeta

@@ -10,11 +10,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from deploy.local import webhook as registration
-from manager.reports import PersistentProblems
+from manager.nodeside.reports import PersistentProblems
+from manager.nodeside.webhook.certificates import Rotation
+from manager.nodeside.webhook.serving import WebhookCertificate
+from manager.nodeside.webhook.webhook import Webhook
 from manager.settings import ManagerSettings
-from manager.webhook.certificates import Rotation
-from manager.webhook.serving import WebhookCertificate
-from manager.webhook.webhook import Webhook
 from shared import names
 from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound

@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry
 from pydantic import TypeAdapter
 
 from deploy.local.scheduler import scheduler
-from manager import controller
-from manager.answers import Explained, Nodes, Status
 from manager.autoscaler.actuation import actuator, node_drain
 from manager.autoscaler.cloudprovider.simulated import machines
 from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
 from manager.main import Manager
-from manager.scheduling.explained import SchedulingExplained
+from manager.nodeside import controller
+from manager.nodeside.answers import Explained, Nodes, Status
+from manager.nodeside.scheduling.explained import SchedulingExplained
+from manager.nodeside.webhook.certificates import Rotation
+from manager.nodeside.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE
 from manager.settings import ManagerSettings
-from manager.webhook.certificates import Rotation
-from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE
 from shared import durations, names, quantity
 from shared.clock import Clock, ManualClock, SystemClock
 from shared.kube import events

@@ -14,7 +14,7 @@ from deploy.local.scheduler import configuration
 from deploy.local.scheduler.extender import ExtenderFailed, Extenders
 from deploy.manager_api import ManagerApi
 from deploy.page import PageProxy
-from manager.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
+from manager.nodeside.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
 from shared import names
 from shared.api.core import Node, Pod
 from shared.api.meta import ObjectMeta

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import pytest
 
-from manager.controller import WRITE_TIMEOUT_SECONDS
-from manager.reports import CONFIG_REFUSED, STRATEGY_REFUSED, PersistentProblems, ReportedProblem
+from manager.nodeside.controller import WRITE_TIMEOUT_SECONDS
+from manager.nodeside.reports import CONFIG_REFUSED, STRATEGY_REFUSED, PersistentProblems, ReportedProblem
 from shared import names
 from shared.kube.events import ObjectRef, Recorder
 from shared.quantity import Resources

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.eviction.asking import MAX_REFUSALS, RETRY_SECONDS, Asker
-from manager.eviction.evictor import PAUSE_SECONDS, Evictor
-from manager.eviction.metrics import EvictionCounters
-from manager.eviction.tracker import CALM_SECONDS, Tracker
 from manager.main import Manager
+from manager.nodeside.eviction.asking import MAX_REFUSALS, RETRY_SECONDS, Asker
+from manager.nodeside.eviction.evictor import PAUSE_SECONDS, Evictor
+from manager.nodeside.eviction.metrics import EvictionCounters
+from manager.nodeside.eviction.tracker import CALM_SECONDS, Tracker
+from manager.nodeside.reports import EventReporter
 from manager.pods import PodRecord
-from manager.reports import EventReporter
 from shared import names
 from shared.api.core import Node
 from shared.clock import ManualClock

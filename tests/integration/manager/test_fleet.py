@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from manager import fleet
 from manager.main import Manager
+from manager.nodeside import fleet
 from shared import durations
 from shared.kube.errors import Invalid
 from shared.kube.resources import NODEMETRICS

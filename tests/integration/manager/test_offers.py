@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from manager.noderesource.report import MAX_LISTED
+from manager.nodeside.noderesource.report import MAX_LISTED
 from shared import durations, names
 from shared.clock import ManualClock
 from shared.kube.resources import NODEMETRICS, NODES

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.eviction.asking import Asker
-from manager.eviction.metrics import PressureCounters
-from manager.eviction.reliever import Reliever
-from manager.noderesource.report import NodeReport
-from manager.pressure import NodePressure, PodPressure
-from manager.reports import EventReporter
+from manager.nodeside.eviction.asking import Asker
+from manager.nodeside.eviction.metrics import PressureCounters
+from manager.nodeside.eviction.reliever import Reliever
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.pressure import NodePressure, PodPressure
+from manager.nodeside.reports import EventReporter
 from shared import durations, names
 from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
 from shared.clock import ManualClock

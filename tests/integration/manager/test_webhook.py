@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from deploy.local import webhook as registration
-from manager.webhook import certificates
-from manager.webhook.certificates import Rotation
+from manager.nodeside.webhook import certificates
+from manager.nodeside.webhook.certificates import Rotation
 from shared import names
 from shared.certificates import Pair, issued
 from shared.kube.errors import ApiError, Forbidden, NotFound

@@ -21,7 +21,7 @@ from agent.reporter.measurements import AGGREGATIONS, Aggregated, MeasuredAverag
 from agent.reporter.report import ReportInputs
 from agent.reporter.schedule import ReportReason
 from agent.states_informer.pods import NodePod
-from manager import promises as node_promises
+from manager.nodeside import promises as node_promises
 from shared.api import nodemetric, predictionprior
 from shared.api.nodemetric import NodeMetricSpec, PredictPolicy
 from shared.api.nodeslo import HostApplication

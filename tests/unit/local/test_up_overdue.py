@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry
 
 from deploy.local import up
 from manager import http
-from manager.answers import FleetPrediction, PriorRow, Status
-from manager.decisions import KnownNode
+from manager.nodeside.answers import FleetPrediction, PriorRow, Status
+from manager.nodeside.decisions import KnownNode
 from shared import web
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from manager.noderesource.report import NodeReport, ReportedUsage
-from manager.noderesource.situation import NodeSituation
+from manager.nodeside.noderesource.report import NodeReport, ReportedUsage
+from manager.nodeside.noderesource.situation import NodeSituation
 from manager.pods import NodeRequests, PodRecord
 from shared.api.colocation import ColocationStrategy
 from shared.api.nodemetric import NodeMetricSpec

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from manager.fleet import FleetOverview
-from manager.noderesource import report as reports
-from manager.noderesource.report import NodeReport
-from manager.reports import PersistentProblems
+from manager.nodeside.fleet import FleetOverview
+from manager.nodeside.noderesource import report as reports
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.reports import PersistentProblems
 from shared.api.core import ConfigMap
 from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import NodeMetric, Prediction, PriorInUse, Promise, Shadow, WireTail, Withdrawal

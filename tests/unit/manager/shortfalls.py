@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from manager.eviction.tracker import Tracker
-from manager.noderesource.explain import Decision, Offer
-from manager.noderesource.report import NodeReport, ReportedUsage
-from manager.noderesource.situation import NOTHING, NodeSituation
+from manager.nodeside.eviction.tracker import Tracker
+from manager.nodeside.noderesource.explain import Decision, Offer
+from manager.nodeside.noderesource.report import NodeReport, ReportedUsage
+from manager.nodeside.noderesource.situation import NOTHING, NodeSituation
 from manager.pods import NodeRequests, PodRecord, record
 from shared.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import batch
-from manager.noderesource.batch import Above
-from manager.noderesource.report import NodeReport, ReportedUsage
-from manager.noderesource.situation import NodeSituation
+from manager.nodeside.noderesource import batch
+from manager.nodeside.noderesource.batch import Above
+from manager.nodeside.noderesource.report import NodeReport, ReportedUsage
+from manager.nodeside.noderesource.situation import NodeSituation
 from manager.pods import PodRecord
 from shared import names
 from shared.api.colocation import ColocationStrategy

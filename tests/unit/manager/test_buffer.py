@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import buffer
-from manager.noderesource.buffer import LEAST_STEPS, MOST_PERMILLE, RESOLUTION_PERMILLE, Learned, Learner, Share
+from manager.nodeside.noderesource import buffer
+from manager.nodeside.noderesource.buffer import (
+    LEAST_STEPS,
+    MOST_PERMILLE,
+    RESOLUTION_PERMILLE,
+    Learned,
+    Learner,
+    Share,
+)
 from shared.quantity import Resources
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from manager import configuration
-from manager.configuration import Configuration
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
 from manager.settings import ManagerSettings
 from shared import names, settings
 from shared.api.core import ConfigMap

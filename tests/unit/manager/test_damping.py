@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import damping
-from manager.noderesource.damping import Damping
+from manager.nodeside.noderesource import damping
+from manager.nodeside.noderesource.damping import Damping
 from shared.quantity import Resources
 
 INTERVAL_SECONDS = 300.0

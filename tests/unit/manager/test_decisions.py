@@ -7,15 +7,15 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from manager import configuration
-from manager.configuration import Configuration
-from manager.decisions import NodeDecisions
-from manager.noderesource import report, writing
-from manager.noderesource.buffer import LEAST_STEPS
-from manager.noderesource.report import NodeReport
-from manager.noderesource.writing import Wait, Waiting, Write, WriteReason
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.decisions import NodeDecisions
+from manager.nodeside.noderesource import report, writing
+from manager.nodeside.noderesource.buffer import LEAST_STEPS
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.noderesource.writing import Wait, Waiting, Write, WriteReason
+from manager.nodeside.reports import EventReporter
 from manager.pods import NodeRequests, PodRecord
-from manager.reports import EventReporter
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import ConfigMap, Node

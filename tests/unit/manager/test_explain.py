@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import batch, explain, report
-from manager.noderesource.explain import Decision, Known
+from manager.nodeside.noderesource import batch, explain, report
+from manager.nodeside.noderesource.explain import Decision, Known
 from manager.pods import PodLedger, record
 from shared.api import colocation
 from shared.api.colocation import DEFAULTS, MidFormula, NodeStrategy

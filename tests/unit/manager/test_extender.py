@@ -9,13 +9,13 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry, generate_latest
 
-from manager.noderesource import explain, report
-from manager.noderesource.explain import Decision, Offer
-from manager.noderesource.report import NodeReport
+from manager.nodeside.noderesource import explain, report
+from manager.nodeside.noderesource.explain import Decision, Offer
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.scheduling import advice, bound, explained, extender
+from manager.nodeside.scheduling.advice import Advisor
+from manager.nodeside.scheduling.args import LoadAwareArgs
 from manager.pods import NodeRequests, PodLedger, PodRecord, record
-from manager.scheduling import advice, bound, explained, extender
-from manager.scheduling.advice import Advisor
-from manager.scheduling.args import LoadAwareArgs
 from shared import names, web
 from shared.api.core import Container, Node, Pod, PodSpec, PodStatus, Quantities, ResourceRequirements
 from shared.api.meta import ObjectMeta

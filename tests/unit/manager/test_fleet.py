@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from manager import fleet as fleets_module
-from manager import promises
-from manager.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, FleetOverview
-from manager.metrics import FleetCollector
-from manager.noderesource.report import NodeReport
-from manager.reports import PersistentProblems, ReportedProblem
+from manager.nodeside import fleet as fleets_module
+from manager.nodeside import promises
+from manager.nodeside.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, FleetOverview
+from manager.nodeside.metrics import FleetCollector
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.reports import PersistentProblems, ReportedProblem
 from shared.api import predictionprior
 from shared.api.nodemetric import NodeMetricSpec, Prediction, Promise, Shadow, WireTail, Withdrawal
 from shared.api.predictionprior import Prior, Tail

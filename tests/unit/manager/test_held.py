@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.local.apiserver import patching
-from manager.noderesource import explain, writing
-from manager.noderesource.damping import Damping
-from manager.noderesource.explain import HELD, Decision, Known, Offer
-from manager.noderesource.report import read
-from manager.noderesource.writing import NodeWriteRule, Write, WriteReason, WriteRule
+from manager.nodeside.noderesource import explain, writing
+from manager.nodeside.noderesource.damping import Damping
+from manager.nodeside.noderesource.explain import HELD, Decision, Known, Offer
+from manager.nodeside.noderesource.report import read
+from manager.nodeside.noderesource.writing import NodeWriteRule, Write, WriteReason, WriteRule
+from manager.nodeside.scheduling import bound
 from manager.pods import NodeRequests, PodRecord, held, record
-from manager.scheduling import bound
 from shared import names
 from shared.api.core import Container, Node, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta

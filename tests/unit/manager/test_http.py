@@ -11,14 +11,15 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager import answers, http
-from manager.answers import Explained, FleetPrediction, Nodes
-from manager.configuration import Configuration
-from manager.decisions import KnownNode, LastWrite, Pending
-from manager.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
-from manager.noderesource import explain, report
-from manager.noderesource.explain import Known
-from manager.noderesource.writing import OfferChange
+from manager import http
+from manager.nodeside import answers
+from manager.nodeside.answers import Explained, FleetPrediction, Nodes
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.decisions import KnownNode, LastWrite, Pending
+from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
+from manager.nodeside.noderesource import explain, report
+from manager.nodeside.noderesource.explain import Known
+from manager.nodeside.noderesource.writing import OfferChange
 from manager.pods import NodeRequests
 from shared import names, web
 from shared.names import Tier

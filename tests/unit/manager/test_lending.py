@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager import configuration
-from manager.configuration import Configuration
-from manager.lending import TRUSTED_PERCENT, Lending
 from manager.node_peaks import NodePeaks
-from manager.noderesource import explain, report
-from manager.noderesource.explain import Decision
-from manager.noderesource.report import ReportedUsage
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.lending import TRUSTED_PERCENT, Lending
+from manager.nodeside.noderesource import explain, report
+from manager.nodeside.noderesource.explain import Decision
+from manager.nodeside.noderesource.report import ReportedUsage
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import ConfigMap, Node

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource.report import NodeReport, ReportedUsage, read
+from manager.nodeside.noderesource.report import NodeReport, ReportedUsage, read
+from manager.nodeside.scheduling import args as arguments
+from manager.nodeside.scheduling import estimate, loadaware
+from manager.nodeside.scheduling.args import LoadAwareArgs
+from manager.nodeside.scheduling.loadaware import Incoming
 from manager.pods import Estimation, PodRecord
-from manager.scheduling import args as arguments
-from manager.scheduling import estimate, loadaware
-from manager.scheduling.args import LoadAwareArgs
-from manager.scheduling.loadaware import Incoming
 from shared import names
 from shared.api.nodemetric import (
     AggregatedUsage,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import mid
-from manager.noderesource.buffer import Learned, Share
-from manager.noderesource.report import NodeReport
-from manager.noderesource.situation import NOTHING, NodeSituation
+from manager.nodeside.noderesource import mid
+from manager.nodeside.noderesource.buffer import Learned, Share
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.noderesource.situation import NOTHING, NodeSituation
 from manager.pods import NodeRequests
 from shared.api.colocation import ColocationStrategy, MidFormula
 from shared.api.nodemetric import NodeMetricSpec

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.nodemetric import lifecycle, spec
+from manager.nodeside.nodemetric import lifecycle, spec
 from shared.api.colocation import DEFAULTS, NodePredictPolicy, NodeStrategy
 from shared.api.nodemetric import (
     MetricCollectPolicy,

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from manager.noderesource import batch, numa
-from manager.noderesource.batch import Above
-from manager.noderesource.situation import NodeSituation
+from manager.nodeside.noderesource import batch, numa
+from manager.nodeside.noderesource.batch import Above
+from manager.nodeside.noderesource.situation import NodeSituation
 from manager.pods import PodRecord
 from shared.api.colocation import ColocationStrategy
 from shared.names import PriorityClass, QoS

@@ -2,10 +2,10 @@
 
 import pytest
 
-from manager.decisions import NodeDecisions
-from manager.noderesource.writing import Waiting, Write, WriteReason
-from manager.outages import LONGEST_SECONDS, LOOK_SECONDS, Outage, sensed, spared_until
-from manager.reports import EventReporter
+from manager.nodeside.decisions import NodeDecisions
+from manager.nodeside.noderesource.writing import Waiting, Write, WriteReason
+from manager.nodeside.outages import LONGEST_SECONDS, LOOK_SECONDS, Outage, sensed, spared_until
+from manager.nodeside.reports import EventReporter
 from shared.quantity import Resources
 from tests.unit.manager.objects import GIB
 from tests.unit.manager.test_decisions import World, reason

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.decisions import Look
-from manager.eviction import condition
-from manager.eviction.tracker import Tracker
-from manager.noderesource import plausibility
-from manager.noderesource.plausibility import ReportHistory
-from manager.noderesource.situation import NOTHING
+from manager.nodeside.decisions import Look
+from manager.nodeside.eviction import condition
+from manager.nodeside.eviction.tracker import Tracker
+from manager.nodeside.noderesource import plausibility
+from manager.nodeside.noderesource.plausibility import ReportHistory
+from manager.nodeside.noderesource.situation import NOTHING
 from manager.pods import NodeRequests
 from shared import names
 from shared.api.core import Condition

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager import configuration
-from manager.configuration import Configuration
-from manager.webhook import reviews
-from manager.webhook.configmap import ConfigAdmission
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.webhook import reviews
+from manager.nodeside.webhook.configmap import ConfigAdmission
 from shared import names
 from shared.api import colocation
 from shared.api.core import ConfigMap

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import amplification, preparation, situation, third_party
+from manager.nodeside.noderesource import amplification, preparation, situation, third_party
 from shared import names
 from shared.errors import InvalidInput
 from shared.explanation import Explanation, ResourceExplanation

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.noderesource import report
-from manager.pressure import MOST_PODS, NodePressure, PodPressure
+from manager.nodeside.noderesource import report
+from manager.nodeside.pressure import MOST_PODS, NodePressure, PodPressure
 from shared.api.nodemetric import NodeMetric
 from shared.quantity import Resources
 

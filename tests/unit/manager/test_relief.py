@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.eviction import relief
-from manager.eviction.relief import COOL_DOWN_SECONDS, STALE_SECONDS, Last, Relief
-from manager.noderesource.report import NodeReport
+from manager.nodeside.eviction import relief
+from manager.nodeside.eviction.relief import COOL_DOWN_SECONDS, STALE_SECONDS, Last, Relief
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.pressure import NodePressure, PodPressure
 from manager.pods import PodRecord
-from manager.pressure import NodePressure, PodPressure
 from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
 from shared.names import CPU, MEMORY, PriorityClass, Tier
 from shared.quantity import Resources

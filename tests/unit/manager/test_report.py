@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import report
-from manager.noderesource.report import NodeReport
+from manager.nodeside.noderesource import report
+from manager.nodeside.noderesource.report import NodeReport
 from shared.api.nodemetric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
 from shared.quantity import Resources
 

@@ -5,10 +5,10 @@ import logging
 import msgspec
 import pytest
 
-from manager import configuration
-from manager.configuration import Configuration
-from manager.noderesource.writing import Write
-from manager.reports import EventReporter
+from manager.nodeside import configuration
+from manager.nodeside.configuration import Configuration
+from manager.nodeside.noderesource.writing import Write
+from manager.nodeside.reports import EventReporter
 from shared import names
 from shared.api import colocation
 from shared.api.core import ConfigMap

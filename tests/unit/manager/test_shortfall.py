@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.eviction import shortfall
-from manager.eviction.shortfall import Cause, Shortfall
-from manager.noderesource import explain
-from manager.noderesource.explain import Decision
+from manager.nodeside.eviction import shortfall
+from manager.nodeside.eviction.shortfall import Cause, Shortfall
+from manager.nodeside.noderesource import explain
+from manager.nodeside.noderesource.explain import Decision
 from manager.pods import PodRecord, record
 from shared import names
 from shared.api.meta import OwnerReference

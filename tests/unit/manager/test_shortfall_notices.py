@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from manager.eviction.condition import Notice
-from manager.eviction.tracker import CALM_SECONDS, ECHO_SECONDS, MESSAGE_SECONDS, MOVED_SECONDS, Tracker
-from manager.noderesource import explain
+from manager.nodeside.eviction.condition import Notice
+from manager.nodeside.eviction.tracker import CALM_SECONDS, ECHO_SECONDS, MESSAGE_SECONDS, MOVED_SECONDS, Tracker
+from manager.nodeside.noderesource import explain
 from shared import names
 from shared.api.colocation import NodeStrategy
 from shared.api.core import Condition, Node, NodeStatus

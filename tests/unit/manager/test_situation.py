@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager import pods
-from manager.noderesource import report, situation
+from manager.nodeside.noderesource import report, situation
 from manager.pods import NodeRequests, PodLedger, PodRecord
 from shared import names
 from shared.errors import InvalidInput

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from manager.nodeside.tenants import PASSED_SECONDS, Holders, NamespaceBounds, NamespaceTenants, read
 from manager.pods import PodRecord
-from manager.tenants import PASSED_SECONDS, Holders, NamespaceBounds, NamespaceTenants, read
 from shared import names
 from shared.api.core import Namespace
 from shared.api.meta import ObjectMeta

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import explain, report, topology
-from manager.noderesource.explain import Known
-from manager.noderesource.topology import Topology, ZoneWrite
+from manager.nodeside.noderesource import explain, report, topology
+from manager.nodeside.noderesource.explain import Known
+from manager.nodeside.noderesource.topology import Topology, ZoneWrite
 from shared import names
 from shared.api.topology import NodeResourceTopology
 from shared.names import Tier

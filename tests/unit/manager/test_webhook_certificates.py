@@ -10,9 +10,9 @@ from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.webhook import certificates
-from manager.webhook.certificates import Material, Rotation
-from manager.webhook.keeping import Ports
+from manager.nodeside.webhook import certificates
+from manager.nodeside.webhook.certificates import Material, Rotation
+from manager.nodeside.webhook.keeping import Ports
 from shared.certificates import CLOCK_SKEW_SECONDS, Pair, issued
 from shared.errors import InvalidInput
 from shared.web.tls import Tls

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from manager.webhook import limits, translation
-from manager.webhook.limits import LimitBelowRequest, LimitRules
+from manager.nodeside.webhook import limits, translation
+from manager.nodeside.webhook.limits import LimitBelowRequest, LimitRules
 from shared import names
 from shared.api import pods
 from shared.api.core import Pod

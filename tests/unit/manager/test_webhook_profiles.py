@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.webhook import profiles, strategic
-from manager.webhook.profiles import PriorityClassObject, Profile, UnknownPriorityClass
+from manager.nodeside.webhook import profiles, strategic
+from manager.nodeside.webhook.profiles import PriorityClassObject, Profile, UnknownPriorityClass
 from shared import names
 from shared.api.profile import ClusterColocationProfile
 from shared.errors import InvalidInput

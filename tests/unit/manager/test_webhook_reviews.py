@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from deploy.local.apiserver import patching
+from manager.nodeside.webhook import profiles, reviews, server
+from manager.nodeside.webhook.configmap import ConfigAdmission
+from manager.nodeside.webhook.limits import LimitRules
+from manager.nodeside.webhook.pods import PodAdmission, Translation
+from manager.nodeside.webhook.profiles import PriorityClassObject, Profile
+from manager.nodeside.webhook.reviews import AdmissionAnswer, AdmissionRequest
 from manager.pods import PodRecord
-from manager.webhook import profiles, reviews, server
-from manager.webhook.configmap import ConfigAdmission
-from manager.webhook.limits import LimitRules
-from manager.webhook.pods import PodAdmission, Translation
-from manager.webhook.profiles import PriorityClassObject, Profile
-from manager.webhook.reviews import AdmissionAnswer, AdmissionRequest
 from shared import names
 from shared.api.profile import ClusterColocationProfile
 from shared.errors import HeadroomError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.local.apiserver import patching
-from manager.webhook import jsonpatch, translation
+from manager.nodeside.webhook import jsonpatch, translation
 from shared import names
 from shared.api import pods
 from shared.api.core import Pod

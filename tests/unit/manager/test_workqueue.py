@@ -2,7 +2,7 @@
 
 import pytest
 
-from manager.workqueue import Outbox, TokenBucket, Urgency, WorkQueue
+from manager.nodeside.workqueue import Outbox, TokenBucket, Urgency, WorkQueue
 from shared.clock import ManualClock
 from shared.kube.errors import TooManyRequests
 from shared.kube.retry import Jitter

@@ -6,10 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.noderesource import damping, third_party, writing
-from manager.noderesource.damping import Damping
-from manager.noderesource.explain import Offer
-from manager.noderesource.writing import SAFETY_TOLERANCE, NodeWriteRule, Wait, Waiting, Write, WriteReason, WriteRule
+from manager.nodeside.noderesource import damping, third_party, writing
+from manager.nodeside.noderesource.damping import Damping
+from manager.nodeside.noderesource.explain import Offer
+from manager.nodeside.noderesource.writing import (
+    SAFETY_TOLERANCE,
+    NodeWriteRule,
+    Wait,
+    Waiting,
+    Write,
+    WriteReason,
+    WriteRule,
+)
 from shared import names
 from shared.api.core import Node, Quantities
 from shared.explanation import Explanation, ResourceExplanation

@@ -12,7 +12,7 @@ from agent.settings import AgentSettings
 from agent.telemetry.cost import CostCollector
 from deploy.site import metrics, reference
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.metrics import ManagerCounters
+from manager.nodeside.metrics import ManagerCounters
 from manager.settings import ManagerSettings
 from shared import names, settings
 from shared.kube import metrics as kube_metrics

@@ -1,0 +1,236 @@
+"""Which Mid and Batch pods to evict because their node is under pressure, and why. Pure.
+
+The agent reports its measurements; the amount to release follows from them and from the present thresholds of the
+policy, by Koordinator's rules. The eviction order: first pods that use more than they hold of the resource, Batch
+before Mid, then by eviction priority, spec.priority and priority label, ascending, then those that use the most. A pod
+stays if the pods before it release enough. A reported pod that terminates counts as released.
+"""
+
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manager.nodeside.noderesource.explain import CLOCK_SKEW_SECONDS
+from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.pressure import NodePressure, PodPressure
+from manager.pods import PodRecord
+from shared import explanation, names
+from shared.api.nodemetric import ResourceThresholds
+from shared.names import PriorityClass, Tier
+from shared.quantity import Resources
+
+STALE_SECONDS = 30.0  # a node under pressure reports every ten
+COOL_DOWN_SECONDS = {names.MEMORY: 4.0, names.CPU: 20.0}  # Koordinator's
+
+_UNITS = {names.MEMORY: "bytes", names.CPU: "milli"}
+_CLASSES = frozenset({PriorityClass.MID, PriorityClass.BATCH})
+_GOES_FIRST = (Tier.BATCH, Tier.MID)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The amount of a resource to release, in milli-cores or bytes; `released` of it is under way.
+
+    `why` is the complete reason, with the bounds.
+    """
+
+    resource: str
+    amount: int
+    released: int
+    why: str
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.amount - self.released)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """One pod to evict because of a resource, and the amount that this releases."""
+
+    pod: PodRecord
+    resource: str
+    releases: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relief:
+    """The evictions in order, and one line with the reason for them, or for none."""
+
+    evictions: tuple[Eviction, ...]
+    needs: tuple[Need, ...]
+    reason: str
+
+
+class Last(NamedTuple):
+    """The last eviction on a node because of a resource: its time (Unix seconds), and the time of its report."""
+
+    at: float
+    updated: str
+
+
+def plan(
+    report: NodeReport,
+    pods: Collection[PodRecord],
+    thresholds: ResourceThresholds,
+    now: float,
+    *,
+    last: Mapping[str, Last] | None = None,
+    spared: Container[str] = frozenset(),
+) -> Relief:
+    """The plan at `now`, in Unix seconds.
+
+    `pods` are all of the node, `spared` the UIDs of pods that must not be evicted now. After an eviction, a new report
+    counts only after the cool-down.
+    """
+    pressure = report.pressure
+    if pressure is None or not thresholds.evicts:
+        return Relief((), (), "no pressure" if pressure is None else "evictEnabled is not set")
+    age = None if report.update_time is None else now - report.update_time
+    if age is None or not -CLOCK_SKEW_SECONDS <= age <= STALE_SECONDS:
+        told = "at no known time" if age is None else f"{age:.0f} s ago"
+        return Relief((), (), f"the pressure was reported {told}, which says nothing of now")
+    staying = _staying(pods)
+    leaving = [pod for uid, pod in pressure.pods.items() if uid not in staying]
+    needs, evictions, reasons = [], list[Eviction](), []
+    for resource, find in ((names.MEMORY, _memory), (names.CPU, _cpu)):
+        need = find(pressure, thresholds, leaving) if resource in pressure.resources else None
+        if need is None:
+            continue
+        needs.append(need)
+        cooling = _cooling(resource, report, last or {}, now)
+        if cooling:
+            reasons.append(f"{need.why}; {cooling}")
+            continue
+        chosen = {each.pod.uid for each in evictions}
+        on_its_way = sum(_releases(pressure.pods[each.pod.uid], resource) for each in evictions)
+        found = _evictions(need, need.remaining - on_its_way, pods, pressure, spared, chosen)
+        evictions += found
+        reasons.append(_reason(need, found))
+    return Relief(tuple(evictions), tuple(needs), "; ".join(reasons) or "no threshold of the policy is reached")
+
+
+def candidates(pods: Iterable[PodRecord], spared: Container[str] = frozenset()) -> list[PodRecord]:
+    """The pods that may ever be evicted: Mid or Batch, holding some of it, evictable and not terminating."""
+    return [
+        pod
+        for pod in pods
+        if pod.active
+        and pod.held_tier is not None
+        and pod.priority_class in _CLASSES
+        and (known := pod.dispensability) is not None
+        and known.evictable
+        and not known.terminating
+        and pod.uid not in spared
+    ]
+
+
+def in_order(pods: Iterable[PodRecord], resource: str, used: Mapping[str, PodPressure]) -> list[PodRecord]:
+    """The pods, all of which are in `used`, in eviction order.
+
+    Among equals the youngest goes first, having least to lose.
+    """
+
+    def rank(pod: PodRecord) -> tuple[bool, int, int, int, int, int, float, str]:
+        usage, held = _of(used[pod.uid].usage, resource), _of(pod.held, resource)
+        known = pod.dispensability
+        tier = _GOES_FIRST.index(pod.held_tier) if pod.held_tier is not None else len(_GOES_FIRST)
+        priority, sub_priority, created_at = (0, 0, 0.0) if known is None else (known[0], known[1], known[2])
+        return (usage <= held, tier, priority, pod.priority, sub_priority, -usage, -created_at, pod.key)
+
+    return sorted(pods, key=rank)
+
+
+def _evictions(
+    need: Need,
+    remaining: int,
+    pods: Iterable[PodRecord],
+    pressure: NodePressure,
+    spared: Container[str],
+    chosen: Container[str],
+) -> list[Eviction]:
+    found: list[Eviction] = []
+    known = [pod for pod in candidates(pods, spared) if pod.uid in pressure.pods and pod.uid not in chosen]
+    for pod in in_order(known, need.resource, pressure.pods):
+        if remaining <= 0:
+            break
+        releases = _releases(pressure.pods[pod.uid], need.resource)
+        if releases <= 0:
+            continue  # releases nothing
+        unit = _UNITS[need.resource]
+        usage, held = _of(pressure.pods[pod.uid].usage, need.resource), _of(pod.held, need.resource)
+        own = (
+            f"this {pod.held_tier} pod uses {explanation.amount(usage, unit)} of {explanation.amount(held, unit)} held"
+        )
+        found.append(Eviction(pod, need.resource, releases, f"{need.why}; {own}"))
+        remaining -= releases
+    return found
+
+
+def _memory(pressure: NodePressure, thresholds: ResourceThresholds, leaving: Iterable[PodPressure]) -> Need | None:
+    capacity, used = pressure.capacity.memory_bytes, pressure.usage.memory_bytes
+    if used * 100 < thresholds.memory_evict_threshold_percent * capacity:
+        return None
+    lower = thresholds.memory_lower_percent
+    amount = used - capacity * lower // 100
+    stalled = f", tasks stalled for memory {pressure.stalls[1]} % of the time" if pressure.stalls[1] else ""
+    why = (
+        f"memory used {explanation.amount(used, 'bytes')} is {used * 100 // capacity} % of capacity "
+        f"{explanation.amount(capacity, 'bytes')}, memoryEvictThresholdPercent is "
+        f"{thresholds.memory_evict_threshold_percent}{stalled}: {explanation.amount(amount, 'bytes')} to release down "
+        f"to {lower} %"
+    )
+    return Need(names.MEMORY, amount, sum(_releases(each, names.MEMORY) for each in leaving), why)
+
+
+def _cpu(pressure: NodePressure, thresholds: ResourceThresholds, leaving: Iterable[PodPressure]) -> Need | None:
+    lower, upper = thresholds.cpu_satisfaction_lower_percent, thresholds.cpu_satisfaction_upper_percent
+    request, usage, limit = pressure.cpu_request, pressure.cpu_usage, pressure.cpu_limit
+    if lower is None or upper is None or request <= 0 or limit * 100 > lower * request:
+        return None
+    if usage * 100 < thresholds.cpu_usage_threshold_percent * limit:
+        return None
+    amount = request * upper // 100 - limit
+    stalled = f", tasks stalled for it {pressure.stalls[0]} % of the time" if pressure.stalls[0] else ""
+    why = (
+        f"of {explanation.amount(request, 'milli')} cpu requested by Mid and Batch, "
+        f"{explanation.amount(limit, 'milli')} or {limit * 100 // request} % is what they can get, and "
+        f"{explanation.amount(usage, 'milli')} of that is used; "
+        f"cpuEvictBESatisfactionLowerPercent is {lower}, cpuEvictBEUsageThresholdPercent "
+        f"{thresholds.cpu_usage_threshold_percent}{stalled}: requests of {explanation.amount(amount, 'milli')} to "
+        f"release up to {upper} %"
+    )
+    return Need(names.CPU, amount, sum(_releases(each, names.CPU) for each in leaving), why)
+
+
+def _staying(pods: Iterable[PodRecord]) -> set[str]:
+    return {
+        pod.uid for pod in pods if pod.active and (pod.dispensability is None or not pod.dispensability.terminating)
+    }
+
+
+def _cooling(resource: str, report: NodeReport, last: Mapping[str, Last], now: float) -> str:
+    """Why no pod is evicted for the resource yet; empty if one may be."""
+    before = last.get(resource)
+    if before is None or before.updated == report.updated:
+        return ""
+    left = COOL_DOWN_SECONDS[resource] - (now - before.at)
+    return f"cooling down for {left:.0f} s after the last eviction" if left > 0 else ""
+
+
+def _releases(pod: PodPressure, resource: str) -> int:
+    """For memory the usage, for CPU the requests, since CPU satisfaction is measured against requests."""
+    return _of(pod.usage if resource == names.MEMORY else pod.held, resource)
+
+
+def _of(amount: Resources, resource: str) -> int:
+    return amount.cpu_milli if resource == names.CPU else amount.memory_bytes
+
+
+def _reason(need: Need, found: list[Eviction]) -> str:
+    if found:
+        return f"{need.why}; in eviction order: {', '.join(each.pod.key for each in found[:10])}"
+    if need.remaining == 0:
+        return f"{need.why}; that much is leaving already"
+    return f"{need.why}; no pod may be evicted"

@@ -1,0 +1,156 @@
+"""Evicts Mid and Batch pods from nodes under pressure, one by one, as `relief` plans.
+
+A report's age counts from when this process first saw it, so that neither an agent's clock nor a late list makes an old
+report look new.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+
+from manager.nodeside.eviction import relief
+from manager.nodeside.eviction.asking import Asker, EvictionAnswer
+from manager.nodeside.eviction.metrics import PressureCounters
+from manager.nodeside.eviction.relief import Eviction, Last, Relief
+from manager.nodeside.noderesource.report import NodeReport
+from manager.pods import PodRecord
+from shared import durations
+from shared.api.nodemetric import ResourceThresholds
+from shared.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS_A_ROUND = 5
+# Time limit for the watch to show that an evicted pod terminates.
+LEAVING_SECONDS = 30.0
+
+EVENT = "PressureEviction"
+
+
+@dataclass(frozen=True, slots=True)
+class Pressed:
+    """A node under pressure, since when (Unix seconds), and the present plan for it."""
+
+    node: str
+    since: float
+    relief: Relief
+
+    @property
+    def began(self) -> str:
+        return durations.timestamp(self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """When (monotonic) this report was first seen, and since when (Unix seconds) there is pressure."""
+
+    updated: str
+    at: float
+    since: float
+
+
+class Reliever:
+    """One thread calls `round`; all threads may read `of` and `all`. `thresholds` are a node's, None if none of its
+    pods may be evicted.
+
+    `reports` and `pods` return the present state of the cluster.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        clock: Clock,
+        *,
+        reports: Callable[[], Iterable[NodeReport]],
+        pods: Callable[[str], Collection[PodRecord]],
+        thresholds: Callable[[str], ResourceThresholds | None],
+        may_act: Callable[[], bool],
+        counters: PressureCounters,
+    ) -> None:
+        self._asker = asker
+        self._clock = clock
+        self._reports = reports
+        self._pods = pods
+        self._thresholds = thresholds
+        self._may_act = may_act
+        self._counters = counters
+        self._seen: dict[str, _Seen] = {}
+        self._last: dict[str, dict[str, Last]] = {}  # by node and resource
+        self._leaving: dict[str, float] = {}  # by UID of the pod, until when (monotonic)
+        self._pressed: dict[str, Pressed] = {}
+
+    def of(self, node: str) -> Pressed | None:
+        """The present plan for the node; None while it is not under pressure."""
+        return self._pressed.get(node)
+
+    def all(self) -> list[Pressed]:
+        """All nodes under pressure."""
+        return list(self._pressed.values())
+
+    def round(self) -> None:
+        """Looks at all nodes, and evicts the pods that may be evicted now; the oldest pressure comes first."""
+        reports = {report.name: report for report in self._reports() if report.pressure is not None}
+        now = self._clock.monotonic()
+        self._forget(reports, now)
+        attempts = 0
+        for name in sorted(reports, key=lambda name: self._note(reports[name]).since):
+            pressed = self._look(reports[name])
+            if pressed is None:
+                continue
+            for eviction in pressed.relief.evictions:
+                if attempts == ATTEMPTS_A_ROUND or not self._asker.may_ask or not self._may_act():
+                    break
+                attempts += 1
+                self._evict(reports[name], eviction)
+
+    def _look(self, report: NodeReport) -> Pressed | None:
+        """Plans for one node, and records the plan for readers."""
+        name, known = report.name, self._seen[report.name]
+        thresholds = self._thresholds(name)
+        if thresholds is None or not thresholds.evicts:
+            self._pressed.pop(name, None)
+            return None
+        if self._clock.monotonic() - known.at > relief.STALE_SECONDS:
+            found = Relief((), (), "the last report of pressure is too old to say anything of now")
+        else:
+            spared = self._asker.waiting()  # pressure waits for no budget: other pods go at once
+            pods = [pod for pod in self._pods(name) if pod.uid not in self._leaving]
+            last = self._last.get(name)
+            found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared)
+        before = self._pressed.get(name)
+        if before is None or before.relief.reason != found.reason:
+            logger.info("node under pressure: %s", found.reason, extra={"node": name})
+        self._pressed[name] = pressed = Pressed(name, known.since, found)
+        return pressed
+
+    def _evict(self, report: NodeReport, eviction: Eviction) -> None:
+        pod, resource = eviction.pod, eviction.resource
+        tier = pod.held_tier
+        answer = self._asker.evict(
+            report.name, pod, EVENT, eviction.why, lambda outcome: self._counters.evicted(resource, tier, outcome)
+        )
+        if answer is not EvictionAnswer.EVICTED:
+            return
+        self._leaving[pod.uid] = self._clock.monotonic() + LEAVING_SECONDS
+        last = Last(self._clock.now(), report.updated or "")
+        self._last.setdefault(report.name, {})[resource] = last
+
+    def _note(self, report: NodeReport) -> _Seen:
+        before, updated = self._seen.get(report.name), report.updated or ""
+        if before is None or before.updated != updated:
+            since = self._clock.now() if before is None else before.since
+            self._seen[report.name] = before = _Seen(updated, self._clock.monotonic(), since)
+        return before
+
+    def _forget(self, pressed: Collection[str], now: float) -> None:
+        """Forgets nodes and pods without pressure."""
+        for name in self._seen.keys() - pressed:
+            del self._seen[name]
+            self._pressed.pop(name, None)
+        longest = max(relief.COOL_DOWN_SECONDS.values())
+        for name in [name for name, last in self._last.items() if name not in pressed]:
+            if all(self._clock.now() - each.at > longest for each in self._last[name].values()):
+                del self._last[name]
+        for uid in [uid for uid, until in self._leaving.items() if now > until]:
+            del self._leaving[uid]
+        self._asker.forget()

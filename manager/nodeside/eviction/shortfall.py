@@ -1,0 +1,172 @@
+"""Whether the pods of a tier hold more than their node has for them, and which of them would have to go.
+
+A tier has the decided amount plus the buffer: the buffer prevents evictions for the usual change of a prediction. A
+hundredth of the held amount may be missing, since no prediction is more precise. Terminating pods are already leaving,
+and hold nothing.
+"""
+
+import enum
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from manager.nodeside.noderesource.explain import Decision, Offer
+from manager.nodeside.noderesource.report import ReportedUsage
+from manager.nodeside.noderesource.writing import SAFETY_TOLERANCE
+from manager.pods import Dispensability, PodRecord
+from shared import explanation
+from shared.names import Tier
+from shared.quantity import Resources
+
+NOTHING = Resources()
+
+_NONE_SHORT: Mapping[Tier, "Shortfall"] = {}
+_NO_USAGE: Mapping[str, ReportedUsage] = {}
+_MAX_NAMED = 10  # pods in a sentence
+
+
+class Cause(enum.StrEnum):
+    """Why there is less than the pods hold."""
+
+    SHRUNK = "shrunk"  # the formula leaves less: the only cause for evictions
+    DISABLED = "disabled"  # nothing is offered, by configuration; operators decide about running pods
+    UNKNOWN = "unknown"  # too little is known about the node
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The amounts that the pods of one tier hold of a node, and that there is for them (None: unknown).
+
+    `missing` is the difference. `pods`, in eviction order, is the smallest set of pods whose eviction leaves nothing
+    missing, or as little as possible.
+    """
+
+    cause: Cause
+    held: Resources
+    there_is: Resources | None
+    missing: Resources
+    pods: tuple[PodRecord, ...]
+
+    @property
+    def reason(self) -> str:
+        """On one line, with the pods in eviction order."""
+        if self.there_is is None:
+            return f"pods hold {_amount(self.held)}, and it is not known what there is"
+        missing = _amount(self.missing, only_positive=True)
+        head = f"pods hold {_amount(self.held)}, there is {_amount(self.there_is)}: {missing} is missing"
+        if not self.pods:
+            return f"{head}; no pod may be evicted"
+        named = ", ".join(f"{pod.key} (priority {pod.priority})" for pod in self.pods[:_MAX_NAMED])
+        more = f" and {len(self.pods) - _MAX_NAMED} more" if len(self.pods) > _MAX_NAMED else ""
+        return f"{head}; in eviction order: {named}{more}"
+
+
+def find(
+    decision: Decision, pods: Iterable[PodRecord], *, spared: Container[str] = frozenset()
+) -> Mapping[Tier, Shortfall]:
+    """The shortfall of each tier that has one; none for a node without a decision.
+
+    `spared` are UIDs of pods that may not be evicted now, so that others have to go.
+    """
+    holding = [pod for pod in pods if (known := pod.dispensability) and pod.active and not known.terminating]
+    if not holding or decision.hold:
+        return _NONE_SHORT
+    found = {}
+    for tier, offer in decision.offers.items():
+        held_by = [pod for pod in holding if pod.held_tier is tier]
+        if held_by and (shortfall := _of(offer, held_by, _usages(decision), spared)) is not None:
+            found[tier] = shortfall
+    return found
+
+
+def in_order(pods: Iterable[PodRecord], usages: Mapping[str, ReportedUsage], short: Resources) -> list[PodRecord]:
+    """The pods in eviction order.
+
+    Koordinator's order: eviction priority, spec.priority and priority label, ascending; then those that use the most of
+    what they hold, of the resources that are `short`. Among equals the youngest goes first, having least to lose.
+    """
+
+    def rank(pod: PodRecord) -> _Rank:
+        known = pod.dispensability or _UNKNOWN
+        usage = usages.get(pod.key)
+        used = 0.0 if usage is None else _used(usage.usage, pod.held, short)
+        return _Rank(known.priority, pod.priority, known.sub_priority, -used, -known.created_at, pod.key)
+
+    return sorted(pods, key=rank)
+
+
+def least(candidates: Sequence[PodRecord], missing: Resources) -> list[PodRecord]:
+    """The `candidates`, which come in eviction order, whose eviction leaves nothing `missing`.
+
+    Every pod whose eviction is not needed is spared, starting with the last candidate; so no remaining pod can be
+    spared. If all of them are not enough, it returns those that hold some of the missing resource.
+    """
+    going = _held(candidates)
+    enough = missing.least(going)
+    chosen = []
+    for pod in reversed(candidates):
+        without = going.minus(pod.held)
+        if min(without.minus(enough)) >= 0:
+            going = without
+        else:
+            chosen.append(pod)
+    return chosen[::-1]
+
+
+class _Rank(NamedTuple):
+    eviction_priority: int
+    priority: int
+    sub_priority: int
+    spare: float
+    age: float
+    key: str
+
+
+_UNKNOWN = Dispensability(0, 0, 0.0, evictable=True, terminating=False)
+
+
+def _of(
+    offer: Offer, held_by: Collection[PodRecord], usages: Mapping[str, ReportedUsage], spared: Container[str]
+) -> Shortfall | None:
+    held = _held(held_by)
+    if offer.resources is None and offer.is_degraded:
+        return Shortfall(Cause.UNKNOWN, held, None, NOTHING, ())
+    there_is = NOTHING if offer.resources is None else offer.resources.plus(offer.held_back)
+    if held.cpu_milli <= there_is.cpu_milli and held.memory_bytes <= there_is.memory_bytes:
+        return None  # as nearly always
+    missing = Resources(*map(_beyond_tolerance, held.minus(there_is), held))
+    if missing == NOTHING:
+        return None
+    cause = Cause.DISABLED if offer.resources is None else Cause.SHRUNK
+    candidates = [pod for pod in held_by if pod.dispensability and pod.dispensability.evictable]
+    ordered = in_order((pod for pod in candidates if pod.uid not in spared), usages, missing)
+    return Shortfall(cause, held, there_is, missing, tuple(least(ordered, missing)))
+
+
+def _usages(decision: Decision) -> Mapping[str, ReportedUsage]:
+    report = None if decision.observed is None else decision.observed.report
+    return _NO_USAGE if report is None else report.pods
+
+
+def _used(usage: Resources, held: Resources, short: Resources) -> float:
+    """The largest share of its held amount that a pod uses, over the short resources."""
+    shares = (used / of for used, of, missing in zip(usage, held, short, strict=True) if missing > 0 and of > 0)
+    return max(shares, default=0.0)
+
+
+def _held(pods: Iterable[PodRecord]) -> Resources:
+    cpu, memory = 0, 0
+    for pod in pods:
+        held = pod.held
+        cpu, memory = cpu + held[0], memory + held[1]
+    return Resources(cpu, memory)
+
+
+def _beyond_tolerance(missing: int, held: int) -> int:
+    return missing if missing > SAFETY_TOLERANCE * held else 0
+
+
+def _amount(of: Resources, *, only_positive: bool = False) -> str:
+    parts = (("cpu", of.cpu_milli, "milli"), ("memory", of.memory_bytes, "bytes"))
+    shown = (f"{name} {explanation.amount(value, unit)}" for name, value, unit in parts if value or not only_positive)
+    return " and ".join(shown)

@@ -1,0 +1,300 @@
+"""One NodeMetric, checked and in integers.
+
+Text becomes numbers here, once per report, so an invalid NodeMetric is refused here.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from manager.nodeside import pressure, promises
+from manager.nodeside.pressure import NodePressure
+from manager.nodeside.promises import KeptPromise, KeptPromises
+from shared import durations, names, quantity
+from shared.api.core import Quantities
+from shared.api.nodemetric import (
+    CpuAndMemory,
+    NodeMetric,
+    NodeMetricInfo,
+    NodeMetricSpec,
+    PodMetricInfo,
+    Prediction,
+    ReclaimableMetric,
+    ResourceMap,
+)
+from shared.errors import InvalidInput
+from shared.names import PriorityClass
+from shared.quantity import INT64_MAX, Resources
+
+logger = logging.getLogger(__name__)
+
+NOTHING = Resources()
+
+# More pods than any node runs, although an API object can list them.
+MAX_LISTED = 4096
+NEGATIVE = "a usage cannot be negative"
+BEYOND = "must be less than 2^63"
+MAX_AGGREGATED_BYTES = 1 << 14  # fifty aggregates are a tenth of it
+
+_CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
+
+
+class ReportedUsage(msgspec.Struct, frozen=True, gc=False):
+    """The reported usage of a pod or a host application, and the reported class; "" is none."""
+
+    priority_class: str
+    cpu_milli: int
+    memory_bytes: int
+
+    @property
+    def usage(self) -> Resources:
+        return Resources(self.cpu_milli, self.memory_bytes)
+
+
+_SPEC = msgspec.json.Decoder(NodeMetricSpec | None)
+_MALFORMED = (ValueError, RecursionError)  # the errors of decoding
+
+_NONE: Mapping[str, ReportedUsage] = {}
+_UNUSED = CpuAndMemory()
+
+
+class NodeReport(msgspec.Struct, frozen=True):
+    """One NodeMetric. `None` is unreported; times are Unix seconds.
+
+    `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may share one
+    name. `peak` is prod's, `node_peak` that of all workloads, and `history_percent` is how much of the cold start their
+    history covers. `kept` may be refused on its own; `prior` is the start of the margins. `aggregated` are the node's
+    aggregated usages as JSON, since they are seldom needed. `pressure` is present while a threshold of use is reached.
+    With a `problem`, the whole status is ignored. An unreadable `spec` counts as empty, and `unread_spec` is its raw
+    form.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    spec: NodeMetricSpec
+    update_time: float | None = None
+    updated: str | None = None
+    reason: str = ""
+    usage: Resources | None = None
+    system_usage: Resources | None = None
+    host_applications: tuple[ReportedUsage, ...] = ()
+    pods: Mapping[str, ReportedUsage] = _NONE
+    peak: Resources | None = None
+    reclaimable: Resources | None = None
+    node_peak: Resources | None = None
+    model: str = ""
+    history_percent: int = 0
+    kept: KeptPromises = promises.NOTHING_KEPT
+    promises_problem: InvalidInput | None = None
+    pressure: NodePressure | None = None
+    pressure_problem: InvalidInput | None = None
+    prior: str = ""
+    forgotten: str = ""
+    aggregated: bytes = b""
+    problem: InvalidInput | None = None
+    unread_spec: Mapping[str, object] | None = None
+
+    @property
+    def promises(self) -> tuple[KeptPromise, ...]:
+        return self.kept.promises
+
+
+def read(metric: NodeMetric) -> NodeReport:
+    """The report; an invalid status sets its `problem`."""
+    spec, unread = _spec(metric)
+    try:
+        return _read(metric, spec, unread)
+    except InvalidInput as problem:
+        # It would otherwise keep its frames, and with them the whole object.
+        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+        meta = metric.metadata
+        return NodeReport(meta.name, meta.uid, meta.resource_version, spec, problem=problem, unread_spec=unread)
+
+
+def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> NodeReport:
+    meta, status = metric.metadata, metric.status
+    source, info = f"NodeMetric {meta.name}", metric.status.node_metric
+    kept, promises_problem = _promises(status.prediction, source)
+    pressed, pressure_problem = _pressure(status.prediction, source)
+    return NodeReport(
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+        spec=spec,
+        update_time=_instant(status.update_time, source=source, field="status.updateTime"),
+        updated=status.update_time,
+        reason=status.prediction.report_reason if status.prediction else "",
+        usage=_complete(info.node_usage if info else None, source, "status.nodeMetric.nodeUsage"),
+        system_usage=_complete(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
+        host_applications=_host_applications(metric, source),
+        pods=_pods(metric, source),
+        peak=_peak(status.prod_peak_metric, source),
+        reclaimable=_reclaimable(status.prod_reclaimable_metric, source),
+        node_peak=_node_peak(status.prediction, source),
+        model=status.prediction.model if status.prediction else "",
+        history_percent=status.prediction.known_percent if status.prediction else 0,
+        kept=kept,
+        promises_problem=promises_problem,
+        pressure=pressed,
+        pressure_problem=pressure_problem,
+        prior=promises.prior(status.prediction.prior) if status.prediction else "",
+        forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
+        aggregated=_aggregated(info),
+        unread_spec=unread,
+    )
+
+
+def _promises(prediction: Prediction | None, source: str) -> tuple[KeptPromises, InvalidInput | None]:
+    """They affect no offer, so an error in them does not invalidate the rest."""
+    try:
+        return promises.read(prediction, source=source), None
+    except InvalidInput as problem:
+        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+        return promises.NOTHING_KEPT, problem
+
+
+def _pressure(prediction: Prediction | None, source: str) -> tuple[NodePressure | None, InvalidInput | None]:
+    """Without it no pod is evicted, so an error in it does not invalidate the rest."""
+    if prediction is None or prediction.pressure is None:
+        return None, None
+    try:
+        return pressure.read(prediction.pressure, source=source), None
+    except InvalidInput as problem:
+        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+        logger.error("reported pressure refused: %s", problem)
+        return None, problem
+
+
+def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:
+    """The spec; an unreadable one is empty, and is returned raw as well."""
+    text = bytes(metric.spec)
+    try:
+        return _decoded(text), None
+    except _MALFORMED as error:
+        logger.error("the NodeMetric's spec counts as empty: %s", error, extra={"node": metric.metadata.name})
+    try:
+        return NodeMetricSpec(), msgspec.json.decode(text, type=dict[str, object])
+    except _MALFORMED:
+        return NodeMetricSpec(), {}
+
+
+def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
+    listed = metric.status.pods_metric or ()
+    _require_few(len(listed), source, "status.podsMetric")
+    # Most of the work on a report happens here, so amounts are parsed in bulk.
+    used = [_UNUSED if one.pod_usage is None else one.pod_usage.resources or _UNUSED for one in listed]
+    try:
+        cpus = [quantity.milli(each.cpu) for each in used]
+        memories = quantity.wholes([each.memory for each in used])
+    except ValueError:  # a QuantityError, or more digits than Python reads
+        raise _refused_pod(listed, used, source) from None
+    if listed and not 0 <= min(*cpus, *memories) <= max(*cpus, *memories) < INT64_MAX:
+        raise _refused_pod(listed, used, source)
+    class_of = _CLASSES.get
+    return {
+        f"{one.namespace}/{one.name}": ReportedUsage(class_of(one.priority, one.priority), cpu, memory)
+        for one, cpu, memory in zip(listed, cpus, memories, strict=True)
+    }
+
+
+def _host_applications(metric: NodeMetric, source: str) -> tuple[ReportedUsage, ...]:
+    listed = metric.status.host_application_metric
+    if not listed:
+        return ()
+    _require_few(len(listed), source, "status.hostApplicationMetric")
+    field = "status.hostApplicationMetric[%s].usage"
+    return tuple(ReportedUsage(one.priority, *_amounts(one.usage, source, field, one.name)) for one in listed)
+
+
+def _require_few(count: int, source: str, field: str) -> None:
+    if count > MAX_LISTED:
+        problem = f"no node runs more than {MAX_LISTED} of them"
+        raise InvalidInput(source=source, field=field, value=count, problem=problem)
+
+
+def _complete(usage: ResourceMap | None, source: str, field: str) -> Resources | None:
+    """A usage that lacks one resource counts as unknown."""
+    if usage is None or not usage.resources or names.CPU not in usage.resources or names.MEMORY not in usage.resources:
+        return None
+    return Resources(*_amounts(usage, source, field))
+
+
+def _amounts(listed: ResourceMap | None, source: str, field: str, of: str = "") -> tuple[int, int]:
+    """cpu and memory of a usage. A negative usage is invalid: it would be lent to others."""
+    resources = None if listed is None else listed.resources
+    if not resources:
+        return 0, 0
+    try:
+        cpu, memory = quantity.milli(resources.get(names.CPU, "0")), quantity.whole(resources.get(names.MEMORY, "0"))
+    except ValueError as error:  # a QuantityError, or more digits than Python reads
+        raise _refused(resources, source, field, of, str(error)) from error
+    if cpu < 0 or memory < 0:
+        raise _refused(resources, source, field, of, NEGATIVE)
+    if max(cpu, memory) >= INT64_MAX:
+        raise _refused(resources, source, field, of, BEYOND)
+    return cpu, memory
+
+
+def _peak(metric: ReclaimableMetric | None, source: str) -> Resources | None:
+    if metric is None or metric.resource is None:
+        return None
+    return Resources(*_amounts(metric.resource, source, "status.prodPeakMetric.resource"))
+
+
+def _reclaimable(metric: ReclaimableMetric | None, source: str) -> Resources | None:
+    """Koordinator's agents may report negative amounts, which count as 0."""
+    if metric is None or metric.resource is None:
+        return None
+    listed = metric.resource.resources or {}
+    try:
+        amount = Resources.parse(listed)
+        if max(map(abs, amount)) >= INT64_MAX:
+            raise ValueError(BEYOND)
+    except ValueError as error:  # a QuantityError, or more digits than Python reads
+        raise _refused(listed, source, "status.prodReclaimableMetric.resource", "", str(error)) from error
+    return amount
+
+
+def _node_peak(prediction: Prediction | None, source: str) -> Resources | None:
+    if prediction is None or prediction.node_peak is None:
+        return None
+    return Resources(*_amounts(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak"))
+
+
+def _aggregated(info: NodeMetricInfo | None) -> bytes:
+    found = b"" if info is None else bytes(info.aggregated_node_usages)
+    return found if len(found) <= MAX_AGGREGATED_BYTES else b""
+
+
+def _refused_pod(listed: Iterable[PodMetricInfo], used: Iterable[CpuAndMemory], source: str) -> InvalidInput:
+    """The error of the first pod with an invalid usage."""
+    for one, each in zip(listed, used, strict=True):
+        field, given = f"status.podsMetric[{one.namespace}/{one.name}].podUsage", msgspec.to_builtins(each)
+        try:
+            _amounts(ResourceMap(given), source, field)
+        except InvalidInput as problem:
+            return problem
+    raise AssertionError("one of the pods was refused")
+
+
+def _refused(resources: Quantities, source: str, field: str, of: str, problem: str) -> InvalidInput:
+    native = {name: resources[name] for name in (names.CPU, names.MEMORY) if name in resources}
+    return InvalidInput(source=source, field=field % of if of else field, value=native, problem=problem)
+
+
+def _instant(text: str | None, *, source: str, field: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        return durations.instant(text)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(source=source, field=field, value=text, problem=str(error)) from error
+
+
+@lru_cache(maxsize=64)
+def _decoded(text: bytes) -> NodeMetricSpec:
+    """One shared spec for all equal ones: most nodes have the same."""
+    return (_SPEC.decode(text) if text else None) or NodeMetricSpec()
