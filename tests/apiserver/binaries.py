@@ -35,10 +35,12 @@ class Tool:
     name: str
     package: str
     module: Path
+    tags: str = ""
 
 
 def tools(minor: str | None, go: tuple[int, int], more: Sequence[str] = ()) -> list[Tool]:
-    """Everything a control plane needs, of one minor of Kubernetes, and `more` programs of Kubernetes itself.
+    """Everything a control plane needs, of one minor of Kubernetes, `more` programs of Kubernetes itself, and what the
+    chart and its dashboards are tried with.
 
     Raises Unavailable for a minor that is not known.
     """
@@ -50,6 +52,11 @@ def tools(minor: str | None, go: tuple[int, int], more: Sequence[str] = ()) -> l
         *(Tool(name, f"k8s.io/kubernetes/cmd/{name}", kubernetes) for name in (*KUBERNETES_TOOLS, *more)),
         Tool("etcd", "go.etcd.io/etcd/server/v3", MODULES / "etcd"),
         Tool("helm", "helm.sh/helm/v4/cmd/helm", MODULES / "helm"),
+        # Without the clients of clouds, by which it would discover what to scrape.
+        *(
+            Tool(name, f"github.com/prometheus/prometheus/cmd/{name}", MODULES / "prometheus", "remove_all_sd")
+            for name in ("prometheus", "promtool")
+        ),
     ]
 
 
@@ -134,7 +141,7 @@ def _built(tool: Tool, cache: Path, environment: Mapping[str, str]) -> Path:
     print(f"building {tool.name} from {tool.module.name}, once; this takes minutes", file=sys.stderr, flush=True)
     # The toolchain that is installed, and exactly the versions of go.mod and go.sum.
     variables = {**environment, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
-    command = [go, "build", "-ldflags", _linker_flags(tool), "-o", str(unfinished), tool.package]
+    command = [go, "build", "-tags", tool.tags, "-ldflags", _linker_flags(tool), "-o", str(unfinished), tool.package]
     try:
         subprocess.run(command, cwd=tool.module, env=variables, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -146,7 +153,7 @@ def _built(tool: Tool, cache: Path, environment: Mapping[str, str]) -> Path:
 def _target(tool: Tool, cache: Path) -> Path:
     """Where it is built, named after all it is built from."""
     sources = (tool.module / "go.mod").read_bytes() + (tool.module / "go.sum").read_bytes()
-    key = hashlib.sha256(sources + _linker_flags(tool).encode()).hexdigest()[:16]
+    key = hashlib.sha256(sources + (_linker_flags(tool) + tool.tags).encode()).hexdigest()[:16]
     return cache / f"{tool.module.name}-{key}" / tool.name
 
 

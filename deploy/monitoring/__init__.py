@@ -1,0 +1,1 @@
+"""What Prometheus and Grafana get: dashboards made from code, and the tests' view of the chart's rules."""
