@@ -39,6 +39,21 @@ class ExplainFormat(enum.StrEnum):
     YAML = "yaml"
 
 
+class TopFormat(enum.StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class TopOrder(enum.StrEnum):
+    NAME = "name"
+    MID = "mid"
+    USED = "used"
+    AGE = "age"
+
+
 def _add_local_cluster() -> None:
     """`up` where its package is: it comes with a checkout, and a cluster that is for real has no use for it."""
     if importlib.util.find_spec("deploy.local") is not None:
@@ -119,6 +134,41 @@ def explain_node(
         return OK
     key = ConfigKey(config_namespace, config_name)
     _print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
+    return OK
+
+
+@app.command()
+def top(
+    manager: Annotated[
+        str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
+    ] = "",
+    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the manager.")] = (
+        names.INSTALL_NAMESPACE
+    ),
+    service: Annotated[str, typer.Option(help="Service of the manager.")] = "headroom-manager",
+    output: Annotated[
+        TopFormat, typer.Option("--output", "-o", help="table: live on a terminal, printed once elsewhere.")
+    ] = TopFormat.TABLE,
+    sort: Annotated[TopOrder, typer.Option(help="What comes first.")] = TopOrder.NAME,
+    containing: Annotated[str, typer.Option("--filter", help="Only nodes with this in their name or reason.")] = "",
+) -> int:
+    """Show what each node uses, is predicted to use, and offers: a live table on a terminal."""
+    from deploy.top import command
+
+    answer = command.run(
+        manager=manager,
+        kubeconfig=kubeconfig,
+        context=context,
+        namespace=namespace,
+        service=service,
+        style=output.value,
+        sorting=sort,
+        containing=containing,
+    )
+    if answer:
+        _print(answer)
     return OK
 
 

@@ -34,12 +34,18 @@ class _Refused(msgspec.Struct, frozen=True):
 class ManagerApi:
     """The HTTP endpoints at `url`; `namespace` is the manager's. Raises HeadroomError."""
 
-    def __init__(self, url: str, kubeconfig: Path | None = None, namespace: str = names.INSTALL_NAMESPACE) -> None:
+    def __init__(
+        self,
+        url: str,
+        kubeconfig: Path | None = None,
+        namespace: str = names.INSTALL_NAMESPACE,
+        context: str = "",
+    ) -> None:
         self._url = url.rstrip("/")
         self._user: Connection | None = None
         verify: ssl.SSLContext | bool = True
         if self._url.startswith("https:"):
-            self._user = config.discover(str(kubeconfig) if kubeconfig else None)
+            self._user = config.discover(str(kubeconfig) if kubeconfig else None, context or None)
             verify = _trusting(self._user, namespace)
         self._http = httpx.Client(verify=verify, trust_env=False)
 

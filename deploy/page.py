@@ -72,12 +72,12 @@ class PageProxy:
 
 
 @contextlib.contextmanager
-def forwarded(kubeconfig: Path | None, namespace: str, service: str) -> Iterator[str]:
+def forwarded(kubeconfig: Path | None, namespace: str, service: str, context: str = "") -> Iterator[str]:
     """The manager's URL while `kubectl port-forward` runs. Raises HeadroomError."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise HeadroomError("kubectl is not on PATH: forward the manager's port yourself, and give --manager URL")
-    access = ["--kubeconfig", str(kubeconfig)] if kubeconfig else []
+    access = [*(["--kubeconfig", str(kubeconfig)] if kubeconfig else []), *(["--context", context] if context else [])]
     command = [kubectl, *access, "--namespace", namespace, "port-forward", f"service/{service}", ":8080"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         impatience = threading.Timer(FORWARD_SECONDS, process.kill)

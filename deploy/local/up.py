@@ -1,11 +1,12 @@
 """`headroom up`: starts the local cluster, shows its state, and stops it."""
 
+import contextlib
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +19,15 @@ from deploy.local.freshness import Seen
 from deploy.local.home import Home
 from deploy.local.kubelet.containment import CgroupContainment
 from deploy.local.profile import ProfileName
-from deploy.local.screen import LiveScreen, Nodes, PlainScreen, Table
+from deploy.top import lines
+from deploy.top.nodes import Sorting, chosen
+from manager.nodeside.answers import Nodes
 from shared import termination
 from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
-LIVE_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 PLAIN_SECONDS = 15.0
 REQUEST_SECONDS = 5.0
 LAST_ANSWER_SECONDS = 10.0
@@ -82,12 +85,13 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
         trace=options.trace,
         cloud=cloud.choose(options.cloud, found),
     )
-    local = LocalCluster(found, plan, _say)
+    voice = _Voice()
+    local = LocalCluster(found, plan, voice.say)
     local.write_files()
     _introduce(options, plan, found, local)
     try:
         local.start(stop.is_set)
-        return _watch(options, local, stop)
+        return _watch(options, local, stop, voice)
     except HeadroomError as error:
         _say(str(error))
         return 0 if stop.is_set() else 1
@@ -96,54 +100,101 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
         local.close()
 
 
-def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event) -> int:
+def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event, voice: "_Voice") -> int:
     """Shows the table until the time is over or Ctrl-C; then prints its last state for scripts."""
-    reader, notices = _Reader(local.manager_url), local.notices
-    deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
+    reader = _Reader(local.manager_url)
     if options.as_json:
         stop.wait(options.for_seconds)
         return _print_json(reader)
-    is_live = sys.stdout.isatty()
-    shown = LiveScreen() if is_live else PlainScreen()
-    table_at = answered_at = 0.0
-    answer: Nodes | None = None
-    overdue: dict[str, float] = {}
-    try:
-        while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
-            for notice in notices.new() if notices is not None else ():
-                _say(f"{time.strftime('%H:%M:%S')}  {notice}")
-            known, overdue = overdue, reader.overdue()
-            if known.keys() != overdue.keys():
-                table_at = 0.0  # shows the change at once
-            if time.monotonic() >= table_at:
-                if fresh := reader.nodes():
-                    answer, answered_at = fresh, time.monotonic()
-                if answer is not None:
-                    shown.show(_table(options, local, answer, time.monotonic() - answered_at, overdue))
-                    table_at = time.monotonic() + (0.0 if is_live else PLAIN_SECONDS)
-            stop.wait(LIVE_SECONDS if deadline is None else max(0.0, min(LIVE_SECONDS, deadline - time.monotonic())))
-    finally:
-        shown.close()
+    deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
+    view = _View(options, local, reader)
+    if sys.stdout.isatty():
+        _show_live(view, local, stop, deadline, voice)
+    else:
+        _show_plainly(view, stop, deadline, voice)
     return 0
 
 
-def _table(
-    options: UpOptions, local: LocalCluster, answer: Nodes, silent_seconds: float, overdue: Mapping[str, float]
-) -> Table:
-    newest = freshness.newest_report_seconds([answer.report_seconds(row) for row in answer.nodes])
-    seen = Seen(
-        silent_seconds=silent_seconds,
-        report_seconds=None if newest is None else newest + silent_seconds,
-        report_interval_seconds=profiles.PROFILES[options.profile].reporting_interval_seconds,
-        write_problem="" if local.write_probe is None else local.write_probe.problem(),
-    )
-    caption = _caption(answer.cluster, local.manager_url, overdue)
-    return Table(answer, caption, silent_seconds, freshness.warnings(seen))
+class _View:
+    """What the table shows: the manager's last answer, and what is wrong with it."""
+
+    def __init__(self, options: UpOptions, local: LocalCluster, reader: "_Reader") -> None:
+        self._local = local
+        self._reader = reader
+        self._report_interval_seconds = profiles.PROFILES[options.profile].reporting_interval_seconds
+        self._answered_at = 0.0
+        self.answer: Nodes | None = None
+
+    def notices(self) -> list[str]:
+        """What has happened since the last call."""
+        new = self._local.notices.new() if self._local.notices is not None else []
+        return [f"{time.strftime('%H:%M:%S')}  {notice}" for notice in new]
+
+    def ask(self) -> None:
+        """Keeps the last answer where the manager gives none."""
+        if fresh := self._reader.nodes():
+            self.answer, self._answered_at = fresh, time.monotonic()
+
+    @property
+    def silent_seconds(self) -> float:
+        return time.monotonic() - self._answered_at
+
+    def warnings(self) -> list[str]:
+        """Why the table is older than it looks, and what takes too long."""
+        if self.answer is None:
+            return []
+        newest = freshness.newest_report_seconds([self.answer.report_seconds(row) for row in self.answer.nodes])
+        seen = Seen(
+            silent_seconds=self.silent_seconds,
+            report_seconds=None if newest is None else newest + self.silent_seconds,
+            report_interval_seconds=self._report_interval_seconds,
+            write_problem="" if self._local.write_probe is None else self._local.write_probe.problem(),
+        )
+        return [*freshness.warnings(seen), *late_loops(self._reader.overdue())]
 
 
-def _caption(cluster: str, url: str, overdue: Mapping[str, float]) -> str:
-    late = (f"the {loop}'s round has been going on for {seconds:.0f} s" for loop, seconds in overdue.items())
-    return "  ".join([time.strftime("%H:%M:%S"), cluster, url, *late])
+def late_loops(overdue: Mapping[str, float]) -> list[str]:
+    """What the manager's loops that take too long are said to do, from their time in seconds."""
+    return [f"the {loop}'s round has been going on for {seconds:.0f} s" for loop, seconds in overdue.items()]
+
+
+def _show_live(
+    view: _View, local: LocalCluster, stop: threading.Event, deadline: float | None, voice: "_Voice"
+) -> None:
+    from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
+
+    def look() -> Frame:
+        view.ask()
+        is_over = stop.is_set() or (deadline is not None and time.monotonic() >= deadline)
+        notices = [*voice.collected(), *view.notices()]
+        return Frame(view.answer, view.silent_seconds, view.warnings(), notices, is_over)
+
+    with voice.collecting():
+        TopApp(look, this_node=local.node_name).run()
+
+
+def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, voice: "_Voice") -> None:
+    """Prints the table from time to time, and at once when something becomes wrong with it."""
+    table_at = 0.0
+    warned: list[str] = []
+    while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
+        for notice in view.notices():
+            voice.say(notice)
+        view.ask()
+        warnings = view.warnings()
+        if view.answer is not None and (time.monotonic() >= table_at or bool(warned) != bool(warnings)):
+            print(printed(view.answer, view.silent_seconds, warnings), flush=True)
+            table_at = time.monotonic() + PLAIN_SECONDS
+        warned = warnings
+        stop.wait(LOOK_SECONDS if deadline is None else max(0.0, min(LOOK_SECONDS, deadline - time.monotonic())))
+
+
+def printed(answer: Nodes, silent_seconds: float, warnings: Sequence[str]) -> str:
+    """The whole table, with reasons in full, and an empty line."""
+    shown = lines.columns(answer, lines.WIDE, silent_seconds)
+    rows = [lines.line(shown, row) for row in chosen(answer.nodes, Sorting.NAME)]
+    stale = [f"STALE: {warning}" for warning in warnings]
+    return "\n".join([lines.header(shown), *rows, f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *stale, ""])
 
 
 def _print_json(reader: "_Reader") -> int:
@@ -238,3 +289,35 @@ def _ports(wanted: Ports) -> Ports:
 def _say(line: str) -> None:
     """Writes to stderr, so that stdout holds only the table or the JSON."""
     print(line, file=sys.stderr, flush=True)
+
+
+class _Voice:
+    """Where lines about the cluster go: to stderr, or to the live table while there is one."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] | None = None
+        self._lock = threading.Lock()
+
+    def say(self, line: str) -> None:
+        with self._lock:
+            if self._lines is None:
+                _say(line)
+            else:
+                self._lines.append(line)
+
+    def collected(self) -> list[str]:
+        """What has been said since the last call."""
+        with self._lock:
+            lines, self._lines = self._lines or [], None if self._lines is None else []
+        return lines
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[None]:
+        """The live table has the terminal; what it has not shown is written after it."""
+        self._lines = []
+        try:
+            yield
+        finally:
+            left, self._lines = self._lines, None
+            for line in left:
+                _say(line)

@@ -28,10 +28,20 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class NodeRow:
-    """One node. `mid` and `batch` are what its status offers now, `reason` why; an amount nobody knows is null.
+class Bounds:
+    """The term, or the rule, that decides each resource of a tier."""
 
-    `reported` is when the agent made its last report (RFC 3339), `report_reason` why.
+    cpu: str
+    memory: str
+
+
+@dataclass(frozen=True)
+class NodeRow:
+    """One node. `mid` and `batch` are what its status offers now; an amount that is not known is null.
+
+    `wanted` is what the newest decision wants for Mid, `reason` and `bound` say why. A write rule may delay it.
+    `reported` is when the agent made its last report (RFC 3339), `report_reason` why. `history_percent` is how much of
+    the cold start the node's history covers.
     """
 
     name: str
@@ -46,6 +56,10 @@ class NodeRow:
     reason: str
     reported: str | None
     report_reason: str
+    # An older manager does not say these.
+    wanted: Amount | None = None
+    bound: Bounds | None = None
+    history_percent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,12 @@ class Nodes:
     cluster: str
     time: str
     nodes: list[NodeRow]
+
+    def report_seconds(self, row: NodeRow) -> float | None:
+        """The age of the row's report at the time of the answer."""
+        if row.reported is None:
+            return None
+        return max(0.0, durations.instant(self.time) - durations.instant(row.reported))
 
 
 @dataclass(frozen=True)
@@ -244,6 +264,7 @@ def row(state: KnownNode) -> NodeRow:
     node, decision = state.node, state.decision
     seen = None if decision is None else decision.observed
     report = None if seen is None else seen.report
+    wanted = None if decision is None or Tier.MID not in decision.offers else decision.offers[Tier.MID].told
     try:
         allocatable: Resources | None = node.allocatable
     except QuantityError:
@@ -258,9 +279,12 @@ def row(state: KnownNode) -> NodeRow:
         reclaimable=_amount(report.reclaimable if report else None),
         mid=Amount(*(writing.on_offer(node, Tier.MID) or Resources())),
         batch=Amount(*(writing.on_offer(node, Tier.BATCH) or Resources())),
+        wanted=None if wanted is None else Amount(wanted.cpu.result, wanted.memory.result),
+        bound=None if wanted is None else Bounds(wanted.cpu.bound, wanted.memory.bound),
         reason=_reason(decision),
         reported=report.updated if report else None,
         report_reason=report.reason if report else "",
+        history_percent=report.history_percent if report else None,
     )
 
 

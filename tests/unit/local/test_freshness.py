@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from agent.reporter.schedule import Intervals, ReportedValues, ReportReason, Schedule
-from deploy.local import freshness, profile, screen
+from deploy.local import freshness, profile, up
 from deploy.local.freshness import Seen
 from deploy.local.profile import ProfileName
-from deploy.local.screen import Amount, Nodes, Row, Table
+from manager.nodeside.answers import Amount, NodeRow, Nodes
 from shared.quantity import Resources
 
 FRESH = Seen(silent_seconds=0.5, report_seconds=4.0, report_interval_seconds=20.0)
 AMOUNT = Amount(1000, 1 << 30)
-ROW = Row(
+ROW = NodeRow(
     name="n1",
     simulated=False,
     allocatable=AMOUNT,
@@ -22,6 +22,7 @@ ROW = Row(
     predicted_peak=None,
     reclaimable=None,
     mid=AMOUNT,
+    batch=AMOUNT,
     reason="why",
     reported="2026-01-01T00:00:00Z",
     report_reason="PredictionChanged",
@@ -49,16 +50,13 @@ def test_every_source_of_stale_data_is_said_with_its_age(seen: Seen, expected: l
     assert freshness.warnings(seen) == expected
 
 
-def test_the_table_shows_why_and_when_each_node_reported_last() -> None:
-    shown = screen.plain(Table(ANSWER, "caption", silent_seconds=30.0))
-    assert "last report" in shown
-    assert "PredictionChanged / 37s ago" in shown
-
-
-def test_the_terminal_names_what_is_stale_below_the_table() -> None:
-    table = Table(ANSWER, "12:00:00  headroom-1", warnings=["the API server takes no writes: ..."])
-    assert table.footer == "12:00:00  headroom-1\nSTALE: the API server takes no writes: ..."
-    assert "STALE" in str(screen.rich_table(table).caption)
+def test_a_table_that_is_printed_says_how_old_each_report_is_and_what_is_stale_below_it() -> None:
+    text = up.printed(ANSWER, 30.0, ["the API server takes no writes: ..."])
+    heading, line, caption, stale, end = text.split("\n")
+    assert heading.split()[-2:] == ["AGE", "WHY"]
+    assert line.split()[-2:] == ["37s", "why"]
+    assert caption.endswith("headroom-1")
+    assert (stale, end) == ("STALE: the API server takes no writes: ...", "")
 
 
 @pytest.mark.parametrize("name", list(ProfileName))

@@ -99,7 +99,11 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
         "reason": "cpu 1 by reclaimable, memory 1.00 GiB by reclaimable",
         "reported": REPORTED.updated,
         "report_reason": "",
+        "wanted": {"cpu_milli": 1000, "memory_bytes": GIB},
+        "bound": {"cpu": "reclaimable", "memory": "reclaimable"},
+        "history_percent": 0,
     }
+    assert (second["wanted"], second["bound"], second["history_percent"]) == (None, None, None)
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")
 
 

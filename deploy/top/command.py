@@ -1,0 +1,84 @@
+"""`headroom top`: where the table gets its answers, and how it is printed where there is no terminal."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from deploy.manager_api import ManagerApi
+from deploy.page import forwarded
+from deploy.rendering import structured
+from deploy.top import lines
+from deploy.top.nodes import Sorting, chosen
+from manager.nodeside.answers import Nodes
+from shared.errors import HeadroomError
+
+PATH = "/api/v1/nodes"
+
+
+class Following:
+    """Asks the manager again and again, and keeps its last answer while it gives none."""
+
+    def __init__(self, read: Callable[[], Nodes], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._read = read
+        self._monotonic = monotonic
+        self._answer: Nodes | None = None
+        self._at = 0.0
+
+    def look(self) -> tuple[Nodes | None, float, str]:
+        """The newest answer, its age in seconds, and why there is none newer."""
+        problem = ""
+        try:
+            self._answer, self._at = self._read(), self._monotonic()
+        except HeadroomError as error:
+            problem = str(error)
+        return self._answer, self._monotonic() - self._at if self._answer else 0.0, problem
+
+
+def run(
+    *,
+    manager: str,
+    kubeconfig: Path | None,
+    context: str,
+    namespace: str,
+    service: str,
+    style: str,
+    sorting: str,
+    containing: str,
+) -> str:
+    """What to print; empty after a live table. Raises HeadroomError."""
+    with _api(manager, kubeconfig, context, namespace, service) as api:
+        if style == "table" and sys.stdout.isatty():
+            _live(api, Sorting(sorting), containing)
+            return ""
+        answer = api.read(PATH, Nodes)
+    rows = chosen(answer.nodes, Sorting(sorting), containing=containing)
+    if style == "name":
+        return "\n".join(f"node/{row.name}" for row in rows)
+    if style in ("json", "yaml"):
+        return structured(replace(answer, nodes=rows), style)
+    shown = lines.columns(answer, lines.WIDE if style == "wide" else lines.NARROW)
+    return "\n".join([lines.header(shown), *(lines.line(shown, row) for row in rows)])
+
+
+@contextlib.contextmanager
+def _api(manager: str, kubeconfig: Path | None, context: str, namespace: str, service: str) -> Iterator[ManagerApi]:
+    with contextlib.ExitStack() as open_things:
+        url = manager or open_things.enter_context(forwarded(kubeconfig, namespace, service, context=context))
+        api = ManagerApi(url, kubeconfig, namespace, context)
+        open_things.callback(api.close)
+        yield api
+
+
+def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
+    from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
+
+    following = Following(lambda: api.read(PATH, Nodes))
+
+    def look() -> Frame:
+        answer, silent_seconds, problem = following.look()
+        return Frame(answer, silent_seconds, [problem] if problem else [])
+
+    TopApp(look, sorting=sorting, containing=containing).run()

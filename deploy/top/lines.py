@@ -1,0 +1,142 @@
+"""One line for each node, 80 columns wide unless there is room for more. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from manager.nodeside.answers import Amount, NodeRow, Nodes
+
+UNKNOWN = "-"
+NARROW, WIDE = 80, 120
+LEAST_NAME, MOST_NAME = 12, 40
+GIB = 2**30
+_CHANGE_WORTH_TELLING = 0.05  # of what the node shows
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """`width` is the least; `right` for numbers."""
+
+    heading: str
+    width: int
+    text: Callable[[NodeRow], str]
+    right: bool = True
+
+
+def columns(answer: Nodes, width: int, silent_seconds: float = 0.0) -> list[TableColumn]:
+    """Those that fit into `width` columns of text, with requests and capacity where there is room.
+
+    `silent_seconds` is how long ago the manager gave the answer.
+    """
+    wide = width >= WIDE
+    others = [
+        *_resource("CPU", _cores, wide),
+        *_resource("GIB", _gib, wide),
+        TableColumn("AGE", 4, lambda row: age(answer.report_seconds(row), silent_seconds)),
+        TableColumn("WHY", 12, (lambda row: row.reason) if wide else why, right=False),
+    ]
+    longest = max((len(row.name) for row in answer.nodes), default=0)
+    room = min(MOST_NAME, width - sum(column.width + 1 for column in others))
+    name = max(LEAST_NAME, min(longest, room))
+    return [TableColumn("NODE", name, lambda row: shortened(row.name, name), right=False), *others]
+
+
+def _resource(unit: str, shown: Callable[[Amount | None], str], wide: bool) -> list[TableColumn]:
+    """USED of a resource names its unit, and those right of it have the same."""
+    more = [
+        TableColumn("REQ", 5, lambda row: shown(row.requested)),
+        TableColumn("ALLOC", 5, lambda row: shown(row.allocatable)),
+    ]
+    return [
+        TableColumn(f"{unit} USED", 8, lambda row: shown(row.used)),
+        TableColumn("PEAK", 5, lambda row: shown(row.predicted_peak)),
+        *(more if wide else []),
+        TableColumn("MID", 5, lambda row: shown(row.mid)),
+    ]
+
+
+def header(shown: Sequence[TableColumn]) -> str:
+    return _line(shown, [column.heading for column in shown])
+
+
+def line(shown: Sequence[TableColumn], row: NodeRow) -> str:
+    """One node; as long as its words are."""
+    return _line(shown, [column.text(row) for column in shown])
+
+
+def _line(shown: Sequence[TableColumn], cells: Sequence[str]) -> str:
+    aligned = (
+        cell.rjust(column.width) if column.right else cell.ljust(column.width)
+        for column, cell in zip(shown, cells, strict=True)
+    )
+    return " ".join(aligned).rstrip()
+
+
+def why(row: NodeRow) -> str:
+    """In a word what decides Mid, and where it is going."""
+    if row.bound is None:
+        return "undecided"
+    if row.history_percent is not None and row.history_percent < 100 and not (row.wanted and row.wanted.cpu_milli):
+        return f"learning {row.history_percent}%"
+    words = (_WORDS.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
+    return "/".join(dict.fromkeys(words)) + _direction(row)
+
+
+_WORDS = {
+    "reclaimable": "peak",
+    "reclaimable - buffer": "peak",
+    "reclaimable_limit": "requests",
+    "disabled": "off",
+}
+
+
+def _direction(row: NodeRow) -> str:
+    """Whether the node is to show more or less than it does."""
+    if row.wanted is None or row.mid is None:
+        return ""
+    change = row.wanted.cpu_milli - row.mid.cpu_milli
+    if abs(change) <= _CHANGE_WORTH_TELLING * row.mid.cpu_milli:
+        return ""
+    return " ↑" if change > 0 else " ↓"
+
+
+def shortened(name: str, width: int) -> str:
+    """Cut in the middle, as both ends of a node's name tell nodes apart."""
+    if len(name) <= width:
+        return name
+    end = (width - 1) // 2
+    return f"{name[: width - 1 - end]}…{name[len(name) - end :]}"
+
+
+def age(seconds: float | None, silent_seconds: float = 0.0) -> str:
+    """In the largest unit that fits four characters."""
+    if seconds is None:
+        return UNKNOWN
+    total = int(seconds + silent_seconds)
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if total >= 2 * length:
+            return f"{total // length}{unit}"
+    return f"{total}s"
+
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Sequence[float], width: int, top: float = 0.0) -> str:
+    """The last `width` values as blocks, of `top` or the largest of them."""
+    last = values[-width:]
+    most = max([top, *last], default=0.0)
+    steps = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[min(steps, round(steps * value / most))] if most > 0 else _BLOCKS[0] for value in last)
+
+
+def _cores(amount: Amount | None) -> str:
+    return UNKNOWN if amount is None else _number(amount.cpu_milli / 1000)
+
+
+def _gib(amount: Amount | None) -> str:
+    return UNKNOWN if amount is None else _number(amount.memory_bytes / GIB)
+
+
+def _number(value: float) -> str:
+    """Five characters at most."""
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"

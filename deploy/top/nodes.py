@@ -1,0 +1,49 @@
+"""Which nodes the table shows, and in which order. Pure."""
+
+import enum
+import re
+from collections.abc import Callable, Sequence
+
+from manager.nodeside.answers import Amount, NodeRow
+from shared import durations
+
+
+class Sorting(enum.StrEnum):
+    """What comes first."""
+
+    NAME = "name"
+    MID = "mid"
+    USED = "used"
+    AGE = "age"
+
+    @property
+    def next(self) -> "Sorting":
+        members = list(Sorting)
+        return members[(members.index(self) + 1) % len(members)]
+
+
+_KEYS: dict[Sorting, Callable[[NodeRow], tuple[float, ...]]] = {
+    Sorting.NAME: lambda row: (),
+    Sorting.MID: lambda row: (-row.mid.cpu_milli,),
+    Sorting.USED: lambda row: (-row.used.cpu_milli if row.used else 1.0,),
+    Sorting.AGE: lambda row: (durations.instant(row.reported) if row.reported else 0.0,),
+}
+
+
+def chosen(nodes: Sequence[NodeRow], sorting: Sorting, first: str = "", containing: str = "") -> list[NodeRow]:
+    """The rows whose name or reason contains the text, sorted; the node `first` leads where the order is by name."""
+    text = containing.casefold()
+    found = [row for row in nodes if text in row.name.casefold() or text in row.reason.casefold()]
+    leads = first if sorting is Sorting.NAME else ""
+    return sorted(found, key=lambda row: (row.name != leads, *_KEYS[sorting](row), *_natural(row.name)))
+
+
+def _natural(name: str) -> tuple[str | int, ...]:
+    """sim-2 before sim-10. Words and numbers alternate, so that they are never compared with each other."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name))
+
+
+def total(nodes: Sequence[NodeRow], of: Callable[[NodeRow], Amount | None]) -> Amount:
+    """The sum over the nodes that know it."""
+    known = [amount for amount in map(of, nodes) if amount]
+    return Amount(sum(each.cpu_milli for each in known), sum(each.memory_bytes for each in known))

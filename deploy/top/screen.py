@@ -1,0 +1,225 @@
+"""The live table on a terminal."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import DataTable, Footer, Input, RichLog, Static
+from textual.widgets.data_table import RowKey
+
+from deploy.top import detail, lines
+from deploy.top.history import ShownHistory
+from deploy.top.nodes import Sorting, chosen, total
+from manager.nodeside.answers import NodeRow, Nodes
+
+REFRESH_SECONDS = 1.0
+NOTICE_LINES = 5
+SCROLLBAR = 2
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What there is to show: the manager's last answer, how long ago it gave it, and what is wrong with it."""
+
+    answer: Nodes | None
+    silent_seconds: float = 0.0
+    warnings: Sequence[str] = ()
+    notices: Sequence[str] = ()
+    is_over: bool = False
+
+
+class TopApp(App[None]):
+    """The nodes of one cluster. `look` is called in a thread, each second."""
+
+    TITLE = "Headroom"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = f"""
+    #summary {{ height: auto; max-height: 4; padding: 0 1; }}
+    #warnings {{ height: auto; max-height: 3; padding: 0 1; color: $text-error; }}
+    #nodes {{ height: 1fr; }}
+    #notices {{ height: {NOTICE_LINES}; display: none; }}
+    #filter {{ display: none; }}
+    NodeDetail {{ align: center middle; }}
+    NodeDetail > VerticalScroll {{ width: 90%; height: 90%; padding: 0 1; background: $surface; }}
+    NodeDetail > VerticalScroll {{ border: round $primary; }}
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "quit", "Quit", key_display="q"),
+        Binding("s", "sort", "Sort"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("escape", "all", "All nodes", show=False),
+    ]
+
+    def __init__(
+        self,
+        look: Callable[[], Frame],
+        *,
+        this_node: str = "",
+        sorting: Sorting = Sorting.NAME,
+        containing: str = "",
+    ) -> None:
+        super().__init__()
+        self._look = look
+        self._this_node = this_node
+        self._sorting = sorting
+        self._containing = containing
+        self._shown = Frame(None)
+        self._columns: tuple[str, ...] = ()
+        self.history = ShownHistory()
+
+    def compose(self) -> ComposeResult:
+        yield Static("waiting for the manager", id="summary", markup=False)
+        yield Static("", id="warnings", markup=False)
+        yield DataTable[str](id="nodes", cursor_type="row", zebra_stripes=True, cell_padding=0)
+        yield RichLog(id="notices", wrap=True, markup=False, max_lines=200)
+        yield Input(placeholder="part of a name or reason; Enter keeps it, Escape drops it", id="filter")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(DataTable).focus()
+        self._refresh_look()
+        self.set_interval(REFRESH_SECONDS, self._refresh_look)
+
+    @work(thread=True, exclusive=True)
+    def _refresh_look(self) -> None:
+        look = self._look()
+        self.call_from_thread(self._show, look)
+
+    def _show(self, look: Frame) -> None:
+        if look.is_over:
+            self.exit()
+            return
+        if look.answer is not None:
+            self.history.add(look.answer)
+        self._shown = look
+        notices = self.query_one(RichLog)
+        for notice in look.notices:
+            notices.display = True
+            notices.write(notice)
+        self._redraw()
+
+    def on_resize(self) -> None:
+        self._redraw()
+
+    def _redraw(self) -> None:
+        answer = self._shown.answer
+        if answer is None:
+            return
+        rows = chosen(answer.nodes, self._sorting, self._this_node, self._containing)
+        self.query_one("#summary", Static).update(self._summary(answer, len(rows)))
+        warnings = self.query_one("#warnings", Static)
+        warnings.update("\n".join(self._shown.warnings))
+        warnings.display = bool(self._shown.warnings)
+        shown = lines.columns(answer, self.size.width - SCROLLBAR, self._shown.silent_seconds)
+        self._fill(shown, rows)
+
+    def _summary(self, answer: Nodes, shown: int) -> str:
+        nodes = answer.nodes
+        used, peak, mid = (total(nodes, of) for of in (lambda r: r.used, lambda r: r.predicted_peak, lambda r: r.mid))
+        allocatable = total(nodes, lambda row: row.allocatable)
+        which = (
+            f"{shown} of {len(nodes)} nodes with {self._containing!r}" if self._containing else f"{len(nodes)} nodes"
+        )
+        cores = [f"{each.cpu_milli / 1000:.1f}" for each in (used, allocatable, peak, mid)]
+        gib = [f"{each.memory_bytes / lines.GIB:.1f}" for each in (used, allocatable, peak, mid)]
+        return f"{answer.cluster}  {which}, by {self._sorting}\n" + "\n".join(
+            f"{unit:<5} used {values[0]} of {values[1]}, peak {values[2]}, Mid {values[3]} on offer"
+            for unit, values in (("cores", cores), ("GiB", gib))
+        )
+
+    def _fill(self, shown: Sequence[lines.TableColumn], rows: Sequence[NodeRow]) -> None:
+        """Changes what has changed; other rows, or another order, are written anew around the cursor."""
+        table: DataTable[str] = self.query_one(DataTable)
+        headings = tuple(column.heading for column in shown)
+        cells = {row.name: [_aligned(column, column.text(row)) for column in shown] for row in rows}
+        if headings == self._columns and [key.value for key in table.rows] == list(cells):
+            for name, texts in cells.items():
+                for at, text in enumerate(texts):
+                    if table.get_cell(name, str(at)) != text:
+                        table.update_cell(name, str(at), text)
+            return
+        cursor = self._selected()
+        table.clear(columns=True)
+        self._columns = headings
+        for at, column in enumerate(shown):
+            table.add_column(_aligned(column, column.heading), key=str(at))
+        for name, texts in cells.items():
+            table.add_row(*texts, key=name)
+        if cursor in cells:
+            table.move_cursor(row=list(cells).index(cursor))
+
+    def _selected(self) -> str:
+        table: DataTable[str] = self.query_one(DataTable)
+        if not table.row_count:
+            return ""
+        key: RowKey = table.coordinate_to_cell_key(table.cursor_coordinate).row_key
+        return key.value or ""
+
+    def action_sort(self) -> None:
+        self._sorting = self._sorting.next
+        self._redraw()
+
+    def action_filter(self) -> None:
+        field = self.query_one(Input)
+        field.display = True
+        field.focus()
+
+    def action_all(self) -> None:
+        self.query_one(Input).value = ""
+        self._leave_filter()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self._containing = event.value
+        self._redraw()
+
+    def on_input_submitted(self) -> None:
+        self._leave_filter()
+
+    def _leave_filter(self) -> None:
+        self.query_one(Input).display = False
+        self.query_one(DataTable).focus()
+
+    def on_data_table_row_selected(self, event: "DataTable.RowSelected") -> None:
+        self.push_screen(NodeDetail(event.row_key.value or ""))
+
+    def row(self, name: str) -> NodeRow | None:
+        """The node as it was shown last."""
+        nodes = self._shown.answer.nodes if self._shown.answer else []
+        return next((row for row in nodes if row.name == name), None)
+
+
+class NodeDetail(ModalScreen[None]):
+    """One node; it follows the table's refreshes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss", "Back", key_display="Esc")]
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self._node = node
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll():
+            yield Static("", markup=False)
+
+    def on_mount(self) -> None:
+        self._refresh_text()
+        self.set_interval(REFRESH_SECONDS, self._refresh_text)
+
+    def _refresh_text(self) -> None:
+        app = self.app
+        assert isinstance(app, TopApp)
+        row = app.row(self._node)
+        width = self.query_one(VerticalScroll).size.width
+        self.query_one(Static).update(
+            detail.text(row, app.history.of(self._node), width) if row else f"{self._node} has gone"
+        )
+
+
+def _aligned(column: lines.TableColumn, text: str) -> str:
+    """With the space that the table does not put between its columns."""
+    return f"{text.rjust(column.width)} " if column.right else f"{text.ljust(column.width)} "

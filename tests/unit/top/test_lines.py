@@ -1,0 +1,162 @@
+"""Each node is one line that fits a terminal of 80 columns, and says in a word why it offers what it offers."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from deploy.top import detail, lines
+from deploy.top.history import MOST_SAMPLES, ShownHistory
+from deploy.top.nodes import Sorting, chosen, total
+from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes
+
+GIB = 1 << 30
+ROW = NodeRow(
+    name="general-hdzbs",
+    simulated=False,
+    allocatable=Amount(16_000, 64 * GIB),
+    requested=Amount(11_000, 36 * GIB),
+    used=Amount(3_150, 20 * GIB),
+    predicted_peak=Amount(5_504, 21 * GIB),
+    reclaimable=Amount(5_496, 15 * GIB),
+    mid=Amount(5_496, 15 * GIB),
+    batch=Amount(0, 0),
+    reason="cpu 5496m by reclaimable (requested 11, peak 5504m), memory 15.00 GiB by reclaimable",
+    wanted=Amount(5_496, 15 * GIB),
+    bound=Bounds("reclaimable", "reclaimable"),
+    reported="2026-01-01T00:00:00Z",
+    report_reason="Periodic",
+    history_percent=100,
+)
+
+
+def changed(**fields: Any) -> NodeRow:
+    return replace(ROW, **fields)
+
+
+def answer(*rows: NodeRow, time: str = "2026-01-01T00:00:09Z") -> Nodes:
+    return Nodes("headroom-1", time, list(rows))
+
+
+def printed(width: int, *rows: NodeRow) -> list[str]:
+    found = answer(*rows)
+    shown = lines.columns(found, width)
+    return [lines.header(shown), *(lines.line(shown, row) for row in found.nodes)]
+
+
+def test_a_line_has_the_numbers_below_their_headings() -> None:
+    assert printed(80, ROW) == [
+        "NODE          CPU USED  PEAK   MID GIB USED  PEAK   MID  AGE WHY",
+        "general-hdzbs     3.15  5.50  5.50     20.0  21.0  15.0   9s peak",
+    ]
+
+
+def test_requests_capacity_and_the_whole_reason_come_where_there_is_room() -> None:
+    heading, line = printed(160, ROW)
+    half = "USED PEAK REQ ALLOC MID"
+    assert " ".join(heading.split()) == f"NODE CPU {half} GIB {half} AGE WHY"
+    assert line.endswith(ROW.reason)
+    assert " 11.0  16.0 " in line
+
+
+@pytest.mark.parametrize("name", ["n", "ip-10-0-23-117.eu-central-1.compute.internal-and-some-more"])
+def test_no_line_is_longer_than_the_terminal(name: str) -> None:
+    large = Amount(9_999_000, 9_999 * GIB)
+    row = changed(name=name, used=large, predicted_peak=large, mid=large, bound=Bounds("reclaimable", "cap"))
+    assert all(len(line) <= 80 for line in printed(80, row))
+
+
+def test_a_long_name_is_cut_in_the_middle_and_stays_distinct() -> None:
+    assert lines.shortened("ip-10-0-23-117.internal", 12) == "ip-10-…ernal"
+    assert lines.shortened("short", 12) == "short"
+
+
+@pytest.mark.parametrize(
+    ("row", "word"),
+    [
+        (ROW, "peak"),
+        (changed(bound=Bounds("reclaimable", "cap")), "peak/cap"),
+        (changed(bound=Bounds("stale", "stale")), "stale"),
+        (changed(bound=Bounds("disabled", "disabled")), "off"),
+        (changed(bound=None), "undecided"),
+        (changed(history_percent=37, wanted=Amount(0, 0), mid=Amount(0, 0)), "learning 37%"),
+        (changed(history_percent=37), "peak"),
+        (changed(wanted=Amount(7_000, 15 * GIB)), "peak ↑"),
+        (changed(wanted=Amount(2_000, 15 * GIB)), "peak ↓"),
+        (changed(wanted=Amount(5_500, 15 * GIB)), "peak"),
+        (changed(history_percent=None), "peak"),
+    ],
+)
+def test_a_word_says_what_decides_and_where_it_is_going(row: NodeRow, word: str) -> None:
+    assert lines.why(row) == word
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(None, "-"), (0, "0s"), (119.9, "119s"), (120, "2m"), (7_199, "119m"), (7_200, "2h"), (200_000, "2d")],
+)
+def test_an_age_fits_four_characters(seconds: float | None, shown: str) -> None:
+    assert lines.age(seconds) == shown
+
+
+def test_an_age_goes_on_while_the_manager_is_silent() -> None:
+    shown = lines.columns(answer(ROW), 80, silent_seconds=30.0)
+    assert " 39s " in lines.line(shown, ROW)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    unknown = changed(used=None, predicted_peak=None, reported=None)
+    (_, line) = printed(80, unknown)
+    assert line.split() == ["general-hdzbs", "-", "-", "5.50", "-", "-", "15.0", "-", "peak"]
+
+
+def test_nodes_are_sorted_as_people_count_with_this_machine_first() -> None:
+    rows = [changed(name=name) for name in ("sim-10", "sim-2", "zebra")]
+    assert [row.name for row in chosen(rows, Sorting.NAME, "zebra")] == ["zebra", "sim-2", "sim-10"]
+    small, none = changed(name="b", mid=Amount(1, 0)), changed(name="a", mid=Amount(0, 0))
+    assert [row.name for row in chosen([none, small, ROW], Sorting.MID, "a")] == ["general-hdzbs", "b", "a"]
+
+
+def test_a_filter_looks_at_names_and_reasons() -> None:
+    rows = [changed(name="a", reason="by cap"), changed(name="Gpu-1"), changed(name="c")]
+    assert [row.name for row in chosen(rows, Sorting.NAME, containing="gpu")] == ["Gpu-1"]
+    assert [row.name for row in chosen(rows, Sorting.NAME, containing="CAP")] == ["a"]
+
+
+def test_totals_leave_out_what_is_not_known() -> None:
+    assert total([ROW, changed(used=None)], lambda row: row.used) == Amount(3_150, 20 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("values", "top", "shown"),
+    [([], 0, ""), ([0, 0], 0, "  "), ([0, 4, 8], 8, " ▄█"), ([1, 2], 0, "▄█"), ([9], 3, "█")],
+)
+def test_a_sparkline_is_drawn_by_the_scale_of_what_there_is(values: list[float], top: float, shown: str) -> None:
+    assert lines.sparkline(values, 10, top) == shown
+
+
+def test_a_sparkline_shows_the_newest_values() -> None:
+    assert lines.sparkline([8, 8, 0, 4], 2, 8) == " ▄"
+
+
+def test_history_keeps_the_newest_samples_of_nodes_that_are_there() -> None:
+    history = ShownHistory()
+    for second in range(MOST_SAMPLES + 5):
+        history.add(answer(changed(used=Amount(second, 0)), time=f"2026-01-01T00:00:00.{second:03}Z"))
+    history.add(answer(changed(used=Amount(999, 0)), time=f"2026-01-01T00:00:00.{MOST_SAMPLES + 4:03}Z"))
+    kept = history.of(ROW.name)
+    assert [row.used.cpu_milli for row in kept if row.used] == list(range(5, MOST_SAMPLES + 5))
+    history.add(answer(changed(name="another")))
+    assert history.of(ROW.name) == []
+
+
+def test_the_detail_tells_the_course_the_wish_and_the_whole_reason() -> None:
+    row = changed(wanted=Amount(7_000, 15 * GIB), history_percent=37)
+    past = [changed(used=Amount(milli, 0)) for milli in (0, 8_000, 16_000)]
+    text = detail.text(row, past, 80)
+    assert "CPU, allocatable 16" in text
+    assert " ▄█" in text
+    assert "Wanted: 7 and 15.00 GiB" in text
+    assert "37 % of the cold start" in text
+    assert text.endswith(f"Why: {ROW.reason}")
+    assert "Learning" not in detail.text(ROW, past, 80)
