@@ -16,6 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from manager import http
+from manager.informers import SharedInformers
 from manager.nodeside import answers, fleet, tenants
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
@@ -88,7 +89,8 @@ class Manager:
         reporter = EventReporter(self._recorder, self._standing)
         queue = WorkQueue(clock)
         self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
-        self._caches = Caches(client, settings, changed=queue.add, configured=reporter.configured)
+        self._informers = SharedInformers(client, with_autoscaler=bool(settings.cloud_provider))
+        self._caches = Caches(client, self._informers, settings, changed=queue.add, configured=reporter.configured)
         tracker = Tracker(clock)
 
         def forgot(name: str, what: str) -> None:
@@ -186,6 +188,7 @@ class Manager:
         self._server.start()
         if self._recorder is not None:
             self._loops.start("events", self._recorder.run)
+        self._informers.start(self._loops)
         self._caches.start(self._loops)
         self._loops.start("informer-namespaces", self._namespaces.run)
         if self._topologies is not None:
@@ -268,6 +271,7 @@ class Manager:
             client,
             settings,
             config.load(settings, clock.monotonic),
+            self._informers,
             loop.Place(settings.namespace, dry_run=settings.dry_run),
             clock=clock,
             loops=self._loops,
@@ -338,7 +342,9 @@ class Manager:
             config_map=self._settings.config_map_key,
             leader=self.is_leader(),
             dry_run=self._settings.dry_run,
-            waiting_for=[*self._caches.unsynced(), *(self._autoscaler.unsynced() if self._autoscaler else ())],
+            waiting_for=list(
+                dict.fromkeys([*self._caches.unsynced(), *(self._autoscaler.unsynced() if self._autoscaler else ())])
+            ),
             overdue=self._overdue(),
         )
 

@@ -132,7 +132,7 @@ def record(pod: Pod) -> PodRecord:
         held=held,
         held_tier=held_tier,
         held_beside=beside,
-        scheduled_at=_true_since(pod, "PodScheduled"),
+        scheduled_at=_true_since(pod, pods.SCHEDULED),
         numa_nodes=_numa_nodes(pod),
         limits=_amount(
             limited.get(cpu) or limited.get(names.CPU, 0), limited.get(memory) or limited.get(names.MEMORY, 0)

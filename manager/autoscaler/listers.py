@@ -1,9 +1,7 @@
-"""The objects that decisions read, kept current by informers."""
+"""The objects that the autoscaler's decisions read: the manager's Nodes and Pods, and informers of its own."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
-
-from msgspec.structs import replace
 
 from manager.autoscaler import pending_pods
 from manager.autoscaler.cluster_objects import ClusterObjects
@@ -12,8 +10,8 @@ from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from manager.informers import CachedPod, SharedInformers
 from manager.node_peaks import NodePeaks
-from shared.api import pods
 from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     ConfigMap,
@@ -23,7 +21,6 @@ from shared.api.core import (
     PersistentVolume,
     PersistentVolumeClaim,
     Pod,
-    PodStatus,
 )
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.kube.client import Client
@@ -34,11 +31,9 @@ from shared.kube.resources import (
     DAEMONSETS,
     JOBS,
     NAMESPACES,
-    NODES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
-    PODS,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
     STATEFULSETS,
@@ -55,6 +50,7 @@ Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 class Listers:
     """Safe to read from any thread, once everything is synced.
 
+    Nodes and Pods are those of the manager, which starts their informers; `start` starts those of the other kinds.
     `expected` returns the capacity that these nodes' next reports will add, `peaks` their predicted peaks; `pending` is
     called when a pod has turned unschedulable. The priority expander's ConfigMap is watched only with
     `reads_priorities`, the objects that decide whether pods may be evicted only with `reads_controllers`, and
@@ -64,6 +60,7 @@ class Listers:
     def __init__(
         self,
         client: Client,
+        shared: SharedInformers,
         namespace: str,
         *,
         expected: Expected,
@@ -76,15 +73,14 @@ class Listers:
         self._expected = expected
         self._peaks = peaks
         self._pending = pending
-        self._nodes = Informer(client, NODES, Node)
-        self._pods = Informer(client, PODS, Kept(Pod, slim_pod), on_change=self._pod)
+        self._nodes = shared.nodes
+        self._pods = shared.pods
+        self._pods.subscribe(self._pod)
         self._daemon_sets = Informer(client, DAEMONSETS, DaemonSet)
         self._namespaces = Informer(client, NAMESPACES, Namespace)
         self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
         self._volumes = Informer(client, PERSISTENTVOLUMES, PersistentVolume)
-        self._informers: dict[str, Informer[Any]] = {
-            "nodes": self._nodes,
-            "pods": self._pods,
+        self._own: dict[str, Informer[Any]] = {
             "daemonsets": self._daemon_sets,
             "namespaces": self._namespaces,
             "persistentvolumeclaims": self._claims,
@@ -95,16 +91,16 @@ class Listers:
         if reads_priorities:
             name = f"metadata.name={priority.CONFIG_MAP}"
             self._priorities = Informer(client, CONFIGMAPS, ConfigMap, namespace=namespace, field_selector=name)
-            self._informers["configmaps"] = self._priorities
+            self._own["configmaps"] = self._priorities
         self._quotas: Informer[CapacityQuota] | None = None
         if reads_quotas:
-            self._quotas = self._informers["capacityquotas"] = Informer(
+            self._quotas = self._own["capacityquotas"] = Informer(
                 client, CAPACITYQUOTAS, CapacityQuota, absent_seconds=ABSENT_SECONDS
             )
         self._budgets: Informer[PodDisruptionBudget] | None = None
         self._controllers: list[Informer[PodController]] = []
         if reads_controllers:
-            self._budgets = self._informers["poddisruptionbudgets"] = Informer(
+            self._budgets = self._own["poddisruptionbudgets"] = Informer(
                 client, PODDISRUPTIONBUDGETS, PodDisruptionBudget
             )
             of_controllers: dict[str, Informer[PodController]] = {
@@ -116,11 +112,12 @@ class Listers:
                 "jobs": Informer(client, JOBS, Kept(Job, pods_on_nodes.job)),
             }
             self._controllers = list(of_controllers.values())
-            self._informers |= of_controllers
+            self._own |= of_controllers
+        self._informers = shared.by_name | self._own
 
     def start(self, loops: Loops) -> None:
-        """Watches the cluster until the loops end."""
-        for name, informer in self._informers.items():
+        """Watches the other kinds until the loops end."""
+        for name, informer in self._own.items():
             loops.start(f"autoscaler-informer-{name}", informer.run)
 
     def unsynced(self) -> list[str]:
@@ -147,7 +144,7 @@ class Listers:
         return ClusterObjects(
             now,
             nodes=nodes,
-            pods=tuple(self._pods.values()),
+            pods=tuple(each.wire for each in self._pods.values() if each.wire is not None),
             daemon_sets=tuple(self._daemon_sets.values()),
             surroundings=ReferencedObjects(
                 namespaces={each.metadata.name: each.metadata.labels or {} for each in self._namespaces.values()},
@@ -169,8 +166,8 @@ class Listers:
         """The pods of these nodes, by node."""
         found: dict[str, list[Pod]] = {}
         for pod in self._pods.values():
-            if pod.spec.node_name in nodes:
-                found.setdefault(pod.spec.node_name, []).append(pod)
+            if pod.record.node in nodes and pod.wire is not None:
+                found.setdefault(pod.record.node, []).append(pod.wire)
         return found
 
     def controllers(self) -> Controllers | None:
@@ -188,26 +185,11 @@ class Listers:
         found = None if self._priorities is None else self._priorities.get(self._priorities_key)
         return None if found is None else (found.data or {}).get(priority.KEY)
 
-    def _pod(self, change: Change[Pod]) -> None:
-        new, old = change.new, change.old
-        if new is not None and _waits(new) and not (old is not None and _waits(old)):
+    def _pod(self, change: Change[CachedPod]) -> None:
+        if _waits(change.new) and not _waits(change.old):
             self._pending()
 
 
-def _waits(pod: Pod) -> bool:
-    return not pod.spec.node_name and pending_pods.found_unschedulable(pod)
-
-
-def slim_pod(pod: Pod) -> Pod:
-    """The pod without the parts of its status that the autoscaler does not read."""
-    status = pod.status
-    resizing = pods.resizing(pod)
-    read = {pending_pods.SCHEDULED, pods.RESIZE_PENDING} if resizing else {pending_pods.SCHEDULED}
-    kept = PodStatus(
-        phase=status.phase,
-        nominated_node_name=status.nominated_node_name,
-        conditions=tuple(each for each in status.conditions or () if each.type in read) or None,
-        container_statuses=status.container_statuses if resizing else None,
-        init_container_statuses=status.init_container_statuses if resizing else None,
-    )
-    return replace(pod, status=kept)
+def _waits(pod: CachedPod | None) -> bool:
+    wire = None if pod is None or pod.record.node else pod.wire
+    return wire is not None and pending_pods.found_unschedulable(wire)

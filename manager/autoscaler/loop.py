@@ -43,6 +43,7 @@ from manager.autoscaler.reporting.quota_status import QuotaStatus
 from manager.autoscaler.scale_down_controller import ScaleDownController
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.informers import SharedInformers
 from shared import names
 from shared.api.core import Pod
 from shared.clock import Clock
@@ -76,6 +77,7 @@ class Autoscaler:
         client: Client,
         settings: AutoscalerSettings,
         config: Config,
+        informers: SharedInformers,
         place: Place,
         *,
         clock: Clock,
@@ -104,6 +106,7 @@ class Autoscaler:
         self._woken = threading.Event()
         self._listers = Listers(
             client,
+            informers,
             place.namespace,
             expected=expected,
             peaks=peaks,

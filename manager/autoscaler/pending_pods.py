@@ -11,7 +11,7 @@ from shared.api.core import Condition, PersistentVolumeClaim, Pod
 
 ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 DEFAULT_SCHEDULER = "default-scheduler"
-SCHEDULED = "PodScheduled"
+SCHEDULED = pods.SCHEDULED
 READ_WRITE_ONCE_POD = "ReadWriteOncePod"
 
 EXPENDABLE = "its priority is below the cut-off"

@@ -1,29 +1,23 @@
-"""The manager's view of the cluster, kept current by informers, and the callbacks for changes."""
+"""The node side's view of the cluster, kept current by informers, and the callbacks for changes."""
 
-import logging
-import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from manager import informers
+from manager.informers import CachedPod, SharedInformers
 from manager.nodeside import configuration
 from manager.nodeside.configuration import Configuration
 from manager.nodeside.noderesource import report
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.tenants import Holders
-from manager.pods import NodeRequests, PodLedger, PodRecord, record
+from manager.pods import NodeRequests, PodLedger, PodRecord
 from manager.settings import ManagerSettings
-from shared.api.core import ConfigMap, Node, NodeStatus, Pod
-from shared.api.meta import ObjectMeta
+from shared.api.core import ConfigMap, Node
 from shared.api.nodemetric import NodeMetric
 from shared.kube.client import Client
 from shared.kube.informer import Change, ChangeKind, Informer, Kept
-from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS
 from shared.telemetry import Loops
-
-logger = logging.getLogger(__name__)
-
-# The domains of the relevant node annotations and conditions: Koordinator's and our own.
-_DOMAINS = re.compile(r"(^|\.)(koordinator\.sh|headroom\.io)/")
 
 
 class Caches:
@@ -36,6 +30,7 @@ class Caches:
     def __init__(
         self,
         client: Client,
+        shared: SharedInformers,
         settings: ManagerSettings,
         *,
         changed: Callable[[Iterable[str]], None],
@@ -48,9 +43,10 @@ class Caches:
         self._ledger = PodLedger()
         self.holders = Holders()
         self._complete = False
-        self._nodes = Informer(client, NODES, Kept(Node, _slim), on_change=self._node)
+        self._nodes = shared.nodes
+        self._nodes.subscribe(self._node)
+        shared.pods.subscribe(self._pod)
         self._metrics = Informer(client, NODEMETRICS, Kept(NodeMetric, report.read), on_change=self._metric)
-        self._pods = Informer(client, PODS, Kept(Pod, record), on_change=self._pod)
         self._config_maps = Informer(
             client,
             CONFIGMAPS,
@@ -59,16 +55,12 @@ class Caches:
             field_selector=f"metadata.name={settings.config_name}",
             on_change=self._config_map,
         )
-        self._informers: dict[str, Informer[Any]] = {
-            "nodes": self._nodes,
-            "nodemetrics": self._metrics,
-            "pods": self._pods,
-            "configmaps": self._config_maps,
-        }
+        self._own: dict[str, Informer[Any]] = {"nodemetrics": self._metrics, "configmaps": self._config_maps}
+        self._informers = shared.by_name | self._own
 
     def start(self, loops: Loops) -> None:
-        """Watches the cluster until the loops end."""
-        for name, informer in self._informers.items():
+        """Watches what the node side alone reads, until the loops end."""
+        for name, informer in self._own.items():
             loops.start(f"informer-{name}", informer.run)
 
     def unsynced(self) -> list[str]:
@@ -125,12 +117,13 @@ class Caches:
         else:
             self._some_changed([change.key])
 
-    def _pod(self, change: Change[PodRecord]) -> None:
+    def _pod(self, change: Change[CachedPod]) -> None:
         if change.kind is ChangeKind.SYNCED:
             self._all_changed()
         else:
-            self.holders.replace(change.old, change.new)
-            self._some_changed(self._ledger.replace(change.old, change.new))
+            old, new = (None if each is None else each.record for each in (change.old, change.new))
+            self.holders.replace(old, new)
+            self._some_changed(self._ledger.replace(old, new))
 
     def _config_map(self, change: Change[ConfigMap]) -> None:
         config_map = self._config_maps.get(self._config_map_key)
@@ -151,26 +144,6 @@ class Caches:
         self._some_changed(self.names())
 
 
-def _slim(node: Node) -> Node:
-    """The node without the parts that the manager does not read, which are most of it."""
-    meta, spec, status = node.metadata, node.spec, node.status
-    annotations = {name: text for name, text in (meta.annotations or {}).items() if _DOMAINS.search(name)}
-    conditions = tuple(each for each in status.conditions or () if _DOMAINS.search(each.type))
-    return Node(
-        metadata=ObjectMeta(
-            name=meta.name,
-            uid=meta.uid,
-            resource_version=meta.resource_version,
-            creation_timestamp=meta.creation_timestamp,
-            deletion_timestamp=meta.deletion_timestamp,
-            labels=meta.labels,
-            annotations=annotations or None,
-        ),
-        spec=spec,
-        status=NodeStatus(capacity=status.capacity, allocatable=status.allocatable, conditions=conditions or None),
-    )
-
-
 def _is_heartbeat(change: Change[Node]) -> bool:
     """Whether nothing changed that a decision could depend on."""
     old, new = change.old, change.new
@@ -178,5 +151,11 @@ def _is_heartbeat(change: Change[Node]) -> bool:
         old is not None
         and new is not None
         and (old.status.capacity, old.status.allocatable) == (new.status.capacity, new.status.allocatable)
-        and (old.metadata.labels, old.metadata.annotations) == (new.metadata.labels, new.metadata.annotations)
+        and old.metadata.labels == new.metadata.labels
+        and _annotations(old) == _annotations(new)
     )
+
+
+def _annotations(node: Node) -> dict[str, str]:
+    """The relevant ones; an autoscaler reads others."""
+    return {name: text for name, text in (node.metadata.annotations or {}).items() if informers.DOMAINS.search(name)}

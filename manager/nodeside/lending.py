@@ -50,7 +50,7 @@ class Lending:
     def expected(self, nodes: Iterable[Node]) -> Mapping[str, Amounts]:
         """By node, the amounts that will add to the present offers of these Nodes; negative for a reduction.
 
-        The Nodes come from the caller: with two caches, an offer could count in neither or in both.
+        The Nodes are the caller's snapshot, so that each offer counts there exactly once.
         """
         found = {}
         for node in nodes if self._writes else ():

@@ -24,6 +24,7 @@ _BANDS = (
 )
 _HUGE_PAGES = "hugepages-"
 _DECISIVE = frozenset((names.CPU, names.MEMORY))  # of the quality of service
+SCHEDULED = "PodScheduled"
 RESIZE_PENDING = "PodResizePending"
 _INFEASIBLE = "Infeasible"
 _DEFAULT_QOS = {

@@ -101,7 +101,7 @@ class Informer(Generic[RecordT]):
         self._client = client.single_attempt()  # this loop retries by itself, and knows `stop`
         self._resource = resource
         self._kept: Kept[Any, RecordT] = into if isinstance(into, Kept) else Kept(into, _whole)
-        self._on_change = on_change
+        self._reactions = [] if on_change is None else [on_change]
         self._namespace = namespace
         self._label_selector = label_selector
         self._field_selector = field_selector
@@ -120,6 +120,10 @@ class Informer(Generic[RecordT]):
     def age_seconds(self) -> float:
         """The age of the cache's state: 0 while it is `current`, infinite before the first complete list."""
         return 0.0 if self.current.is_set() else self._client.clock.monotonic() - self._complete_at
+
+    def subscribe(self, on_change: Callable[[Change[RecordT]], None]) -> None:
+        """Announces changes to `on_change`, too, after those that came first. To be called before `run`."""
+        self._reactions.append(on_change)
 
     def get(self, key: str) -> RecordT | None:
         """The object's last known state."""
@@ -309,13 +313,13 @@ class Informer(Generic[RecordT]):
         )
 
     def _announce(self, change: Change[RecordT]) -> None:
-        if self._on_change is None:
-            return
-        try:
-            self._on_change(change)
-        except Exception:
-            # The cache has the change already; one failed reaction must not prevent the next ones.
-            logger.exception("reaction to a change failed", extra={"resource": str(self._resource), "key": change.key})
+        for react in self._reactions:
+            try:
+                react(change)
+            except Exception:
+                # The cache has the change already; one failed reaction must not prevent the next ones.
+                what = {"resource": str(self._resource), "key": change.key}
+                logger.exception("reaction to a change failed", extra=what)
 
 
 def _whole(item: T) -> T:

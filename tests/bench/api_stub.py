@@ -23,6 +23,7 @@ from tests.bench import fleet
 CONFIG = json.dumps({"enable": True, "midCPUThresholdPercent": 60, "midMemoryThresholdPercent": 60})
 WRITE_SECONDS = 0.005  # what a server takes that has its etcd write to a disk
 _SILENCE_SECONDS = 30.0
+_NAMED = re.compile(r"/namespaces/[^/]+/[^/]+/[^/]+$")  # of which there are none
 _NODE_STATUS = re.compile(r"/api/v1/nodes/node-(\d+)/status")
 
 
@@ -90,6 +91,9 @@ class Handler(BaseHTTPRequestHandler):
         if query.get("watch"):
             self._stream(self._events(plural))
             return
+        if _NAMED.search(url.path):
+            self._answer(b'{"kind":"Status","reason":"NotFound","code":404}', status=404)
+            return
         start, limit = int(query.get("continue", 0)), int(query.get("limit", 500))
         items, more = self.cluster.items(plural, start, limit)
         self._answer(fleet.page(items, version=self.cluster.version, following=start + limit if more else None))
@@ -121,8 +125,8 @@ class Handler(BaseHTTPRequestHandler):
             except queue.Empty:
                 return
 
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
+    def _answer(self, body: bytes, status: int = 200) -> None:
+        self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -40,6 +41,7 @@ NODES, PODS_PER_NODE = 5_000, 30
 MANY_NODES, FEW_PODS = 65_000, 6  # 390,000 pods: more than any API server is known to bear
 REPORT_SECONDS, WATCHED_SECONDS = 60, 12
 WRITE_INTERVAL_SECONDS = 300  # how often each Node is written at least, when its numbers change all the time
+PLANNED_WITHIN_SECONDS = 180.0
 PAGE = 500
 SAMPLE = 10  # of how many pages one is read by the baseline
 MIB = 1 << 20
@@ -48,7 +50,7 @@ MIB = 1 << 20
 def rows() -> list[Row]:
     """The manager's figures."""
     collect_seldom()  # as the manager's own process does
-    return [_event(), _decided_at_once(), *_cold_start(), *_steady_state()]
+    return [_event(), _decided_at_once(), *_cold_start(), *_with_autoscaler(), *_steady_state()]
 
 
 class Known:
@@ -204,6 +206,50 @@ def _cold_start() -> list[Row]:
     ]
 
 
+def _with_autoscaler() -> list[Row]:
+    """The manager that plans node groups, too, once its first iteration has read the whole cluster."""
+    settings: dict[str, object] = {"cloud_provider": "simulated", "ok_total_unready_count": NODES}
+    with (
+        tempfile.NamedTemporaryFile("w", suffix=".yaml") as cloud,
+        _cluster(NODES, PODS_PER_NODE) as cluster,
+        _manager(cluster.url, dry_run=True, cloud_config=cloud.name, **settings) as manager,
+    ):
+        manager.when_decided(NODES)
+        manager.when_planned()
+        used = manager.when_decided(NODES)
+        sample = cluster.sample()
+    whole = (
+        f"{NODES} nodes and NodeMetrics, {NODES * PODS_PER_NODE} pods, with an autoscaler, after its first iteration"
+    )
+    note = f"{sample.total_bytes // MIB} MiB over HTTP, the whole process with its imports"
+    return [
+        Row(
+            figure=figure,
+            value=value / MIB,
+            unit=unit,
+            target=None,
+            baseline="the JSON of the same objects",
+            baseline_value=sample.total_bytes / MIB,
+            note=note,
+        )
+        for figure, value, unit in (
+            (f"{whole}, memory", used.private_bytes, "MiB USS"),
+            ("the same, resident", used.resident_bytes, "MiB RSS"),
+            ("the same, at its peak", used.peak_bytes, "MiB RSS"),
+        )
+    ] + [
+        Row(
+            figure="the same, from its start",
+            value=used.cpu_seconds,
+            unit="s of CPU",
+            target=None,
+            baseline=f"json.loads of the same pages, every {SAMPLE}th read",
+            baseline_value=sample.loads_seconds,
+            note=note,
+        )
+    ]
+
+
 def _steady_state() -> list[Row]:
     """Nodes report at their rate in real time, while as many are written as would be if all numbers always change."""
     per_second = MANY_NODES / REPORT_SECONDS
@@ -292,6 +338,16 @@ class RunningManager:
         """What it has used up once so many nodes have been decided about."""
         _tell(self._process, str(nodes))
         return msgspec.json.decode(_line_of(self._process), type=Used)
+
+    def when_planned(self) -> None:
+        """Waits for the first iteration of the autoscaler that decided."""
+        deadline = time.monotonic() + PLANNED_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            answer = httpx.get(f"{self._url}/api/v1/groups").raise_for_status().json()
+            if answer["time"] is not None and not answer["held"]:
+                return
+            time.sleep(0.2)
+        raise TimeoutError(f"no iteration decided: {answer['held']}")
 
     def seconds_until_seen(self, last: tuple[str, float]) -> float:
         """How long it takes from now until the manager has decided with this report."""

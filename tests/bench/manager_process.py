@@ -26,10 +26,14 @@ _POLL_SECONDS = 0.05
 
 
 class Used(msgspec.Struct, frozen=True):
-    """By this process since it was started, imports and all; `resident_bytes` now, `peak_bytes` at most."""
+    """By this process since it was started, imports and all; `resident_bytes` now, `peak_bytes` at most.
+
+    `private_bytes` are those resident ones that no other process shares (USS).
+    """
 
     cpu_seconds: float
     resident_bytes: int
+    private_bytes: int
     peak_bytes: int
 
 
@@ -53,12 +57,17 @@ def main(server: str, settings: dict[str, object]) -> None:
         while decisions() < int(line):
             time.sleep(_POLL_SECONDS)
         usage = resource.getrusage(resource.RUSAGE_SELF)
-        used = Used(usage.ru_utime + usage.ru_stime, _resident_bytes(), usage.ru_maxrss << 10)
+        used = Used(usage.ru_utime + usage.ru_stime, _resident_bytes(), _private_bytes(), usage.ru_maxrss << 10)
         print(msgspec.json.encode(used).decode(), flush=True)
 
 
 def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def _private_bytes() -> int:
+    lines = (line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines())
+    return sum(int(kilobytes) for name, kilobytes, *_ in lines if name.startswith("Private_")) << 10
 
 
 if __name__ == "__main__":

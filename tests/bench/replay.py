@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler import config
 from manager.autoscaler.loop import Place
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.informers import SharedInformers
 from shared.clock import ManualClock
 from tests.bench import replay_demand, replay_figures
 from tests.bench.replay_demand import Day
@@ -139,10 +140,12 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
                 node_groups=str(groups),
                 write_status_configmap=False,
             )
+            informers = SharedInformers(client, with_autoscaler=True)
             led = Led(
                 client,
                 settings,
                 config.load(settings, clock.monotonic),
+                informers,
                 Place(namespace),
                 clock=clock,
                 loops=loops,
@@ -154,7 +157,7 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
                 peaks=lambda nodes: models.peaks,
                 chance=random.Random(SEED),
             )
-            rehearsal = Rehearsal(led, client, namespace, loops, clock, day, models)
+            rehearsal = Rehearsal(led, informers, client, namespace, loops, clock, day, models)
             try:
                 rehearsal.begin()
                 yield rehearsal

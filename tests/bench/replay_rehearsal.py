@@ -21,6 +21,7 @@ from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.loop import Autoscaler
 from manager.autoscaler.utilization.decisions import ScanRule
+from manager.informers import SharedInformers
 from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.kube import node_heartbeat
@@ -113,6 +114,7 @@ class Rehearsal:
     def __init__(
         self,
         led: Led,
+        informers: SharedInformers,
         client: Client,
         namespace: str,
         loops: ByHand,
@@ -121,6 +123,7 @@ class Rehearsal:
         models: NodeModels,
     ) -> None:
         self._led = led
+        self._informers = informers
         self._client = client
         self._namespace = namespace
         self._loops = loops
@@ -140,6 +143,7 @@ class Rehearsal:
     def begin(self) -> None:
         """As many nodes as the first demand takes, and its pods."""
         self._add_fences()
+        self._informers.start(self._loops)
         self._led.follow()
         eventually(lambda: not self._led.unsynced(), PATIENCE_SECONDS)
         self._demand(0)

@@ -23,6 +23,7 @@ from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDown
 from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.equivalence_groups import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW
+from manager.informers import SharedInformers
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.kube.client import Client
@@ -67,14 +68,17 @@ class Yard:
         self.guard = Guard(self.cloud, Ownership({"g": None}))
         self.lock = threading.Lock()
         self.loops = Loops(CollectorRegistry())
+        informers = SharedInformers(client, with_autoscaler=True)
         self.listers = Listers(
             client,
+            informers,
             cluster.namespace,
             expected=lambda _: {},
             peaks=lambda _: None,
             pending=lambda: None,
             reads_controllers=True,
         )
+        informers.start(self.loops)
         self.listers.start(self.loops)
         self.actuator = self.made()
 

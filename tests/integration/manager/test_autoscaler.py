@@ -27,6 +27,7 @@ from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.loop import Autoscaler, Place
 from manager.autoscaler.reporting import answers, decision_history, status
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.informers import SharedInformers
 from manager.main import Manager
 from shared import durations, names
 from shared.api.core import ConfigMap, Node, Pod
@@ -519,10 +520,12 @@ class Alone:
         settings = AutoscalerSettings(**{**named, **given})
         self._config = config.load(settings)
         registry = CollectorRegistry()
+        self._informers = SharedInformers(town.client, with_autoscaler=True)
         self.autoscaler = Autoscaler(
             town.client,
             settings,
             self._config,
+            self._informers,
             Place(town.home, dry_run),
             clock=clock or SystemClock(),
             loops=self._loops,
@@ -536,6 +539,7 @@ class Alone:
         self._watch()
 
     def _watch(self) -> None:
+        self._informers.start(self._loops)
         self.autoscaler._listers.start(self._loops)
 
     def _expected(self, _: Sequence[Node]) -> dict[str, Amounts]:

@@ -396,8 +396,11 @@ def test_a_kind_the_server_does_not_know_is_empty_and_current_until_it_does(
     assert len(told) == 2
 
 
-def test_a_reaction_that_fails_does_not_cost_the_next_ones(server: ScriptedServer, start: Start) -> None:
+def test_a_reaction_that_fails_costs_neither_the_next_ones_nor_other_subscribers(
+    server: ScriptedServer, start: Start
+) -> None:
     seen: list[str] = []
+    also_seen: list[str] = []
 
     def react(change: Change[Node]) -> None:
         seen.append(change.key)
@@ -405,8 +408,10 @@ def test_a_reaction_that_fails_does_not_cost_the_next_ones(server: ScriptedServe
             raise RuntimeError("scripted")
 
     server.then(page(node("a", 1), node("b", 2), version=3))
-    start(Informer(Client(Connection(server.url), "test"), NODES, Node, on_change=react).run)
-    eventually(lambda: seen == ["a", "b", ""])
+    informer = Informer(Client(Connection(server.url), "test"), NODES, Node, on_change=react)
+    informer.subscribe(lambda change: also_seen.append(change.key))
+    start(informer.run)
+    eventually(lambda: seen == also_seen == ["a", "b", ""])
 
 
 def test_the_cache_has_a_change_before_it_is_announced(server: ScriptedServer, start: Start) -> None:

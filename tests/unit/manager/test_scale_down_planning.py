@@ -41,6 +41,7 @@ from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.taints import TO_BE_REMOVED
+from manager.informers import SharedInformers
 from manager.node_peaks import NodePeaks
 from shared import durations
 from shared.api.core import Node, Pod, Taint
@@ -552,8 +553,15 @@ def test_what_lasts_does_so_whatever_the_clock_says() -> None:
 def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none(seconds: float) -> None:
     clock = ManualClock(NOW)
     client = Client(Connection("http://127.0.0.1:1"), "test").single_attempt()
+    informers = SharedInformers(client, with_autoscaler=True)
     listers = Listers(
-        client, "here", expected=lambda _: {}, peaks=lambda _: None, pending=lambda: None, reads_controllers=True
+        client,
+        informers,
+        "here",
+        expected=lambda _: {},
+        peaks=lambda _: None,
+        pending=lambda: None,
+        reads_controllers=True,
     )
     guard = Guard(MemoryCloud(), Ownership())
     removals = ScaleDownController(
