@@ -265,22 +265,17 @@ class Manager:
                 logger.warning("there is no autoscaler: --cloud-provider is not given")
             return None
         from manager.autoscaler import config, loop  # here, because most managers do not need them
+        from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
-            client,
             settings,
             config.load(settings, clock.monotonic),
-            self._informers,
-            loop.Place(settings.namespace, dry_run=settings.dry_run),
-            clock=clock,
-            loops=self._loops,
-            registry=registry,
-            recorder=self._recorder,
-            is_leader=self.is_leader,
-            expected=lending.expected,
-            offered_by=lending.offered_by,
-            peaks=lending.peaks,
+            ClusterAccess(
+                client, self._informers, settings.namespace, self._recorder, self.is_leader, settings.dry_run
+            ),
+            NodeForecasts(lending.expected, lending.offered_by, lending.peaks),
+            ProcessParts(clock, self._loops, registry),
         )
 
     def _made_certificate(self, client: Client, registry: CollectorRegistry) -> "WebhookCertificate | None":

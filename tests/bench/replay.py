@@ -19,7 +19,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import config
-from manager.autoscaler.loop import Place
+from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.informers import SharedInformers
 from shared.clock import ManualClock
@@ -142,20 +142,11 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
             )
             informers = SharedInformers(client, with_autoscaler=True)
             led = Led(
-                client,
                 settings,
                 config.load(settings, clock.monotonic),
-                informers,
-                Place(namespace),
-                clock=clock,
-                loops=loops,
-                registry=CollectorRegistry(),
-                recorder=None,
-                is_leader=lambda: True,
-                expected=lambda nodes: {},
-                offered_by=lambda node: {},
-                peaks=lambda nodes: models.peaks,
-                chance=random.Random(SEED),
+                ClusterAccess(client, informers, namespace, None, lambda: True),
+                NodeForecasts(lambda nodes: {}, lambda node: {}, lambda nodes: models.peaks),
+                ProcessParts(clock, loops, CollectorRegistry(), random.Random(SEED)),
             )
             rehearsal = Rehearsal(led, informers, client, namespace, loops, clock, day, models)
             try:

@@ -77,7 +77,7 @@ class Led(Autoscaler):
     """The autoscaler, whose threads but the informers' are whoever leads it."""
 
     def follow(self) -> None:
-        self._listers.start(self._loops)
+        self._listers.start(self._process.loops)
 
     def sees(self) -> ClusterObjects:
         return self._listers.objects(self._clock.now())

@@ -22,9 +22,11 @@ from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry
+from manager.autoscaler.context import OfferedBy
+from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import ActionKind, Iteration
-from manager.autoscaler.loop import Autoscaler, Place
+from manager.autoscaler.loop import Autoscaler
 from manager.autoscaler.reporting import answers, decision_history, status
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.informers import SharedInformers
@@ -521,20 +523,13 @@ class Alone:
         self._config = config.load(settings)
         registry = CollectorRegistry()
         self._informers = SharedInformers(town.client, with_autoscaler=True)
+        self.offered_by: OfferedBy = lambda _: {}
         self.autoscaler = Autoscaler(
-            town.client,
             settings,
             self._config,
-            self._informers,
-            Place(town.home, dry_run),
-            clock=clock or SystemClock(),
-            loops=self._loops,
-            registry=registry,
-            recorder=None,
-            is_leader=lambda: self.leads,
-            expected=self._expected,
-            offered_by=lambda _: {},
-            peaks=lambda _: None,
+            ClusterAccess(town.client, self._informers, town.home, None, lambda: self.leads, dry_run),
+            NodeForecasts(self._expected, lambda node: self.offered_by(node), lambda _: None),
+            ProcessParts(clock or SystemClock(), self._loops, registry),
         )
         self._watch()
 
@@ -607,12 +602,12 @@ def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Al
 
     def offered(_: Node) -> Amounts:
         """Asked of templates, in the midst of a plan."""
-        alone.autoscaler._offered_by = lambda _: {}
+        alone.offered_by = lambda _: {}
         made = alone.round()
         assert not made.blocked_reason
         return {}
 
-    alone.autoscaler._offered_by = offered
+    alone.offered_by = offered
     asker = threading.Thread(target=lambda: asked.append(alone.asked()), daemon=True)
     asker.start()
     asker.join(PATIENCE_SECONDS)
@@ -628,12 +623,12 @@ def test_a_question_and_a_round_in_two_threads_do_not_deadlock(alone: Alone) -> 
 
     def offered(_: Node) -> Amounts:
         """Asked of templates, in the midst of a plan."""
-        alone.autoscaler._offered_by = lambda _: {}
+        alone.offered_by = lambda _: {}
         rounds.start()
         rounds.join(PATIENCE_SECONDS)
         return {}
 
-    alone.autoscaler._offered_by = offered
+    alone.offered_by = offered
     asker = threading.Thread(target=lambda: answered.append(alone.asked()), daemon=True)
     asker.start()
     asker.join(2 * PATIENCE_SECONDS)
