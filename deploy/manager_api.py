@@ -43,7 +43,7 @@ class ManagerApi:
     ) -> None:
         self._url = url.rstrip("/")
         self._user: Connection | None = None
-        verify: ssl.SSLContext | bool = True
+        verify: ssl.SSLContext | bool = False  # over plain HTTP there is nothing to verify
         if self._url.startswith("https:"):
             self._user = config.discover(str(kubeconfig) if kubeconfig else None, context or None)
             verify = _trusting(self._user, namespace)

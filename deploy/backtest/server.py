@@ -39,7 +39,8 @@ class PrometheusServer:
         self.name = parts.netloc + parts.path.rstrip("/")
         self._url, self._access = url.rstrip("/"), access
         try:
-            context = ssl.create_default_context(cafile=access.ca_file)
+            is_verified = parts.scheme == "https" or access.ca_file  # over plain HTTP there is nothing to verify
+            context = ssl.create_default_context(cafile=access.ca_file) if is_verified else False
         except (OSError, ssl.SSLError) as error:
             path = str(access.ca_file)
             raise InvalidInput(source="command line", field="--ca-file", value=path, problem=str(error)) from error

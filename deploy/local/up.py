@@ -220,7 +220,8 @@ class _Reader:
 
         self._url = f"{url}/api/v1/nodes"
         self._health = f"{url}/healthz"
-        self._http = httpx.Client(timeout=REQUEST_SECONDS)
+        # Over plain HTTP there is nothing to verify, and reading every trusted certificate takes 40 ms of CPU.
+        self._http = httpx.Client(timeout=REQUEST_SECONDS, verify=False)
         self._errors = httpx.HTTPError
 
     def body(self) -> bytes | None:

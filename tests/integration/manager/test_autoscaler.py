@@ -45,6 +45,7 @@ from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch, summed
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, rule
+from tests.support.local_http import LOCAL_HTTP
 
 WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10, "labels": {"team": "web"}}
 OTHER: dict[str, Any] = {**WEB, "name": "other"}
@@ -651,7 +652,7 @@ def test_questions_are_answered_and_an_overdue_round_is_told_of_while_the_cloud_
 
     def plan() -> httpx.Response:
         host, port = manager.address
-        return httpx.post(f"http://{host}:{port}/api/v1/plan", json={}, timeout=PATIENCE_SECONDS)
+        return LOCAL_HTTP.post(f"http://{host}:{port}/api/v1/plan", json={}, timeout=PATIENCE_SECONDS)
 
     eventually(lambda: plan().is_success, PATIENCE_SECONDS)
     refreshing, refreshed, refresh = threading.Event(), threading.Event(), SimulatedProvider.refresh

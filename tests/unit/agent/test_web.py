@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from shared import web
 from shared.errors import InvalidInput
 from tests.support import eventually
+from tests.support.local_http import LOCAL_HTTP
 from tests.support.webhooks import certificate
 
 
@@ -24,11 +25,11 @@ def test_a_server_tells_where_it_listens_answers_and_ends() -> None:
     before = set(threading.enumerate())
     server.start()
     url = server.url
-    assert httpx.get(f"{url}/ping").json() == "pong"
+    assert LOCAL_HTTP.get(f"{url}/ping").json() == "pong"
     server.close()
     eventually(lambda: set(threading.enumerate()) <= before)
     with pytest.raises(httpx.ConnectError):
-        httpx.get(f"{url}/ping")
+        LOCAL_HTTP.get(f"{url}/ping")
 
 
 def test_a_client_that_never_says_goodbye_is_cut_off(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry
@@ -24,6 +23,7 @@ from shared.web.metrics import HttpCollector
 from shared.web.server import Server
 from shared.web.tls import Tls
 from tests.support import eventually, flood
+from tests.support.local_http import LOCAL_HTTP
 
 POST = b"POST /echo HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 Start = Callable[..., Server]
@@ -133,22 +133,22 @@ def test_a_body_without_an_announced_size_is_refused_once_it_is_too_large(start:
 def test_health_is_answered_beyond_the_requests_that_are(start: Start, held: Held) -> None:
     server = start(answering=2)
     with ThreadPoolExecutor(2) as askers:
-        asked = [askers.submit(httpx.get, f"{server.url}/held", timeout=60) for _ in range(2)]
+        asked = [askers.submit(LOCAL_HTTP.get, f"{server.url}/held", timeout=60) for _ in range(2)]
         assert all(held.begun.acquire(timeout=60) for _ in range(2))
-        refused = httpx.get(f"{server.url}/ping")
-        posted = httpx.post(f"{server.url}/echo", json={})
-        assert httpx.get(f"{server.url}/healthz").text == '"ok"'
+        refused = LOCAL_HTTP.get(f"{server.url}/ping")
+        posted = LOCAL_HTTP.post(f"{server.url}/echo", json={})
+        assert LOCAL_HTTP.get(f"{server.url}/healthz").text == '"ok"'
         held.may_end.set()
         assert [each.result().text for each in asked] == ['"done"'] * 2
     assert (refused.status_code, posted.status_code) == (503, 503)
     assert refused.headers["retry-after"] == "1"
-    assert httpx.get(f"{server.url}/ping").text == '"pong"'
+    assert LOCAL_HTTP.get(f"{server.url}/ping").text == '"pong"'
 
 
 def test_a_newcomer_takes_the_place_of_who_waits_and_not_of_who_is_answered(start: Start, held: Held) -> None:
     server = start(connections=8)
     with ThreadPoolExecutor(1) as askers:
-        asked = askers.submit(httpx.get, f"{server.url}/held", timeout=60)
+        asked = askers.submit(LOCAL_HTTP.get, f"{server.url}/held", timeout=60)
         assert held.begun.acquire(timeout=60)
         with flood.half_sent(server.address, b"GET / HT", 20) as clients:
             assert flood.health_seconds(server.url) < 30
@@ -208,7 +208,7 @@ def test_a_client_that_goes_away_is_one_line_below_warning(start: Start, caplog:
         (record.levelno, record.msg) for record in caplog.records if record.name in ("shared.web", "uvicorn.error")
     ]
     assert found in ([], [(logging.INFO, "client went away")])  # the kind may have been told of within this minute
-    assert httpx.get(f"{server.url}/ping").text == '"pong"'
+    assert LOCAL_HTTP.get(f"{server.url}/ping").text == '"pong"'
 
 
 def test_what_was_cut_and_refused_is_counted_by_reason(start: Start) -> None:
@@ -231,7 +231,7 @@ def test_what_was_cut_and_refused_is_counted_by_reason(start: Start) -> None:
             clients.enter_context(socket.create_connection(full.address))
         eventually(lambda: cut("made_room", "full") == 1)
         assert counted("connections", port="full") == 8
-    assert httpx.post(f"{server.url}/echo", content=b"x").status_code == 415
+    assert LOCAL_HTTP.post(f"{server.url}/echo", content=b"x").status_code == 415
     assert counted("requests_refused_total", code="415") == 1
     assert [cut(reason) for reason in ("malformed", "large_headers", "timeout", "made_room")] == [1, 1, 1, 0]
 
@@ -282,7 +282,7 @@ def test_a_handshake_that_is_not_finished_is_given_up() -> None:
     ],
 )
 def test_on_loopback_host_and_origin_are_checked(start: Start, headers: dict[str, str], status: int) -> None:
-    assert httpx.get(f"{start().url}/ping", headers=headers).status_code == status
+    assert LOCAL_HTTP.get(f"{start().url}/ping", headers=headers).status_code == status
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,8 @@ def test_on_loopback_host_and_origin_are_checked(start: Start, headers: dict[str
 )
 def test_a_post_that_is_not_json_is_refused(start: Start, media_type: str, status: int) -> None:
     headers = {"content-type": media_type} if media_type else {}
-    assert httpx.post(f"{start().url}/echo", content=b"{}", headers=headers).status_code == status
+    assert LOCAL_HTTP.post(f"{start().url}/echo", content=b"{}", headers=headers).status_code == status
 
 
 def test_health_is_answered_under_any_name(start: Start) -> None:
-    assert httpx.get(f"{start().url}/healthz", headers={"host": "10.0.0.1:8080"}).status_code == 200
+    assert LOCAL_HTTP.get(f"{start().url}/healthz", headers={"host": "10.0.0.1:8080"}).status_code == 200

@@ -23,6 +23,7 @@ from shared.clock import ManualClock
 from shared.explanation import Explanation, ResourceExplanation
 from shared.names import Tier
 from shared.quantity import Resources
+from tests.support.local_http import LOCAL_HTTP
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
 NOT_EXPLAINED = Explanation(ResourceExplanation((), "", 0), ResourceExplanation((), "", 0))
@@ -230,7 +231,9 @@ class Asked:
 
     def post(self, verb: str, question: object) -> httpx.Response:
         body = question if isinstance(question, bytes) else json.dumps(question).encode()
-        return httpx.post(f"{self.url}/scheduler/{verb}", content=body, headers={"content-type": "application/json"})
+        return LOCAL_HTTP.post(
+            f"{self.url}/scheduler/{verb}", content=body, headers={"content-type": "application/json"}
+        )
 
 
 @pytest.fixture
@@ -339,7 +342,7 @@ def test_a_decision_made_by_the_manager_bounds_what_it_offers(cluster: Cluster, 
 
 def test_what_schedulers_are_told_of_a_node_is_explained(cluster: Cluster, asked: Asked) -> None:
     cluster.place(mid_pod("holder", on="full"))
-    answer = httpx.get(f"{asked.url}/api/v1/scheduling/full").json()
+    answer = LOCAL_HTTP.get(f"{asked.url}/api/v1/scheduling/full").json()
     assert answer == {
         "node": "full",
         "load": {
@@ -368,6 +371,6 @@ def test_what_schedulers_are_told_of_a_node_is_explained(cluster: Cluster, asked
         },
     }
     del cluster.reports["full"]
-    assert httpx.get(f"{asked.url}/api/v1/scheduling/full").json()["load"] is None
-    assert httpx.get(f"{asked.url}/api/v1/scheduling/unknown").status_code == 404
-    assert len(httpx.get(f"{asked.url}/api/v1/scheduling/{'x' * 10_000}").content) < 300
+    assert LOCAL_HTTP.get(f"{asked.url}/api/v1/scheduling/full").json()["load"] is None
+    assert LOCAL_HTTP.get(f"{asked.url}/api/v1/scheduling/unknown").status_code == 404
+    assert len(LOCAL_HTTP.get(f"{asked.url}/api/v1/scheduling/{'x' * 10_000}").content) < 300

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
@@ -24,6 +23,7 @@ from manager.pods import NodeRequests
 from shared import names, web
 from shared.names import Tier
 from shared.quantity import Resources
+from tests.support.local_http import LOCAL_HTTP
 from tests.unit.manager import fleets
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
@@ -83,7 +83,7 @@ def url() -> Iterator[str]:
 
 
 def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
-    answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes").content)
+    answer = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/nodes").content)
     assert (answer["cluster"], answer["time"]) == ("prod-1", "2023-11-14T22:13:25Z")
     first, second = answer["nodes"]
     assert first == {
@@ -108,7 +108,7 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
 
 
 def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
-    answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes/n1").content, type=Explained)
+    answer = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/nodes/n1").content, type=Explained)
     assert answer.cluster == "prod-1"
     assert (answer.resources.cpu.bound, answer.resources.cpu.result) == ("reclaimable", 1000)
     terms = {term.name for term in answer.resources.memory.terms}
@@ -125,7 +125,7 @@ def test_an_explanation_has_every_term_and_the_last_write(url: str) -> None:
 
 
 def test_how_a_nodes_models_keep_their_promises_is_told_and_which_one_to_use(url: str) -> None:
-    told = msgspec.json.decode(httpx.get(f"{url}/api/v1/nodes/n1").content, type=Explained).prediction
+    told = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/nodes/n1").content, type=Explained).prediction
     assert told is not None
     assert (told.model, told.prior, told.problem) == ("peak-mix", "fleet of 40 nodes", None)
     assert told.promises[0] == PromiseRow("cpu", 86400, 1500, 1.0, 672, 3.0, 61.2)
@@ -142,7 +142,7 @@ def test_how_a_nodes_models_keep_their_promises_is_told_and_which_one_to_use(url
 
 
 def test_the_fleets_promises_are_told(url: str) -> None:
-    answer = msgspec.json.decode(httpx.get(f"{url}/api/v1/prediction").content, type=FleetPrediction)
+    answer = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/prediction").content, type=FleetPrediction)
     assert answer == FLEET
     assert [(rate.resource, rate.outcomes, rate.missed) for rate in answer.rates] == [
         ("cpu", 1344, True),
@@ -152,15 +152,15 @@ def test_the_fleets_promises_are_told(url: str) -> None:
 
 
 def test_a_node_that_is_not_there_is_named(url: str) -> None:
-    answer = httpx.get(f"{url}/api/v1/nodes/nowhere")
+    answer = LOCAL_HTTP.get(f"{url}/api/v1/nodes/nowhere")
     assert answer.status_code == 404
     assert answer.json() == {"detail": "there is no Node 'nowhere' in the cluster"}
-    assert len(httpx.get(f"{url}/api/v1/nodes/{'x' * 10_000}").content) < 300
+    assert len(LOCAL_HTTP.get(f"{url}/api/v1/nodes/{'x' * 10_000}").content) < 300
 
 
 @pytest.mark.parametrize(("path", "about"), [("healthz", {"worker": 12.0}), ("readyz", ["pods"])])
 def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
-    answer = httpx.get(f"{url}/{path}")
+    answer = LOCAL_HTTP.get(f"{url}/{path}")
     assert answer.status_code == 503
     assert about in answer.json().values()
 
@@ -171,36 +171,36 @@ def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -
 
 
 def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
-    page = httpx.get(f"{url}/")
+    page = LOCAL_HTTP.get(f"{url}/")
     policy = page.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
     for target in loaded:
         if not target.startswith("data:"):
-            answer = httpx.get(f"{url}/{target}")
+            answer = LOCAL_HTTP.get(f"{url}/{target}")
             assert answer.status_code == 200, target
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
 @pytest.mark.parametrize("name", ["page.js", "autoscaler.js"])
 def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
-    script = httpx.get(f"{url}/page/{name}").text
+    script = LOCAL_HTTP.get(f"{url}/page/{name}").text
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
 
 
 def test_the_page_shows_all_that_is_told_of_a_nodes_prediction(url: str) -> None:
-    script = httpx.get(f"{url}/page/page.js").text
+    script = LOCAL_HTTP.get(f"{url}/page/page.js").text
     told = (PredictionRow, PromiseRow, ShadowRow, WithdrawalRow, RecommendationRow)
     assert [field.name for kind in told for field in fields(kind) if field.name not in script] == []
 
 
 def test_the_api_page_needs_no_network(url: str) -> None:
-    assert not re.search(r"https?://", httpx.get(f"{url}/docs").text)
-    assert {"/api/v1/nodes", "/api/v1/nodes/{name}"} <= httpx.get(f"{url}/openapi.json").json()["paths"].keys()
+    assert not re.search(r"https?://", LOCAL_HTTP.get(f"{url}/docs").text)
+    assert {"/api/v1/nodes", "/api/v1/nodes/{name}"} <= LOCAL_HTTP.get(f"{url}/openapi.json").json()["paths"].keys()
 
 
 def test_the_scripts_of_the_page_share_one_scope_and_no_name(url: str) -> None:
-    scripts = [httpx.get(f"{url}/page/{name}").text for name in ("page.js", "autoscaler.js")]
+    scripts = [LOCAL_HTTP.get(f"{url}/page/{name}").text for name in ("page.js", "autoscaler.js")]
     one, other = (set(re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE)) for script in scripts)
     assert not one & other

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 from fastapi import FastAPI
@@ -29,6 +28,7 @@ from manager.autoscaler.settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Node, NodeStatus, Pod, Quantities
 from tests.support import schemas
+from tests.support.local_http import LOCAL_HTTP
 from tests.unit.manager import rounds
 from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
@@ -81,7 +81,7 @@ def url() -> Iterator[str]:
 
 
 def planned(url: str, **body: Any) -> Any:
-    answer = httpx.post(f"{url}/plan", json=body, timeout=30)
+    answer = LOCAL_HTTP.post(f"{url}/plan", json=body, timeout=30)
     assert answer.status_code == 200, answer.text
     found = answer.json()
     assert list(schemas.problems(found, schemas.published("plan"))) == []
@@ -89,8 +89,8 @@ def planned(url: str, **body: Any) -> Any:
 
 
 def test_before_the_first_round_nothing_is_known(url: str) -> None:
-    assert httpx.get(f"{url}/groups").json()["time"] is None
-    assert httpx.get(f"{url}/decisions").json() == {"cluster": "", "latest": None, "rounds": [], "earlier": []}
+    assert LOCAL_HTTP.get(f"{url}/groups").json()["time"] is None
+    assert LOCAL_HTTP.get(f"{url}/decisions").json() == {"cluster": "", "latest": None, "rounds": [], "earlier": []}
 
 
 def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
@@ -104,9 +104,9 @@ def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
     server = web.server(app, "127.0.0.1:0")
     server.start()
     try:
-        groups = httpx.get(f"{server.url}/api/v1/groups").json()
-        decisions = httpx.get(f"{server.url}/api/v1/decisions?limit=2").json()
-        brief = httpx.get(f"{server.url}/api/v1/decisions?limit=1&brief=true").json()
+        groups = LOCAL_HTTP.get(f"{server.url}/api/v1/groups").json()
+        decisions = LOCAL_HTTP.get(f"{server.url}/api/v1/decisions?limit=2").json()
+        brief = LOCAL_HTTP.get(f"{server.url}/api/v1/decisions?limit=1&brief=true").json()
     finally:
         server.close()
         planner.close()
@@ -128,7 +128,7 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
     asked = ["groups", "autoscaler/nodes", "decisions"]
 
     def named(path: str) -> str:
-        answer = httpx.get(f"{server.url}/api/v1/{path}").json()
+        answer = LOCAL_HTTP.get(f"{server.url}/api/v1/{path}").json()
         return str(answer["cluster"])
 
     try:
@@ -145,24 +145,24 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
 
 def test_every_node_says_why_it_is_still_here(url: str) -> None:
     PLANNER.decision_log.note(rounds.shrinking())
-    answer = httpx.get(f"{url}/autoscaler/nodes").json()
+    answer = LOCAL_HTTP.get(f"{url}/autoscaler/nodes").json()
     assert list(schemas.problems(answer, schemas.published("nodes_left"))) == []
     rows = {row["node"]: row for row in answer["scale_down"]["nodes"]}
-    idle = httpx.get(f"{url}/autoscaler/nodes/idle").json()
+    idle = LOCAL_HTTP.get(f"{url}/autoscaler/nodes/idle").json()
     assert list(schemas.problems(idle, schemas.published("node_left"))) == []
     assert (idle["answer"], idle["moves"]) == (rows["idle"], {"ns/web": "alone"})
-    brief = httpx.get(f"{url}/decisions?brief=true").json()["latest"]
+    brief = LOCAL_HTTP.get(f"{url}/decisions?brief=true").json()["latest"]
     assert {row["standing"] for row in brief["scale_down"]["nodes"]} == {"goes", "unneeded", "leaving", "gone"}
-    missing = httpx.get(f"{url}/autoscaler/nodes/nowhere")
+    missing = LOCAL_HTTP.get(f"{url}/autoscaler/nodes/nowhere")
     assert (missing.status_code, missing.json()) == (404, {"detail": "there is no word on Node 'nowhere'"})
     PLANNER.decision_log.note(rounds.held("not leading"))
-    held = httpx.get(f"{url}/autoscaler/nodes/idle")
+    held = LOCAL_HTTP.get(f"{url}/autoscaler/nodes/idle")
     assert (held.status_code, held.json()) == (404, {"detail": "there is no word on Node 'idle': not leading"})
-    assert httpx.get(f"{url}/autoscaler/nodes").json()["held"] == "not leading"
+    assert LOCAL_HTTP.get(f"{url}/autoscaler/nodes").json()["held"] == "not leading"
 
 
 def test_without_a_question_it_is_planned_for_what_waits(url: str) -> None:
-    answer = httpx.post(f"{url}/plan", headers=JSON, timeout=30)
+    answer = LOCAL_HTTP.post(f"{url}/plan", headers=JSON, timeout=30)
     assert (answer.status_code, answer.json()["outcome"]) == (200, "no pod needs a new node")
 
 
@@ -175,7 +175,7 @@ def test_pods_that_are_not_there_yet_are_planned_for(url: str) -> None:
 
 
 def test_the_api_page_says_what_may_be_asked(url: str) -> None:
-    paths = httpx.get(f"{url.removesuffix('/api/v1')}/openapi.json").json()["paths"]
+    paths = LOCAL_HTTP.get(f"{url.removesuffix('/api/v1')}/openapi.json").json()["paths"]
     body = paths["/api/v1/plan"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     overrides = body["properties"]["overrides"]
     assert list(schemas.problems({"expander": "price", "max_cpu": 100}, overrides)) == []
@@ -213,7 +213,7 @@ def test_settings_may_be_others_for_once(url: str) -> None:
     ],
 )
 def test_a_question_that_means_nothing_is_refused_by_field(url: str, body: str, words: list[str]) -> None:
-    answer = httpx.post(f"{url}/plan", content=body, headers=JSON)
+    answer = LOCAL_HTTP.post(f"{url}/plan", content=body, headers=JSON)
     assert answer.status_code == 400
     for word in ["POST /api/v1/plan", *words]:
         assert word in answer.json()["detail"]
@@ -237,11 +237,11 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
     try:
         with ThreadPoolExecutor(60) as askers:
             asked = [
-                askers.submit(httpx.post, f"{server.url}/api/v1/plan", headers=JSON, timeout=60) for _ in range(60)
+                askers.submit(LOCAL_HTTP.post, f"{server.url}/api/v1/plan", headers=JSON, timeout=60) for _ in range(60)
             ]
             assert begun.acquire(timeout=60)
             try:
-                assert httpx.get(f"{server.url}/readyz", timeout=60).text == '"ready"'
+                assert LOCAL_HTTP.get(f"{server.url}/readyz", timeout=60).text == '"ready"'
                 assert not begun.acquire(blocking=False)
             finally:
                 go_on.set()
@@ -251,10 +251,10 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
 
 
 def test_what_is_too_large_or_cannot_be_known_is_told_as_such(url: str) -> None:
-    assert httpx.post(f"{url}/plan", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON).status_code == 413
+    assert LOCAL_HTTP.post(f"{url}/plan", content=b" " * (MAX_BODY_BYTES + 1), headers=JSON).status_code == 413
     PLANNER.is_blind = True
     try:
-        answer = httpx.post(f"{url}/plan", headers=JSON)
+        answer = LOCAL_HTTP.post(f"{url}/plan", headers=JSON)
     finally:
         PLANNER.is_blind = False
     assert (answer.status_code, "not observed" in answer.text) == (503, True)
