@@ -33,7 +33,7 @@ REQUESTED = np.array([4.0, 8.0])
 
 
 class Watched:
-    """A truth of two models for an hour ahead, five minutes at a time; both see one pod."""
+    """A truth of two models for an hour ahead, a quarter of an hour at a time; both see one pod."""
 
     def __init__(self) -> None:
         self.truth = Truth("n", [HOUR])
@@ -41,12 +41,12 @@ class Watched:
         self.time = BEGIN
 
     def live(self, hours: int, used: float, promised: tuple[float, float]) -> None:
-        for _ in range(12 * hours):
+        for _ in range(4 * hours):
             self.truth.observe(np.full((1, 2), used), np.zeros(1), self.time)
             if self.truth.is_due(self.time):
                 active, shadow = (np.full((1, 2), each) for each in promised)
                 self.truth.promise({"active": active, "shadow": shadow}, REQUESTED, self.time)
-            self.time += 300.0
+            self.time += 900.0
 
 
 def test_each_model_answers_for_its_own_promises() -> None:
