@@ -1,36 +1,27 @@
 """Cluster Autoscaler's own metrics (all under `cluster_autoscaler_`), for existing dashboards and alerts."""
 
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client.core import Metric
 
 from manager.autoscaler import reconciliation
-from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.state import GroupStatus, IncidentKind
-from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.cloudprovider.contract import InstanceError
+from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cluster_state.state import IncidentKind
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
 from manager.autoscaler.pending_pods import NOT_JUDGED
-from manager.autoscaler.reporting import metrics_errors, node_metrics
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision as ScaleDown
-from manager.autoscaler.utilization.decisions import ScanDecision as Scan
+from manager.autoscaler.reporting.series import Latest, Values, gauge, states, unremovable
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownReason
+from manager.autoscaler.scale_down.rules import UnremovableReason
+from shared.kube.errors import ApiError, InvalidResponse, Unreachable
 
 PREFIX = "cluster_autoscaler"
-
-STEP_SECONDS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 7.5, 10.0, 12.5, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-
-STATES: Mapping[str, Callable[[Readiness], int]] = {
-    "ready": lambda found: found.ready,
-    "unready": lambda found: found.unready,
-    "notStarted": lambda found: found.not_started,
-    "beingDeleted": lambda found: found.being_deleted,
-    "suspended": lambda found: found.suspended,
-    "unregistered": lambda found: found.unregistered,
-    "longUnregistered": lambda found: found.long_unregistered,
-}
+MOST_CODES = 30
+CLOUD, API, INTERNAL = "cloudProviderError", "apiCallError", "internalError"
 
 
 @dataclass(frozen=True)
@@ -43,168 +34,163 @@ class ClusterAutoscalerOptions:
     per_group: bool = False
 
 
-@dataclass(frozen=True)
-class Latest:
-    """The values of the gauges: the last iteration, and what was known with it."""
+def _gauge(name: str, about: str, values: Values, *labels: str) -> Metric:
+    return gauge(f"{PREFIX}_{name}", about, values, *labels)
 
-    iteration: Iteration | None = None
-    active: Mapping[str, float] = field(default_factory=dict)
-    usage: Mapping[str, int] = field(default_factory=dict)
-    scale_down: ScaleDown | None = None
-    scans: tuple[Scan, ...] = ()
+
+def gauges(last: Latest, options: ClusterAutoscalerOptions) -> Iterator[Metric]:
+    """Computed at scrape time from the last iteration."""
+    iteration, state = last.iteration, last.iteration.state
+    yield _gauge("cluster_safe_to_autoscale", "Whether the cluster is healthy enough to autoscale", state.healthy)
+    nodes = (each for each in states(state.readiness).items() if each[0] not in ("beingDeleted", "suspended"))
+    yield _gauge("nodes_count", "Number of nodes in cluster", nodes, "state")
+    created = sum(each.group.autoprovisioned for _, each in last.groups)
+    groups = (("autoscaled", len(last.groups) - created), ("autoprovisioned", created))
+    yield _gauge("node_groups_count", "Number of node groups managed", groups, "node_group_type")
+    demands = () if iteration.decision is None else iteration.decision.demands
+    unprocessed = sum(why == NOT_JUDGED for why in iteration.skipped_pods.values())
+    pods = (("unschedulable", sum(len(each.pods) for each in demands)), ("scheduler_unprocessed", unprocessed))
+    yield _gauge("unschedulable_pods_count", "Number of unschedulable pods in the cluster", pods, "type")
+    yield _gauge("max_nodes_count", "Maximum number of nodes in all node groups", options.max_nodes_total)
+    yield _gauge("cluster_cpu_current_cores", "Current number of cores", last.usage.get(CPU, 0))
+    yield _gauge("cluster_memory_current_bytes", "Current number of bytes of memory", last.usage.get(MEMORY, 0))
+    limits = "Minimum and maximum in the cluster"
+    yield _gauge("cpu_limits_cores", limits, _bounds(options.bounds.get(CPU)), "direction")
+    yield _gauge("memory_limits_bytes", limits, _bounds(options.bounds.get(MEMORY)), "direction")
+    yield _gauge("nap_enabled", "Whether node autoprovisioning is enabled", options.autoprovisioning)
+    yield _gauge("last_activity", "Last time certain part of the logic executed", last.active.items(), "activity")
+    going = sum(not each.stage.is_over for each in iteration.leaving)
+    yield _gauge("pending_node_deletions", "Number of nodes whose deletion is in progress", going)
+    if last.scale_down is not None:
+        yield from _verdicts(last.scale_down)
+    if options.per_group:
+        yield from _groups(last)
+
+
+def _verdicts(found: ScaleDownDecision) -> Iterator[Metric]:
+    unneeded = "Number of nodes currently considered unneeded by CA"
+    yield _gauge("unneeded_nodes_count", unneeded, len(found.unneeded))
+    staying = "Number of nodes currently considered unremovable by CA"
+    yield _gauge("unremovable_nodes_count", staying, unremovable(found), "reason")
+    yield _gauge("scale_down_in_cooldown", "Whether or not the scale down is in cooldown", bool(found.cooldown))
+
+
+def _bounds(of: ResourceBounds | None) -> Iterator[tuple[str, int]]:
+    for direction, value in () if of is None else (("minimum", of.low), ("maximum", of.high)):
+        if value is not None:
+            yield direction, value
+
+
+def _groups(last: Latest) -> Iterator[Metric]:
+    sizes = [(name, each.group) for name, each in last.groups]
+    least, most = ((name, of.min_size) for name, of in sizes), ((name, of.max_size) for name, of in sizes)
+    yield _gauge("node_group_min_count", "Minimum number of nodes in the node group", least, "node_group")
+    yield _gauge("node_group_max_count", "Maximum number of nodes in the node group", most, "node_group")
+    target = ((name, of.target_size) for name, of in sizes)
+    yield _gauge("node_group_target_count", "Target number of nodes in the node group", target, "node_group")
+    healthy = ((name, each.healthy) for name, each in last.groups)
+    yield _gauge("node_group_healthiness", "Whether the node group is healthy", healthy, "node_group")
+    backoff = "Whether the node group is backed off"
+    yield _gauge("node_group_backoff_status", backoff, last.backoffs, "node_group", "reason")
 
 
 class ClusterAutoscalerCounters:
-    """Counters since the start."""
+    """Counters since the start, as Cluster Autoscaler counts."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, about: str, *labels: str) -> Counter:
             return Counter(f"{PREFIX}_{name}", about, labels, registry=registry)
 
-        self.seconds = Histogram(
-            f"{PREFIX}_function_duration_seconds",
-            "Time taken by various parts of the main loop",
-            ["function"],
-            registry=registry,
-            buckets=STEP_SECONDS,
-        )
         self._errors = counter("errors", "The number of loops failed due to an error", "type")
         gpu = ("gpu_resource_name", "gpu_name")
         self._scaled_up = counter("scaled_up_nodes", "Number of nodes added", *gpu)
+        self._scaled_down = counter("scaled_down_nodes", "Number of nodes removed by CA", "reason", *gpu)
         self._failed = counter("failed_scale_ups", "Number of times scale-up has failed", "reason", *gpu)
         self._failed_nodes = counter("failed_node_creations", "Number of nodes that failed to be created", "reason")
         self._created = counter("created_node_groups", "Number of node groups created", "group_type")
         self._deleted = counter("deleted_node_groups", "Number of node groups deleted", "group_type")
-        # These two are counters without the suffix that this library requires of its counters.
-        self.skipped: Tally[tuple[str, str]] = Tally()
-        self.removed = 0
-        self._nodes = node_metrics.ClusterAutoscalerNodeCounters(PREFIX, registry)
-        self._codes = metrics_errors.Codes()
-
-    def note(self, iteration: Iteration, failure: Exception | None) -> None:
-        self._nodes.note(iteration)
-        if failure is not None:
-            self._errors.labels(metrics_errors.kind(failure)).inc()
-        for action in iteration.actions:
-            if action.error:
-                self._errors.labels(metrics_errors.CLOUD).inc()
-            nodes = action.to_size - action.from_size
-            match action.kind:
-                case ActionKind.INCREASE if action.done:
-                    self._scaled_up.labels("", "").inc(nodes)
-                case ActionKind.INCREASE if action.error:
-                    self._failed.labels(metrics_errors.CLOUD, "", "").inc()
-                case ActionKind.CREATE_GROUP if action.done:
-                    self._created.labels("autoprovisioned").inc()
-                case ActionKind.DELETE_GROUP if action.done:
-                    self._deleted.labels("autoprovisioned").inc()
-                case ActionKind.DELETE_NODES if action.done and action.reason == reconciliation.UNREGISTERED:
-                    self.removed += len(action.nodes)
-        for incident in iteration.incidents:
-            if incident.kind is IncidentKind.TIMED_OUT:
-                self._failed.labels("timeout", "", "").inc()
-                self._failed_nodes.labels("timeout").inc(incident.nodes)
-            elif incident.kind is IncidentKind.CREATION_FAILED and incident.error is not None:
-                code = self._codes.code(incident.error)
-                self._failed.labels(code, "", "").inc()
-                self._failed_nodes.labels(code).inc(incident.nodes)
-        for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):
-            if iteration.decision is not None and any(
-                _exceeds(each.reason, resource) for each in iteration.decision.skipped
-            ):
-                self.skipped["up", reason] += 1
-            if resource in node_metrics.resources_below_limits(iteration):
-                self.skipped["down", reason] += 1
-
-
-class Gauges(Collector):
-    """Gauges from the last iteration."""
-
-    def __init__(
-        self, last: Callable[[], Latest], configured: ClusterAutoscalerOptions, counters: ClusterAutoscalerCounters
-    ) -> None:
-        self._last = last
-        self._configured = configured
-        self._counters = counters
-
-    def describe(self) -> Iterable[Metric]:
-        """Empty, so that registration computes nothing."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        last, configured = self._last(), self._configured
-        iteration = last.iteration
-        if iteration is None:
-            return
-        state = iteration.state
-        yield _gauge("cluster_safe_to_autoscale", "Whether the cluster is healthy enough to autoscale", state.healthy)
-        nodes = _family("nodes_count", "Number of nodes in cluster", "state")
-        for name in ("ready", "unready", "notStarted", "longUnregistered", "unregistered"):
-            nodes.add_metric([name], STATES[name](state.readiness))
-        yield nodes
-        groups = _family("node_groups_count", "Number of node groups managed", "node_group_type")
-        created = sum(group.group.autoprovisioned for group in state.groups.values())
-        groups.add_metric(["autoscaled"], len(state.groups) - created)
-        groups.add_metric(["autoprovisioned"], created)
-        yield groups
-        pods = _family("unschedulable_pods_count", "Number of unschedulable pods in the cluster", "type")
-        demands = iteration.decision.demands if iteration.decision is not None else ()
-        pods.add_metric(["unschedulable"], sum(len(each.pods) for each in demands))
-        pods.add_metric(["scheduler_unprocessed"], sum(why == NOT_JUDGED for why in iteration.skipped_pods.values()))
-        yield pods
-        yield _gauge("max_nodes_count", "Maximum number of nodes in all node groups", configured.max_nodes_total)
-        yield _gauge("cluster_cpu_current_cores", "Current number of cores", last.usage.get(CPU, 0))
-        yield _gauge("cluster_memory_current_bytes", "Current number of bytes of memory", last.usage.get(MEMORY, 0))
-        for name, resource in (("cpu_limits_cores", CPU), ("memory_limits_bytes", MEMORY)):
-            family = _family(name, "Minimum and maximum in the cluster", "direction")
-            bounds = configured.bounds.get(resource, ResourceBounds())
-            for direction, value in (("minimum", bounds.low), ("maximum", bounds.high)):
-                if value is not None:
-                    family.add_metric([direction], value)
-            yield family
-        yield _gauge("nap_enabled", "Whether node autoprovisioning is enabled", configured.autoprovisioning)
-        activity = _family("last_activity", "Last time certain part of the logic executed", "activity")
-        for name, time in last.active.items():
-            activity.add_metric([name], time)
-        yield activity
-        skipped = _family(
-            "skipped_scale_events_count", "Count of scaling events skipped for a limit", "direction", "reason"
+        self._evicted = counter("evicted_pods", "Number of pods evicted by CA", "eviction_result")
+        # Counters there without the suffix that this library requires of its counters.
+        self._skipped = Gauge(
+            f"{PREFIX}_skipped_scale_events_count",
+            "Count of scaling events skipped for a limit",
+            ["direction", "reason"],
+            registry=registry,
         )
-        for (direction, reason), count in sorted(self._counters.skipped.items()):
-            skipped.add_metric([direction, reason], count)
-        yield skipped
-        removed = "Number of unregistered nodes removed by CA"
-        yield _gauge("old_unregistered_nodes_removed_count", removed, self._counters.removed)
-        yield from node_metrics.cluster_autoscaler_families(_family, iteration, last.scale_down)
-        if configured.per_group:
-            yield from _groups(state.groups)
+        self._unregistered = Gauge(
+            f"{PREFIX}_old_unregistered_nodes_removed_count",
+            "Number of unregistered nodes removed by CA",
+            registry=registry,
+        )
+        self._codes: set[str] = set()
+
+    def note(self, made: Iteration, ended: Iterable[tuple[DeletionProgress, int]], failure: Exception | None) -> None:
+        if failure is not None:
+            self._errors.labels(error_type(failure)).inc()
+        ripe = {node.name for scan in made.scans for node in scan.deletions}
+        for action in made.actions:
+            self._note_action(action, is_ripe=ripe.issuperset(action.nodes))
+        for incident in made.incidents:
+            reason = "timeout" if incident.kind is IncidentKind.TIMED_OUT else ""
+            if incident.kind is IncidentKind.CREATION_FAILED and incident.error is not None:
+                reason = self._code(incident.error)
+            if reason:
+                self._failed.labels(reason, "", "").inc()
+                self._failed_nodes.labels(reason).inc(incident.nodes)
+        for going, evicted in ended:
+            if going.stage is DeletionStage.GONE:
+                self._scaled_down.labels(going.kind.value, "", "").inc()
+            self._evicted.labels("succeeded").inc(evicted)
+            self._evicted.labels("failed").inc(len(going.waits_for))
+        below = resources_below_limits(made)
+        skipped = () if made.decision is None else made.decision.skipped
+        for resource, reason in ((CPU, "CPULimitReached"), (MEMORY, "MemoryLimitReached")):
+            if any(_exceeds(each.reason, resource) for each in skipped):
+                self._skipped.labels("up", reason).inc()
+            if resource in below:
+                self._skipped.labels("down", reason).inc()
+
+    def _note_action(self, action: Action, *, is_ripe: bool) -> None:
+        if action.error:
+            self._errors.labels(CLOUD).inc()
+        match action.kind:
+            case ActionKind.INCREASE if action.done:
+                self._scaled_up.labels("", "").inc(action.to_size - action.from_size)
+            case ActionKind.INCREASE if action.error:
+                self._failed.labels(CLOUD, "", "").inc()
+            case ActionKind.CREATE_GROUP if action.done:
+                self._created.labels("autoprovisioned").inc()
+            case ActionKind.DELETE_GROUP if action.done:
+                self._deleted.labels("autoprovisioned").inc()
+            case ActionKind.DELETE_NODES if action.done:
+                if action.reason == reconciliation.UNREGISTERED:
+                    self._unregistered.inc(len(action.nodes))
+                if is_ripe:
+                    self._scaled_down.labels(ScaleDownReason.UNDERUTILIZED.value, "", "").inc(len(action.nodes))
+
+    def _code(self, error: InstanceError) -> str:
+        """A cloud's own code; after too many different ones, only the kind of the error."""
+        if error.code not in self._codes and len(self._codes) >= MOST_CODES:
+            return error.kind.value
+        self._codes.add(error.code)
+        return error.code
 
 
-def _groups(groups: Mapping[str, GroupStatus]) -> Iterator[Metric]:
-    least = _family("node_group_min_count", "Minimum number of nodes in the node group", "node_group")
-    most = _family("node_group_max_count", "Maximum number of nodes in the node group", "node_group")
-    target = _family("node_group_target_count", "Target number of nodes in the node group", "node_group")
-    healthy = _family("node_group_healthiness", "Whether the node group is healthy", "node_group")
-    backoff = _family("node_group_backoff_status", "Whether the node group is backed off", "node_group", "reason")
-    for name, group in sorted(groups.items()):
-        least.add_metric([name], group.group.min_size)
-        most.add_metric([name], group.group.max_size)
-        target.add_metric([name], group.group.target_size)
-        healthy.add_metric([name], group.healthy)
-        if group.backoff is not None:
-            backoff.add_metric([name, group.backoff.code], 1)
-    yield from (least, most, target, healthy, backoff)
+def error_type(error: Exception) -> str:
+    """Cluster Autoscaler's word for the cause of a failed iteration."""
+    if isinstance(error, ProviderError):
+        return CLOUD
+    return API if isinstance(error, ApiError | InvalidResponse | Unreachable) else INTERNAL
+
+
+def resources_below_limits(made: Iteration) -> frozenset[str]:
+    """The resources in which the cluster would fall below its bounds without some node."""
+    statuses = () if made.scale_down is None else made.scale_down.statuses.values()
+    details = [each.detail for each in statuses if each.reason is UnremovableReason.BELOW_LIMIT]
+    return frozenset((CPU, MEMORY)).intersection(" ".join(details).replace(",", "").split())
 
 
 def _exceeds(reason: str, resource: str) -> bool:
     """Whether a group was skipped because of a quota (see `limits.Exceeded`) of this resource."""
     quotas = [each for each in reason.split("; ") if each.startswith("exceeded quota")]
     return any(resource in each.rpartition("resources: ")[2].split(", ") for each in quotas)
-
-
-def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{PREFIX}_{name}", about, value=value)
-
-
-def _family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{PREFIX}_{name}", about, labels=labels)

@@ -17,8 +17,7 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import NOT_JUDGED
 from manager.autoscaler.reconciliation import NEVER_CAME, UNREGISTERED
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
-from manager.autoscaler.reporting.metrics_errors import MOST_CODES
+from manager.autoscaler.reporting.metrics_cluster_autoscaler import MOST_CODES, ClusterAutoscalerOptions
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
 from manager.autoscaler.snapshot.cluster import NodeInfo
