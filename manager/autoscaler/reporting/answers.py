@@ -1,11 +1,13 @@
 """The answers of the API, `headroom plan` and the page about an iteration."""
 
 import math
+from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeVar
 
-from manager.autoscaler.cluster_state.health import Readiness
+import msgspec
+
 from manager.autoscaler.cluster_state.state import GroupStatus, Incident
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.expander.ranking import Rank
@@ -16,7 +18,6 @@ from manager.autoscaler.reporting import node_answers
 from manager.autoscaler.reporting.schemas import (
     AsideRow,
     BackoffRow,
-    CapRow,
     ClassCount,
     ComparisonRow,
     CostRow,
@@ -36,16 +37,14 @@ from manager.autoscaler.reporting.schemas import (
     RefusedRow,
     RequestRow,
     SkippedRow,
-    StepRow,
     UnplacedRow,
     UnreadRow,
 )
-from manager.autoscaler.scale_up.decisions import NodeMix as Placement
-from manager.autoscaler.scale_up.decisions import RankedOption, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
+from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
 from shared import durations
-from shared.api.core import Taint
 
 ValueT = TypeVar("ValueT", str, tuple[str, ...])
+RowT = TypeVar("RowT", PendingRow, UnplacedRow, AsideRow)
 
 HELD = "nothing was decided"
 MOST_NAMES = 10  # of unpriced nodes
@@ -56,41 +55,32 @@ def plan(of: Iteration) -> Plan:
     """The complete answer about an iteration."""
     decision = of.decision or ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED)
     last = of.further[-1] if of.further else decision
-    actions = _acts(of)
+    actions = _actions(of)
     positions = {
         pod: position
         for position, demand in enumerate(decision.demands)
         for pod in (demand.pods if of.further else demand.pods[:1])
     }
-    unplaced = [_unplaced(last, left, positions) for left in last.left]
+    first, *further = (_decided(each, positions) for each in (decision, *of.further))
+    unplaced = _unplaced(last, positions)
     return Plan(
         round=of.number,
         time=durations.timestamp(of.time),
         dry_run=of.dry_run,
-        outcome=HELD if of.decision is None else decision.outcome.value,
+        outcome=HELD if of.decision is None else first.outcome,
         held=of.blocked_reason,
         decisions=actions,
-        options=_options(decision, positions),
+        options=first.options,
         unplaced=unplaced,
         cost_per_hour=_cost(of.cost, _counted(actions)),
         pending=_pending(decision, {each.position: each.count for each in unplaced}),
         aside=[AsideRow(reason, pods, len(pods)) for reason, pods in _by_value(of.skipped_pods.items()).items()],
-        skipped=_skipped(decision),
-        steps=_steps(decision),
-        comparison=_comparison(decision),
-        caps=_caps(decision),
+        skipped=first.skipped,
+        steps=first.steps,
+        comparison=first.comparison,
+        caps=first.caps,
         advice=decision.advice,
-        further=[
-            FurtherRow(
-                each.outcome.value,
-                _options(each, positions),
-                _skipped(each),
-                _steps(each),
-                _comparison(each),
-                _caps(each),
-            )
-            for each in of.further
-        ],
+        further=further,
         preferred_cpu_milli=decision.preferred_cpu_milli,
         incidents=[_incident(each) for each in of.incidents],
         unread=[UnreadRow(name, str(problem)) for name, problem in sorted(of.invalid_objects.items())],
@@ -108,19 +98,22 @@ def without_untouched_nodes(of: Plan) -> Plan:
 
 def brief(of: Plan) -> Plan:
     """The same with only the first names of many pods and nodes; the counts stay complete."""
+
+    def first_names(rows: list[RowT]) -> list[RowT]:
+        return [replace(row, pods=row.pods[:BRIEF_NAMES]) for row in rows]
+
     return replace(
         of,
-        pending=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.pending],
-        unplaced=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.unplaced],
-        aside=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.aside],
+        pending=first_names(of.pending),
+        unplaced=first_names(of.unplaced),
+        aside=first_names(of.aside),
         scale_down=node_answers.first_rows(of.scale_down),
     )
 
 
 def no_groups(cluster: str) -> Groups:
     """The answer before the first iteration."""
-    nodes, cost = ReadinessRow(0, 0, 0, 0, 0, 0), CostRow(0.0, {}, 0.0, 0.0, 0.0, 0, [], 0.0)
-    return Groups(cluster, None, True, [], [], [], [], nodes, cost, "")
+    return replace(groups(Iteration(0, 0.0, cluster=cluster)), time=None)
 
 
 def groups(of: Iteration) -> Groups:
@@ -134,17 +127,15 @@ def groups(of: Iteration) -> Groups:
         refused=[RefusedRow(group, reason) for group, reason in sorted(state.refused.items())],
         foreign=sorted(state.unmanaged),
         ungrouped=sorted(state.ungrouped),
-        nodes=_readiness(state.readiness),
-        cost_per_hour=_cost(of.cost, _acts(of)),
+        nodes=msgspec.convert(state.readiness, ReadinessRow, from_attributes=True),
+        cost_per_hour=_cost(of.cost, _actions(of)),
         held=of.blocked_reason,
     )
 
 
 def _group(of: GroupStatus, cost: Cost) -> GroupRow:
-    group, request, backoff = of.group, of.request, of.backoff
-    errors: dict[tuple[str, str], int] = {}
-    for error in of.errors:
-        errors[error.code, error.message] = errors.get((error.code, error.message), 0) + 1
+    group, request, backoff, time = of.group, of.request, of.backoff, durations.timestamp
+    errors = Tally((error.code, error.message) for error in of.errors)
     return GroupRow(
         id=group.id,
         mode=of.mode.value,
@@ -152,27 +143,19 @@ def _group(of: GroupStatus, cost: Cost) -> GroupRow:
         max_size=group.max_size,
         target_size=group.target_size,
         upcoming=of.upcoming,
-        nodes=_readiness(of.readiness),
+        nodes=msgspec.convert(of.readiness, ReadinessRow, from_attributes=True),
         healthy=of.healthy,
         autoprovisioned=group.autoprovisioned,
         request=(
-            None
-            if request is None
-            else RequestRow(
-                request.nodes, durations.timestamp(request.started_at), durations.timestamp(request.deadline)
-            )
+            None if request is None else RequestRow(request.nodes, time(request.started_at), time(request.deadline))
         ),
-        backoff=None if backoff is None else BackoffRow(backoff.reason, durations.timestamp(backoff.until)),
+        backoff=None if backoff is None else BackoffRow(backoff.reason, time(backoff.until)),
         errors=[ErrorRow(code, message, count) for (code, message), count in sorted(errors.items())],
         cost_per_hour=cost.by_group.get(group.id, 0.0),
     )
 
 
-def _readiness(of: Readiness) -> ReadinessRow:
-    return ReadinessRow(of.ready, of.unready, of.not_started, of.being_deleted, of.unregistered, of.long_unregistered)
-
-
-def _acts(of: Iteration) -> list[DecisionRow]:
+def _actions(of: Iteration) -> list[DecisionRow]:
     prices = {
         group.id: price
         for group in of.state.groups.values()
@@ -180,27 +163,27 @@ def _acts(of: Iteration) -> list[DecisionRow]:
     }
     of_new: set[float | None] = set()
     for decision in (of.decision, *of.further):
-        prices |= _node_prices(decision)
-        of_new |= _prices_of_new_groups(decision)
+        if decision is not None:
+            prices |= _node_prices(decision)
+            of_new |= _prices_of_new_groups(decision)
     # A created group has another name than its option; its cost is certain if all new groups cost the same.
     new = of_new.pop() if len(of_new) == 1 else None
-    return [_act(action, prices.get(action.group, new), of.cost) for action in of.actions]
+    return [_action(action, prices.get(action.group, new), of.cost) for action in of.actions]
 
 
-def _act(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
-    nodes = action.to_size - action.from_size
-    if action.kind is ActionKind.CREATE_GROUP and action.done:
+def _action(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
+    kind, nodes = action.kind, action.to_size - action.from_size
+    if kind is ActionKind.CREATE_GROUP and action.done:
         nodes = 0  # its increase adds them
     changes: float | None = 0.0
-    if nodes and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
+    if nodes and kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
         changes = None if node_price is None else node_price * nodes
-    elif nodes < 0 and action.kind in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
-        unregistered = 0.0 if action.kind is ActionKind.DELETE_NODES else None  # unregistered instances are in no sum
-        saved = [cost.by_node.get(node, unregistered) for node in action.nodes]
-        known = [price for price in saved if price is not None]
-        changes = -sum(known) if len(known) == len(saved) else None
+    elif nodes < 0 and kind in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
+        unregistered = 0.0 if kind is ActionKind.DELETE_NODES else None  # unregistered instances are in no sum
+        saved = node_answers.total_cost(cost.by_node.get(node, unregistered) for node in action.nodes)
+        changes = None if saved is None else -saved
     return DecisionRow(
-        what=action.kind.value,
+        what=kind.value,
         group=action.group,
         mode=action.mode.value,
         from_size=action.from_size,
@@ -215,9 +198,9 @@ def _act(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
     )
 
 
-def _prices_of_new_groups(decision: ScaleUpDecision | None) -> set[float | None]:
+def _prices_of_new_groups(decision: ScaleUpDecision) -> set[float | None]:
     """The node price of each group that was chosen to be created."""
-    if decision is None or decision.chosen is None:
+    if decision.chosen is None:
         return set()
     of = decision.comparison
     several = of.several if of is not None and of.uses_several else None
@@ -225,10 +208,10 @@ def _prices_of_new_groups(decision: ScaleUpDecision | None) -> set[float | None]
     return {_node_price(each) for each in decision.considered if each.group in used and not each.exists}
 
 
-def _node_prices(decision: ScaleUpDecision | None) -> dict[str, float]:
+def _node_prices(decision: ScaleUpDecision) -> dict[str, float]:
     """The price of one new node of each ranked group, and of its similar groups."""
     found: dict[str, float] = {}
-    for each in () if decision is None else decision.considered:
+    for each in decision.considered:
         price = _node_price(each)
         if price is not None:
             found = dict.fromkeys(each.similar, price) | found | {each.group: price}
@@ -240,19 +223,25 @@ def _node_price(of: RankedOption) -> float | None:
     return None if rank is None else rank.nodes_price / of.node_count
 
 
-def _options(decision: ScaleUpDecision, positions: Mapping[str, int]) -> list[OptionRow]:
-    """Best first; options without a rank come last."""
+def _decided(decision: ScaleUpDecision, positions: Mapping[str, int]) -> FurtherRow:
+    """Options stand best first; those without a rank come last."""
 
     def order(each: RankedOption) -> tuple[float, str]:
         return (math.inf if each.ranked.rank is None else each.ranked.rank.rank), each.group
 
-    return [_option(each, decision, positions) for each in sorted(decision.considered, key=order)]
+    skipped = _by_value((each.group, each.reason) for each in decision.skipped)
+    return FurtherRow(
+        outcome=decision.outcome.value,
+        options=[_option(each, decision, positions) for each in sorted(decision.considered, key=order)],
+        skipped=[SkippedRow(reason, listed) for reason, listed in skipped.items()],
+        steps=list(decision.steps),
+        comparison=_comparison(decision),
+        caps=list(decision.caps),
+    )
 
 
 def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str, int]) -> OptionRow:
-    machine = of.ranked.option.machine
-    kept = [step.expander for step in decision.steps if of.group in step.groups]
-    dropped = next((step.expander for step in decision.steps if of.group not in step.groups), "")
+    machine, rank, spec = of.ranked.option.machine, of.ranked.rank, of.spec
     return OptionRow(
         group=of.group,
         exists=of.exists,
@@ -260,40 +249,23 @@ def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str,
         machine={name: amount for name, amount in sorted(machine.capacity.items()) if amount},
         nodes=of.node_count,
         pods=of.pod_count,
-        classes=[
-            ClassCount(_position(decision, position, positions), count) for position, count in sorted(of.pods.items())
-        ],
+        classes=[ClassCount(_position(decision, at, positions), count) for at, count in sorted(of.pods.items())],
         node_price=_node_price(of),
-        rank=None if of.ranked.rank is None else _rank(of.ranked.rank),
+        rank=None if rank is None else _rank(rank),
         problem=of.ranked.problem,
-        kept_by=kept,
-        dropped_by=dropped,
+        kept_by=[step.expander for step in decision.steps if of.group in step.groups],
+        dropped_by=next((step.expander for step in decision.steps if of.group not in step.groups), ""),
         chosen=decision.chosen is not None and decision.chosen.group == of.group,
         similar=list(of.similar),
-        labels={} if of.spec is None else dict(sorted(of.spec.labels.items())),
-        taints=[] if of.spec is None else [_taint(taint) for taint in of.spec.taints],
+        labels={} if spec is None else dict(sorted(spec.labels.items())),
+        taints=[] if spec is None else [f"{each.key}={each.value}:{each.effect}" for each in spec.taints],
     )
 
 
 def _rank(of: Rank) -> RankRow:
-    return RankRow(
-        nodes_price=of.nodes_price,
-        pods_price=of.pods_price,
-        stabilization_price=of.stabilization_price,
-        stabilized_ratio=_finite(of.stabilized_ratio),
-        unfitness=of.unfitness,
-        suppressed_unfitness=of.suppressed_unfitness,
-        new_group_factor=of.new_group_factor,
-        rank=_finite(of.rank),
-    )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _taint(of: Taint) -> str:
-    return f"{of.key}={of.value}:{of.effect}"
+    """Infinite terms are null."""
+    finite = {name: value if math.isfinite(value) else None for name, value in asdict(of).items()}
+    return msgspec.convert(finite, RankRow)
 
 
 def _pending(decision: ScaleUpDecision, left: Mapping[int, int]) -> list[PendingRow]:
@@ -313,33 +285,25 @@ def _pending(decision: ScaleUpDecision, left: Mapping[int, int]) -> list[Pending
     ]
 
 
-def _unplaced(decision: ScaleUpDecision, left: UnscheduledPods, positions: Mapping[str, int]) -> UnplacedRow:
-    by_reasons: dict[tuple[str, ...], list[str]] = _by_value(decision.reasons(left).items())
-    return UnplacedRow(
-        position=_position(decision, left.position, positions),
-        pods=list(left.pods),
-        count=len(left.pods),
-        awaiting=left.awaiting,
-        reasons=[ReasonRow(list(reasons), listed) for reasons, listed in by_reasons.items()],
-    )
+def _unplaced(decision: ScaleUpDecision, positions: Mapping[str, int]) -> list[UnplacedRow]:
+    return [
+        UnplacedRow(
+            position=_position(decision, left.position, positions),
+            pods=list(left.pods),
+            count=len(left.pods),
+            awaiting=left.awaiting,
+            reasons=[
+                ReasonRow(list(reasons), listed)
+                for reasons, listed in _by_value(decision.reasons(left).items()).items()
+            ],
+        )
+        for left in decision.left
+    ]
 
 
 def _position(decision: ScaleUpDecision, position: int, positions: Mapping[str, int]) -> int:
     """The class's position in the iteration's first decision; later decisions consider fewer pods of fewer classes."""
     return positions[decision.demands[position].pods[0]]
-
-
-def _skipped(decision: ScaleUpDecision) -> list[SkippedRow]:
-    by_reason = _by_value((each.group, each.reason) for each in decision.skipped)
-    return [SkippedRow(reason, listed) for reason, listed in by_reason.items()]
-
-
-def _steps(decision: ScaleUpDecision) -> list[StepRow]:
-    return [StepRow(each.expander, list(each.groups)) for each in decision.steps]
-
-
-def _caps(decision: ScaleUpDecision) -> list[CapRow]:
-    return [CapRow(each.group, each.limit, each.wanted, each.allowed) for each in decision.caps]
 
 
 def _incident(of: Incident) -> IncidentRow:
@@ -348,15 +312,14 @@ def _incident(of: Incident) -> IncidentRow:
 
 
 def _comparison(decision: ScaleUpDecision) -> ComparisonRow | None:
+    def placement(mix: NodeMix) -> PlacementRow:
+        return PlacementRow(dict(sorted(mix.nodes.items())), mix.pod_count, mix.cost)
+
     of = decision.comparison
     if of is None:
         return None
-    several = None if of.several is None else _placement(of.several)
-    return ComparisonRow(_placement(of.single), several, of.minimum, of.uses_several)
-
-
-def _placement(of: Placement) -> PlacementRow:
-    return PlacementRow(dict(sorted(of.nodes.items())), of.pod_count, of.cost)
+    several = None if of.several is None else placement(of.several)
+    return ComparisonRow(placement(of.single), several, of.minimum, of.uses_several)
 
 
 def _counted(actions: list[DecisionRow]) -> list[DecisionRow]:
@@ -366,8 +329,6 @@ def _counted(actions: list[DecisionRow]) -> list[DecisionRow]:
 
 
 def _cost(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:
-    added = [each.cost_per_hour for each in decided]
-    known = [each for each in added if each is not None]
     return CostRow(
         total=of.total,
         by_group=dict(of.by_group),
@@ -376,7 +337,7 @@ def _cost(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:
         used=of.used,
         unpriced=len(of.unpriced),
         unpriced_nodes=list(of.unpriced[:MOST_NAMES]),
-        added=sum(known) if len(known) == len(added) else None,
+        added=node_answers.total_cost(each.cost_per_hour for each in decided),
     )
 
 

@@ -5,6 +5,8 @@ Instants are RFC 3339.
 
 from dataclasses import dataclass
 
+from manager.autoscaler.utilization.decisions import ScanThresholds
+
 
 @dataclass(frozen=True)
 class NodeStatusRow:
@@ -77,15 +79,6 @@ class DeletionRow:
 
 
 @dataclass(frozen=True)
-class ThresholdsRow:
-    """In percent: below `lower` a group loses nodes fast, below `upper` slowly, above `scale_up` it grows."""
-
-    lower: int
-    upper: int
-    scale_up: int
-
-
-@dataclass(frozen=True)
 class ScanStepRow:
     """A rule that had a say, and how many nodes more (or fewer) were wanted after it."""
 
@@ -117,7 +110,7 @@ class ScanRow:
     cpu_percent: float | None
     memory_percent: float | None
     from_zero: bool
-    thresholds: ThresholdsRow
+    thresholds: ScanThresholds
     requested: AmountRow
     demand: AmountRow
     capacity: AmountRow

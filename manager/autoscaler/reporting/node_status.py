@@ -4,21 +4,23 @@ A node under deletion is described by its stage. Scale-down judges the others, a
 scale by utilization.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from manager.autoscaler import taints
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.reporting.node_schemas import NodeStatusRow
 from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import NodeRemovalStatus, NodeStanding
+from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
-from manager.autoscaler.utilization import reaping, reasons
-from manager.autoscaler.utilization.decisions import ScanDecision as Scan
-from manager.autoscaler.utilization.decisions import ScanRule
+from manager.autoscaler.utilization import reasons
+from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.observation import GroupNode
+from manager.autoscaler.utilization.reaping import TaintedNodeReason, TaintedNodeStatus
+from shared import durations
 from shared.errors import InvalidInput
 
 NOT_LOOKED_AT = "scale-down has not looked at it"
@@ -31,31 +33,11 @@ NONE_MAY_GO = "the others of its group could not take what is on it, or are too 
 MOST_PODS = 3  # named in one sentence
 
 
-@dataclass(frozen=True, slots=True)
-class NodeExplanation:
-    """The explanation for one node. `reason` is the metric label: Cluster Autoscaler's word, or that of a scan. Times
-    are in Unix seconds; from `ripe_at` on the node has been unneeded for long enough.
-
-    `pods` are those that are evicted with it, or that it waits for; `moves` are their new places, pairs of pod and
-    node.
-    """
-
-    node: str
-    group: str
-    standing: NodeStanding
-    reason: str = ""
-    detail: str = ""
-    utilization: float | None = None
-    unneeded_since: float | None = None
-    ripe_at: float | None = None
-    pods: tuple[str, ...] = ()
-    moves: tuple[tuple[str, str], ...] = ()
-    stage: str = ""
-
-
-def node_statuses(made: Iteration) -> dict[str, NodeExplanation]:
+def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     """By node, in the order of their names."""
-    found = {node: _unjudged(made, node, group) for node, group in _registered(made)}
+    found = {
+        node: _row(node, group, NodeStanding.UNJUDGED, detail=_unjudged(made)) for node, group in _registered(made)
+    }
     actions = {
         node: action
         for action in made.actions
@@ -72,10 +54,11 @@ def node_statuses(made: Iteration) -> dict[str, NodeExplanation]:
     found = {node: _acted(each, actions.get(node)) for node, each in found.items()}
     for going in made.leaving:
         found[going.node] = _leaving(going, found.get(going.node))
-    return dict(sorted(found.items()))
+    prices = made.cost.by_node
+    return {node: replace(row, cost_per_hour=prices.get(node)) for node, row in sorted(found.items())}
 
 
-def latest_scans(made: Iteration, before: Iterable[Scan]) -> tuple[Scan, ...]:
+def latest_scans(made: Iteration, before: Iterable[ScanDecision]) -> tuple[ScanDecision, ...]:
     """The last scan decision of each group, which stands until the next.
 
     A manager without groups has no scans either.
@@ -100,119 +83,128 @@ def _registered(made: Iteration) -> Iterator[tuple[str, str]]:
         yield node, ""
 
 
-def _unjudged(made: Iteration, node: str, group: str) -> NodeExplanation:
+def _unjudged(made: Iteration) -> str:
+    if made.blocked_reason:
+        return f"nothing is decided: {made.blocked_reason}"
     grows = made.decision is not None and made.decision.outcome is ScaleUpOutcome.GROW
-    why = f"nothing is decided: {made.blocked_reason}" if made.blocked_reason else GROWING if grows else NOT_LOOKED_AT
-    return NodeExplanation(node, group, NodeStanding.UNJUDGED, detail=why)
+    return GROWING if grows else NOT_LOOKED_AT
 
 
-def _judged_nodes(made: Iteration) -> Iterator[NodeExplanation]:
+def _row(
+    node: str,
+    group: str,
+    standing: NodeStanding,
+    reason: str = "",
+    detail: str = "",
+    *,
+    utilization: float | None = None,
+    since: float | None = None,
+    ripe_at: float | None = None,
+    pods: int = 0,
+) -> NodeStatusRow:
+    times = _instant(since), _instant(ripe_at)
+    return NodeStatusRow(node, group, standing.value, reason, detail, utilization, *times, pods, "", None)
+
+
+def _instant(of: float | None) -> str | None:
+    """None also for a time outside the calendar: a taint may hold any value."""
+    try:
+        return None if of is None else durations.timestamp(of)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _judged_nodes(made: Iteration) -> Iterator[NodeStatusRow]:
     decided = made.scale_down
     if decided is None:
         return
-    moves = {each.node: each.moves for each in decided.simulated}
-    evicted = {each.node: each.evicted for each in decided.removals}
-    for verdict in decided.statuses.values():
-        yield _of_verdict(verdict, moves, evicted)
+    evicted = {each.node: len(each.moves) for each in decided.simulated}
+    evicted |= {each.node: len(each.evicted) for each in decided.removals}
+    for of in decided.statuses.values():
+        yield _row(
+            of.node,
+            of.group,
+            of.standing,
+            "" if of.reason is None else of.reason.value,
+            of.detail,
+            utilization=of.utilization,
+            since=of.unneeded_since,
+            ripe_at=of.ripe_at,
+            pods=evicted.get(of.node, 0),
+        )
 
 
-def _of_verdict(
-    of: NodeRemovalStatus, moves: Mapping[str, tuple[tuple[str, str], ...]], evicted: Mapping[str, tuple[str, ...]]
-) -> NodeExplanation:
-    moved = moves.get(of.node, ())
-    return NodeExplanation(
-        of.node,
-        of.group,
-        of.standing,
-        "" if of.reason is None else of.reason.value,
-        of.detail,
-        of.utilization,
-        of.unneeded_since,
-        of.ripe_at,
-        evicted.get(of.node, tuple(pod for pod, _ in moved)),
-        moved,
-    )
-
-
-def _acted(stay: NodeExplanation, action: Action | None) -> NodeExplanation:
-    """The explanation with the result of the action."""
+def _acted(row: NodeStatusRow, action: Action | None) -> NodeStatusRow:
+    """The row with the result of the action."""
     if action is None or action.done:
-        return stay
+        return row
     if action.error:
-        return replace(stay, detail=f"{stay.detail}; it failed: {action.error}")
+        return replace(row, detail=f"{row.detail}; it failed: {action.error}")
     if action.mode is Mode.RECOMMEND:
-        return replace(stay, detail=f"only recommended: {stay.detail}")
-    return stay
+        return replace(row, detail=f"only recommended: {row.detail}")
+    return row
 
 
-def _leaving(going: DeletionProgress, before: NodeExplanation | None) -> NodeExplanation:
-    known = before or NodeExplanation(going.node, going.group, NodeStanding.UNJUDGED)
+def _leaving(going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatusRow:
+    known = before or _row(going.node, going.group, NodeStanding.UNJUDGED)
     if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
     waits = len(going.waits_for)
     named = ", ".join(going.waits_for[:MOST_PODS]) + (f" and {waits - MOST_PODS} more" if waits > MOST_PODS else "")
-    detail = f"{going.stage}: {going.kind}" + (f", waits for {named}" if waits else "")
+    is_gone = going.stage is DeletionStage.GONE
     return replace(
         known,
         group=going.group,
-        standing=NodeStanding.GONE if going.stage is DeletionStage.GONE else NodeStanding.LEAVING,
-        reason="" if going.stage is DeletionStage.GONE else UnremovableReason.BEING_DELETED.value,
-        detail=detail,
-        pods=going.waits_for,
-        moves=(),
+        standing=(NodeStanding.GONE if is_gone else NodeStanding.LEAVING).value,
+        reason="" if is_gone else UnremovableReason.BEING_DELETED.value,
+        detail=f"{going.stage}: {going.kind}" + (f", waits for {named}" if waits else ""),
+        pods=waits,
         stage=going.stage.value,
     )
 
 
-def _scanned(scan: Scan, *, dry: bool) -> Iterator[NodeExplanation]:
-    classes = scan.classes
-    tainting, untainting = _names(scan.taint.planned), _names(scan.untaint.planned)
-    unhealthy = _names(scan.health_taints)
-    refused = {each.node.name: scan.forced.refused for each in scan.forced.statuses}
-    refused |= {each.node.name: scan.reaped.refused for each in scan.reaped.statuses}
-    marked = {each.node.name: each for each in (*scan.forced.statuses, *scan.reaped.statuses)}
+def _scanned(scan: ScanDecision, *, dry: bool) -> Iterator[NodeStatusRow]:
+    """What a scan says of the nodes of its group."""
+    classes, group = scan.classes, scan.group
+    tainting, untainting, unhealthy = map(_names, (scan.taint.planned, scan.untaint.planned, scan.health_taints))
+    marked = {
+        each.node.name: (each, reaping.refused) for reaping in (scan.forced, scan.reaped) for each in reaping.statuses
+    }
     why, full = _why(scan), reasons.fullness(scan)
     said = f"{why}: {full}" if full else why
     would = "would be tainted" if dry else "is tainted now"
-    for node in classes.untainted:
-        if node.name in unhealthy:
-            yield NodeExplanation(node.name, scan.group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
-        elif node.name in tainting:
-            yield NodeExplanation(node.name, scan.group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
+    kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
+    for name in (node.name for node in classes.untainted):
+        if name in unhealthy:
+            yield _row(name, group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
+        elif name in tainting:
+            yield _row(name, group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
         elif scan.delta < 0:
-            kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
-            yield NodeExplanation(node.name, scan.group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
+            yield _row(name, group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
         else:
-            yield NodeExplanation(node.name, scan.group, NodeStanding.NEEDED, why, said)
+            yield _row(name, group, NodeStanding.NEEDED, why, said)
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
-            yield NodeExplanation(
-                node.name, scan.group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}"
-            )
+            yield _row(node.name, group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
         elif node.name in marked:
-            yield _of_mark(scan, marked[node.name], refused[node.name])
+            yield _tainted(scan, *marked[node.name])
         else:
-            since = _tainted_at(node)
-            yield NodeExplanation(
-                node.name, scan.group, NodeStanding.UNNEEDED, why, f"tainted; {said}", unneeded_since=since
-            )
+            yield _row(node.name, group, NodeStanding.UNNEEDED, why, f"tainted; {said}", since=_tainted_at(node))
     for node in classes.cordoned:
-        yield NodeExplanation(node.name, scan.group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
+        yield _row(node.name, group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
 
 
-def _of_mark(scan: Scan, of: reaping.TaintedNodeStatus, refused: str) -> NodeExplanation:
+def _tainted(scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeStatusRow:
     goes = (of.goes or of.drains) and not refused and not scan.dry
-    pods = f", {of.pods} of them" if of.pods and of.why is reaping.TaintedNodeReason.HOLDS_PODS else ""
+    pods = f", {of.pods} of them" if of.pods and of.why is TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
-    standing = NodeStanding.GOES if goes else NodeStanding.UNNEEDED
+    standing, why = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why.value)
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
-    return NodeExplanation(
-        of.node.name, scan.group, standing, "" if goes else of.why.value, detail, unneeded_since=since
-    )
+    return _row(of.node.name, scan.group, standing, why, detail, since=since)
 
 
-def _why(scan: Scan) -> str:
+def _why(scan: ScanDecision) -> str:
     """What decided about the group's nodes."""
     if scan.error:
         return scan.error

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from manager.autoscaler.reporting.node_schemas import DeletionRow, ScaleDownRow, ScanRow
+from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep
 
 
 @dataclass(frozen=True)
@@ -87,24 +88,6 @@ class SkippedRow:
 
     reason: str
     groups: list[str]
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """The groups that an expander left."""
-
-    expander: str
-    groups: list[str]
-
-
-@dataclass(frozen=True)
-class CapRow:
-    """A limit that took nodes off what a group was to get."""
-
-    group: str
-    limit: str
-    wanted: int
-    allowed: int
 
 
 @dataclass(frozen=True)
@@ -203,9 +186,9 @@ class FurtherRow:
     outcome: str
     options: list[OptionRow]
     skipped: list[SkippedRow]
-    steps: list[StepRow]
+    steps: list[ExpanderStep]
     comparison: ComparisonRow | None
-    caps: list[CapRow]
+    caps: list[Cap]
 
 
 @dataclass(frozen=True)
@@ -254,9 +237,9 @@ class Plan:
     pending: list[PendingRow]
     aside: list[AsideRow]
     skipped: list[SkippedRow]
-    steps: list[StepRow]
+    steps: list[ExpanderStep]
     comparison: ComparisonRow | None
-    caps: list[CapRow]
+    caps: list[Cap]
     advice: bool
     further: list[FurtherRow]
     preferred_cpu_milli: int | None

@@ -63,9 +63,9 @@ class Fullness:
 class ScanThresholds:
     """In percent: below `lower` a group loses nodes fast, below `upper` slowly, above `scale_up` it grows."""
 
-    lower: int = 0
-    upper: int = 0
-    scale_up: int = 0
+    lower: int
+    upper: int
+    scale_up: int
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class ScanDecision:
     locked: bool = False
     dry: bool = False
     breaker: Breaker = field(default_factory=Breaker)
-    thresholds: ScanThresholds = ScanThresholds()
+    thresholds: ScanThresholds = ScanThresholds(0, 0, 0)
 
     @property
     def deletions(self) -> tuple[GroupNode, ...]:
