@@ -1,6 +1,8 @@
 """A decision with its reasons: the terms, their values, and which of them limits the result.
 
-One object serves the log line, the Event, the API's answer, the command line and the page.
+One object serves the log line, the Event, the API's answer, the command line and the page. It derives an amount of cpu
+and memory; the autoscaler's decisions, about nodes and groups, are explained by the rows of
+`manager.autoscaler.reporting`.
 """
 
 from collections.abc import Iterable

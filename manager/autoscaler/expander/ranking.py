@@ -64,16 +64,27 @@ PRESETS = {preset.name: preset for preset in (SEED, CLUSTER_AUTOSCALER)}
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """An option's rank with all terms; prices are per hour. `nodes_price` is C, `pods_price` T."""
+    """suppressed_unfitness x (nodes_price + stabilization_price) / (pods_price + stabilization_price)
+    x new_group_factor; the lowest rank wins.
+
+    `nodes_price` (C) is what the new nodes cost per hour, `pods_price` (T) what their pods would cost on machines that
+    fit them perfectly, `stabilization_price` (X) that of one small pod. `unfitness` is how many times a machine is
+    larger or smaller than the preferred one, suppressed the more nodes there are. Null where it is infinite.
+    """
 
     nodes_price: float
     pods_price: float
     stabilization_price: float
-    stabilized_ratio: float
+    stabilized_ratio: float | None
     unfitness: float
     suppressed_unfitness: float
     new_group_factor: float
-    rank: float
+    rank: float | None
+
+    @property
+    def height(self) -> tuple[float, float]:
+        """What ranks are compared by: infinite ones by the price of the nodes."""
+        return (math.inf, self.nodes_price) if self.rank is None else (self.rank, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +108,9 @@ def rank_options(
 
 
 def best_options(ranks: Sequence[PricedOption]) -> list[Option]:
-    """The options of the lowest rank, exact ties included; none if nothing could be priced.
-
-    Infinite ranks are compared by the price of the nodes.
-    """
-
-    def height(rank: Rank) -> tuple[float, float]:
-        return rank.rank, rank.nodes_price if math.isinf(rank.rank) else 0.0
-
-    lowest = min((height(each.rank) for each in ranks if each.rank), default=None)
-    return [each.option for each in ranks if each.rank and height(each.rank) == lowest]
+    """The options of the lowest rank, exact ties included; none if nothing could be priced."""
+    lowest = min((each.rank.height for each in ranks if each.rank), default=None)
+    return [each.option for each in ranks if each.rank and each.rank.height == lowest]
 
 
 def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int:
@@ -146,7 +150,11 @@ def _ranked(
     suppressed = suppress(away, option.node_count) if overridden is None else overridden
     ratio = stabilized_price(nodes_price, pods_price, stabilization)
     factor = 1.0 if option.exists else preset.new_group_factor
+    finite = _finite(ratio), _finite(suppressed * ratio * factor)
     return PricedOption(
-        option,
-        Rank(nodes_price, pods_price, stabilization, ratio, away, suppressed, factor, suppressed * ratio * factor),
+        option, Rank(nodes_price, pods_price, stabilization, finite[0], away, suppressed, factor, finite[1])
     )
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -3,14 +3,13 @@
 import math
 from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 
 from manager.autoscaler.cluster_state.state import GroupStatus, Incident
 from manager.autoscaler.cost import Cost
-from manager.autoscaler.expander.ranking import Rank
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing import gce
@@ -31,16 +30,15 @@ from manager.autoscaler.reporting.schemas import (
     PendingRow,
     PlacementRow,
     Plan,
-    RankRow,
     ReadinessRow,
     ReasonRow,
-    RefusedRow,
     RequestRow,
     SkippedRow,
     UnplacedRow,
     UnreadRow,
 )
 from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.groups import Skipped
 from shared import durations
 
 ValueT = TypeVar("ValueT", str, tuple[str, ...])
@@ -124,7 +122,7 @@ def groups(of: Iteration) -> Groups:
         time=durations.timestamp(of.time),
         healthy=state.healthy,
         groups=[_group(each, of.cost) for _, each in sorted(state.groups.items())],
-        refused=[RefusedRow(group, reason) for group, reason in sorted(state.refused.items())],
+        refused=[Skipped(group, reason) for group, reason in sorted(state.refused.items())],
         foreign=sorted(state.unmanaged),
         ungrouped=sorted(state.ungrouped),
         nodes=msgspec.convert(state.readiness, ReadinessRow, from_attributes=True),
@@ -227,7 +225,8 @@ def _decided(decision: ScaleUpDecision, positions: Mapping[str, int]) -> Further
     """Options stand best first; those without a rank come last."""
 
     def order(each: RankedOption) -> tuple[float, str]:
-        return (math.inf if each.ranked.rank is None else each.ranked.rank.rank), each.group
+        rank = each.ranked.rank
+        return (math.inf if rank is None else rank.height[0]), each.group
 
     skipped = _by_value((each.group, each.reason) for each in decision.skipped)
     return FurtherRow(
@@ -251,7 +250,7 @@ def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str,
         pods=of.pod_count,
         classes=[ClassCount(_position(decision, at, positions), count) for at, count in sorted(of.pods.items())],
         node_price=_node_price(of),
-        rank=None if rank is None else _rank(rank),
+        rank=rank,
         problem=of.ranked.problem,
         kept_by=[step.expander for step in decision.steps if of.group in step.groups],
         dropped_by=next((step.expander for step in decision.steps if of.group not in step.groups), ""),
@@ -260,12 +259,6 @@ def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str,
         labels={} if spec is None else dict(sorted(spec.labels.items())),
         taints=[] if spec is None else [f"{each.key}={each.value}:{each.effect}" for each in spec.taints],
     )
-
-
-def _rank(of: Rank) -> RankRow:
-    """Infinite terms are null."""
-    finite = {name: value if math.isfinite(value) else None for name, value in asdict(of).items()}
-    return msgspec.convert(finite, RankRow)
 
 
 def _pending(decision: ScaleUpDecision, left: Mapping[int, int]) -> list[PendingRow]:

@@ -82,7 +82,7 @@ class AutoscalerMetrics:
             _ACTIVITIES[action.kind] for action in iteration.actions if action.done and action.kind in _ACTIVITIES
         }
         usage: Tally[str] = Tally()
-        for node in nodes:
+        for node in nodes if self._cluster_autoscaler is not None else ():
             usage.update(limits.usage_of(node.capacity))
         decided = iteration.scale_down
         if decided is None and iteration.state.groups:  # a scale-up iteration judges no node

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from manager.autoscaler.expander.ranking import Rank
 from manager.autoscaler.reporting.node_schemas import DeletionRow, ScaleDownRow, ScanRow
 from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep
+from manager.autoscaler.scale_up.groups import Skipped
 
 
 @dataclass(frozen=True)
@@ -26,26 +28,6 @@ class DecisionRow:
     reason: str
     done: bool
     error: str
-
-
-@dataclass(frozen=True)
-class RankRow:
-    """suppressed_unfitness x (nodes_price + stabilization_price) / (pods_price + stabilization_price)
-    x new_group_factor; the lowest rank wins.
-
-    `nodes_price` (C) is what the new nodes cost per hour, `pods_price` (T) what their pods would cost on machines that
-    fit them perfectly, `stabilization_price` (X) that of one small pod. `unfitness` is how many times a machine is
-    larger or smaller than the preferred one, suppressed the more nodes there are. Null where it is infinite.
-    """
-
-    nodes_price: float
-    pods_price: float
-    stabilization_price: float
-    stabilized_ratio: float | None
-    unfitness: float
-    suppressed_unfitness: float
-    new_group_factor: float
-    rank: float | None
 
 
 @dataclass(frozen=True)
@@ -72,7 +54,7 @@ class OptionRow:
     pods: int
     classes: list[ClassCount]
     node_price: float | None
-    rank: RankRow | None
+    rank: Rank | None
     problem: str
     kept_by: list[str]
     dropped_by: str
@@ -326,14 +308,6 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
-class RefusedRow:
-    """A group of ours that cannot be judged, so that nothing is done to it."""
-
-    group: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class Groups:
     """All node groups of a cluster as of one round (null: there was none yet). `foreign` ones are others', and never
     touched.
@@ -345,7 +319,7 @@ class Groups:
     time: str | None
     healthy: bool
     groups: list[GroupRow]
-    refused: list[RefusedRow]
+    refused: list[Skipped]
     foreign: list[str]
     ungrouped: list[str]
     nodes: ReadinessRow

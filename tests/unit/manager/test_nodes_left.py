@@ -45,7 +45,7 @@ def said(answer: object) -> Any:
     return json.loads(msgspec.json.encode(answer))
 
 
-def scanned(scan: Scan, **more: Any) -> dict[str, tuple[NodeStanding, str]]:
+def scanned(scan: Scan, **more: Any) -> dict[str, tuple[str, str]]:
     """By node, what is said of a group after this scan."""
     stays = node_status.node_statuses(Iteration(1, NOW, scans=(scan,), **more))
     return {name: (each.standing, each.detail) for name, each in stays.items()}

@@ -28,7 +28,7 @@ def option(group: str, cores: int, *, gpus: int = 0, exists: bool = True, nodes:
 
 def ranks(preset: Preset, *options: Option, preferred_cores: int = 8) -> dict[str, float]:
     found = ranking.rank_options(options, FilePricing(), preset, preferred_cores * 1000)
-    return {each.option.group: each.rank.rank for each in found if each.rank}
+    return {each.option.group: each.rank.rank for each in found if each.rank and each.rank.rank is not None}
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_suppression_leads_from_the_unfitness_towards_one(unfit: float, nodes: i
 @given(st.permutations([option(f"g{cores}", cores) for cores in (1, 2, 4, 8, 16, 32)]))
 def test_the_best_option_does_not_depend_on_the_order_of_options(options: list[Option]) -> None:
     found = ranking.rank_options(options, FilePricing(), SEED, 8000)
-    lowest = min(each.rank.rank for each in found if each.rank)
-    assert [each.rank.rank for each in found if each.rank and each.option in ranking.best_options(found)] == [lowest]
+    lowest = min(each.rank.height for each in found if each.rank)
+    assert [each.rank.height for each in found if each.rank and each.option in ranking.best_options(found)] == [lowest]
 
 
 def test_a_label_makes_a_gpu_node_before_the_driver_is_ready() -> None:

@@ -511,7 +511,7 @@ def idle(each: RankedOption, case: Case, decision: ScaleUpDecision) -> float:
 
 
 VALUES: dict[str, Callable[[RankedOption, Case, ScaleUpDecision], float]] = {
-    "price": lambda each, *_: each.ranked.rank.rank if each.ranked.rank else math.inf,
+    "price": lambda each, *_: each.ranked.rank.height[0] if each.ranked.rank else math.inf,
     "most-pods": lambda each, *_: -sum(each.pods.values()),
     "least-nodes": lambda each, *_: each.node_count,
     "least-waste": idle,
