@@ -1,1 +1,7 @@
-"""The reports of an iteration: API, metrics, Events, status ConfigMap and decision log."""
+"""The reports of an iteration: API, metrics, Events, status ConfigMap and decision log.
+
+`answers` makes one `Plan` of an iteration: the decision log's line, the API's answer, what the page shows and what
+`headroom plan` prints. Its rows are the decisions' own structs where these have the published form (ranks, caps,
+expander steps, thresholds, skipped groups); each other kind is converted in one place. Events and metrics quote the
+same iteration.
+"""

@@ -6,25 +6,22 @@ dry run writes none.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from manager.autoscaler import reconciliation
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.expander import chain, priority
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
+from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import node_events
-from manager.autoscaler.reporting.node_events import Said
+from manager.autoscaler.reporting.action_events import EMPTY, FAILED, RECOMMENDED, SCALE_DOWN, Said, action_events
+from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.removal_status import ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from shared import durations
 from shared.kube.events import NORMAL, WARNING, ObjectRef
 
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
-RECOMMENDED = "RecommendedScaleUp"  # ours: a group in recommend mode would have grown
-RECOMMENDED_DOWN = "RecommendedScaleDown"  # ours: nodes in recommend mode would have been removed
-RECOMMENDED_CLEANUP = "RecommendedCleanup"  # ours: a correction in recommend mode would have been made
 
 MOST_TOLD = 200  # pods by reason and iteration; a recorder permits no more, and later iterations report the others
 
@@ -58,13 +55,13 @@ def events(
             ReportedEvent(_pod(key, uids or {}), NORMAL, reason, message)
             for key, reason, message in _of_pods(iteration, iteration.decision)
         ]
-    for going, stage in node_events.stage_changes(iteration.leaving, before.leaving if before is not None else ()):
-        told += [ReportedEvent(status, *each) for each in node_events.status_events(going)]
+    for going, stage in _stage_changes(iteration.leaving, before.leaving if before is not None else ()):
+        told += [ReportedEvent(status, *each) for each in _of_deletion(going)]
         node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
-        told += [ReportedEvent(node, *each) for each in node_events.node_events(going, stage)]
+        told += [ReportedEvent(node, *each) for each in _of_node(going, stage)]
         told += [
             ReportedEvent(_pod(key, {}), NORMAL, reason, message)
-            for key, reason, message in itertools.islice(node_events.pod_events(going), MOST_TOLD)
+            for key, reason, message in itertools.islice(_of_evicted(going), MOST_TOLD)
         ]
     return told
 
@@ -79,24 +76,48 @@ def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
     for incident in iteration.incidents:
         yield from _of_incident(incident)
     for action in iteration.actions:
-        if action.done or action.error:
-            yield from _of_act(action)
-            yield from node_events.action_events(action, iteration)
-        elif action.mode is Mode.RECOMMEND:
-            is_scanned = node_events.deletes_ripe_nodes(action, iteration)
-            reason = RECOMMENDED_DOWN if is_scanned else _RECOMMENDED.get(action.kind, RECOMMENDED_CLEANUP)
-            for text in (*_advice(action), *node_events.advice(action, iteration)):
-                yield NORMAL, reason, text
+        yield from action_events(action, iteration)
     yield from _of_priorities(iteration)
     if iteration.decision is not None and iteration.decision.outcome is ScaleUpOutcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
 
 
-_GROWING = frozenset({ActionKind.INCREASE, ActionKind.CREATE_GROUP})
-_RECOMMENDED = {
-    **dict.fromkeys((*_GROWING, ActionKind.UNTAINT), RECOMMENDED),
-    **dict.fromkeys((ActionKind.REMOVE_NODES, ActionKind.TAINT), RECOMMENDED_DOWN),
-}
+def _stage_changes(
+    now: Iterable[DeletionProgress], before: Iterable[DeletionProgress]
+) -> Iterator[tuple[DeletionProgress, DeletionStage | None]]:
+    """Nodes that have reached a new stage of their deletion, with the stage that was reported before."""
+    known = {(each.node, each.since): each.stage for each in before}
+    for each in now:
+        stage = known.get((each.node, each.since))
+        if stage is not each.stage:
+            yield each, stage
+
+
+def _of_node(going: DeletionProgress, before: DeletionStage | None) -> Iterator[Said]:
+    """The Events on the node itself."""
+    if going.stage not in (DeletionStage.MARKING, DeletionStage.FAILED) and before in (None, DeletionStage.MARKING):
+        yield NORMAL, SCALE_DOWN, "marked the node as toBeDeleted/unschedulable"
+    if going.stage is DeletionStage.GONE:
+        yield NORMAL, SCALE_DOWN, "nodes removed by cluster autoscaler"
+    elif going.stage is DeletionStage.FAILED:
+        yield WARNING, FAILED, f"failed to remove the node: {going.error}"
+
+
+def _of_deletion(going: DeletionProgress) -> Iterator[Said]:
+    """The Events on the status ConfigMap."""
+    if going.stage is DeletionStage.FAILED:
+        yield WARNING, FAILED, f"Scale-down: node {going.node} stays: {going.error}"
+    elif going.stage is DeletionStage.GONE and going.kind is ScaleDownReason.EMPTY:
+        yield NORMAL, EMPTY, f"Scale-down: empty node {going.node} removed"
+    elif going.stage is DeletionStage.GONE:
+        yield NORMAL, SCALE_DOWN, f"Scale-down: node {going.node} removed with drain"
+
+
+def _of_evicted(going: DeletionProgress) -> Iterator[tuple[str, str, str]]:
+    """Pod, reason and message, for the evicted pods."""
+    if going.stage is DeletionStage.DRAINING:
+        for pod in going.waits_for:
+            yield pod, SCALE_DOWN, "deleting pod for node scale down"
 
 
 def _of_priorities(iteration: Iteration) -> Iterator[Said]:
@@ -129,60 +150,6 @@ def _of_incident(incident: Incident) -> Iterator[Said]:
             yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
 
 
-def _of_act(action: Action) -> Iterator[Said]:
-    group, error = action.group, action.error
-    sizes = f"{action.to_size} instead of {action.from_size} (max: {action.max_size})"
-    match action.kind:
-        case ActionKind.INCREASE:
-            yield NORMAL, "ScaledUpGroup", f"Scale-up: setting group {group} size to {sizes}"
-            if error:
-                yield WARNING, "FailedToScaleUpGroup", f"Scale-up failed for group {group}: {error}"
-            else:
-                yield NORMAL, "ScaledUpGroup", f"Scale-up: group {group} size set to {sizes}"
-        case ActionKind.CREATE_GROUP:
-            if error:
-                failed = f"NodeAutoprovisioning: attempt to create node group {group} failed: {error}"
-                yield WARNING, "FailedToCreateNodeGroup", failed
-            else:
-                yield NORMAL, "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {group}"
-        case ActionKind.DELETE_GROUP:
-            if error:
-                failed = f"NodeAutoprovisioning: attempt to delete node group {group} failed: {error}"
-                yield WARNING, "FailedToDeleteNodeGroup", failed
-            else:
-                yield NORMAL, "DeletedNodeGroup", f"NodeAutoprovisioning: removed node group {group}"
-        case ActionKind.DELETE_NODES if action.reason == reconciliation.UNREGISTERED:
-            for node in action.nodes:
-                if error:
-                    yield WARNING, "DeleteUnregisteredFailed", f"Failed to remove node {node}: {error}"
-                else:
-                    yield NORMAL, "DeleteUnregistered", f"Removed unregistered node {node}"
-        case ActionKind.DELETE_NODES:
-            if error:
-                failed = f"Failed to remove {len(action.nodes)} nodes of group {group} ({action.reason}): {error}"
-                yield WARNING, "DeleteNodesFailed", failed
-        case ActionKind.DECREASE_TARGET if error:
-            failed = f"Failed to set group {group} size to {sizes}: {error}"
-            reverting = action.reason == reconciliation.NEVER_CAME
-            yield WARNING, "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize", failed
-
-
-def _advice(action: Action) -> Iterator[str]:
-    match action.kind:
-        case ActionKind.INCREASE:
-            sizes = f"{action.to_size} instead of {action.from_size} (max: {action.max_size})"
-            yield f"Scale-up: group {action.group} size would be set to {sizes}"
-        case ActionKind.CREATE_GROUP:
-            yield f"NodeAutoprovisioning: node group {action.group} would be created"
-        case ActionKind.DELETE_GROUP:
-            yield f"NodeAutoprovisioning: node group {action.group} would be removed"
-        case ActionKind.DECREASE_TARGET:
-            sizes = f"{action.to_size} instead of {action.from_size}"
-            yield f"group {action.group} size would be set to {sizes}: {action.reason}"
-        case ActionKind.DELETE_NODES:
-            yield f"nodes {', '.join(action.nodes)} of group {action.group} would be removed: {action.reason}"
-
-
 def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     if decision.outcome is ScaleUpOutcome.GROW:
         for each in (decision, *iteration.further):
@@ -194,7 +161,8 @@ def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[
 
 def _of_triggered(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     own = {each.group for each in decision.increases} | {each.group for each in decision.creations}
-    actions = [action for action in iteration.actions if action.kind in _GROWING and action.group in own]
+    growing = (ActionKind.INCREASE, ActionKind.CREATE_GROUP)
+    actions = [action for action in iteration.actions if action.kind in growing and action.group in own]
     actions = [action for action in actions if not decision.advice or action.mode is Mode.RECOMMEND]
     grown = [action for action in actions if action.kind is ActionKind.INCREASE and action.done]
     advised = [action for action in actions if action.mode is Mode.RECOMMEND and not (action.done or action.error)]
