@@ -5,14 +5,11 @@ names of built-in models. A model that raises or returns an invalid result leave
 a result that lends nothing.
 """
 
-import functools
-import importlib.metadata
 import logging
 import re
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import numpy as np
 
@@ -23,11 +20,11 @@ from agent.predict_server.models import Outcome, Parameters, Predictor, Situatio
 from agent.predict_server.reclaimable import Inputs, Reclaimable
 from shared.api.predictionprior import ObservedTail, Tail
 from shared.errors import InvalidInput
+from shared.plugins import PluginGroup, reraise_interrupt, told
 
 logger = logging.getLogger(__name__)
 
-ENTRY_POINT_GROUP = "headroom.predictors"
-DISTRIBUTION = "headroom"
+GROUP = PluginGroup("headroom.predictors", "predictor")
 MOST_STATE_BYTES = 1 << 20
 
 _MAX = re.compile(r"max\((.*)\)", re.DOTALL)
@@ -40,39 +37,20 @@ def members(expression: str, *, source: str) -> tuple[str, ...]:
     combined = _MAX.fullmatch(text)
     names = tuple(name.strip() for name in combined[1].split(",")) if combined else (text,)
     for name in names:
-        if not _entry_points(name):
-            known = sorted(_installed(tuple(sys.path)).names)
-            problem = f"no predictor {name!r} (known: {', '.join(known)}, and max(a,b) of them)"
+        if not GROUP.has(name):
+            problem = f"no predictor {name!r} (known: {', '.join(GROUP.names())}, and max(a,b) of them)"
             raise InvalidInput(source=source, field="predictor", value=expression, problem=problem)
     return tuple(dict.fromkeys(names))
 
 
 def built_in() -> tuple[str, ...]:
     """The names of the predictors that come with Headroom."""
-    return tuple(sorted(one.name for one in _installed(tuple(sys.path)) if _is_ours(one)))
+    return GROUP.built_in()
 
 
-def load(name: str) -> Callable[[Parameters], Predictor]:
-    """The factory of the predictor of that name. Raises any error of its module, and LookupError without one."""
-    made: Callable[[Parameters], Predictor] = _entry_points(name)[0].load()
-    return made
-
-
-def _entry_points(name: str) -> Sequence[importlib.metadata.EntryPoint]:
-    """Ours first: no other package can take the name of a built-in predictor."""
-    return sorted(_installed(tuple(sys.path)).select(name=name), key=_is_ours, reverse=True)
-
-
-@functools.lru_cache(maxsize=1)
-def _installed(_paths: tuple[str, ...]) -> importlib.metadata.EntryPoints:
-    """All predictors. Each package's entry points are read from its files, and only once while Python's search path is
-    unchanged: an agent looks them up some ten times at its start.
-    """
-    return importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
-
-
-def _is_ours(entry_point: importlib.metadata.EntryPoint) -> bool:
-    return entry_point.dist is not None and entry_point.dist.name == DISTRIBUTION
+def load(name: str, *, source: str = "--model") -> Callable[[Parameters], Predictor]:
+    """The factory of the predictor of that name. Raises InvalidInput."""
+    return cast(Callable[[Parameters], Predictor], GROUP.load(name, source=source, field="predictor"))
 
 
 class Model:
@@ -171,12 +149,14 @@ class Model:
 
     @staticmethod
     def _made(name: str, parameters: Parameters, source: str) -> Predictor:
+        factory = load(name, source=source)
         try:
-            made = load(name)(parameters)
+            made = factory(parameters)
         except BaseException as error:
-            _let_interrupt(error)
-            problem = f"the predictor cannot be made: {type(error).__name__}: {error}"
-            raise InvalidInput(source=source, field="predictor", value=name, problem=problem) from error
+            reraise_interrupt(error)
+            raise _unusable(name, source, f"cannot make the predictor: {told(error)}") from error
+        if not callable(getattr(made, "peak", None)):
+            raise _unusable(name, source, f"makes a {type(made).__name__}, which has no peak()")
         return made
 
     @contextmanager
@@ -184,8 +164,8 @@ class Model:
         try:
             yield
         except BaseException as error:  # also a model's attempt to exit: a plug-in must not end the process
-            _let_interrupt(error)
-            self._problems[name, doing] = f"predictor {name}: {doing}: {type(error).__name__}: {error}"
+            reraise_interrupt(error)
+            self._problems[name, doing] = f"predictor {name}: {doing}: {told(error)}"
             self._on_failure(name)
             if (name, doing) not in self._logged:
                 self._logged.add((name, doing))
@@ -194,10 +174,8 @@ class Model:
             self._problems.pop((name, doing), None)
 
 
-def _let_interrupt(error: BaseException) -> None:
-    """Raises the interrupt of a person at the keyboard; only the main thread receives it."""
-    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-        raise error
+def _unusable(name: str, source: str, problem: str) -> InvalidInput:
+    return InvalidInput(source=source, field="predictor", value=name, problem=f"{GROUP.describe(name)} {problem}")
 
 
 def _observed(answer: ObservedTail) -> ObservedTail:

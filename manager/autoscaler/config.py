@@ -15,7 +15,8 @@ from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cluster_state.backoff import BackoffTimes
 from manager.autoscaler.cluster_state.health import HealthLimits
-from manager.autoscaler.expander import chain, ranking
+from manager.autoscaler.expander import chain, plugins, ranking
+from manager.autoscaler.expander.plugins import ExpanderPlugins
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
@@ -173,7 +174,11 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         problem = f"no group can be created in {settings.cloud_provider}"
         raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
     preset = ranking.PRESETS[settings.expander_preset]
-    expanders = chain.parse(settings.expander, source="--expander")
+    expanders = chain.parse(settings.expander, source=plugins.SOURCE)
+    loaded = ExpanderPlugins(settings)
+    for name in expanders:
+        if name != chain.RANDOM:
+            loaded.get(name)
     taints = TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint))
     return Config(
         provider=settings.cloud_provider,
@@ -181,6 +186,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             ownership=Ownership(listed, settings.autoprovisioning_prefix),
             preset=preset,
             expanders=expanders,
+            plugins=loaded,
             bounds=_bounds(settings),
             max_nodes_total=settings.max_nodes_total,
             estimates=_estimates(settings, clock),

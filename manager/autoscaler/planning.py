@@ -197,8 +197,19 @@ def _decide(
         decision=decisions[0],
         further=tuple(decisions[1:]),
         actions=tuple(actions),
-        invalid_objects={**iteration.invalid_objects, **classified.refused},
+        invalid_objects={**iteration.invalid_objects, **classified.refused, **_failed_expanders(decisions)},
     )
+
+
+def _failed_expanders(decisions: Iterable[ScaleUpDecision]) -> dict[str, InvalidInput]:
+    return {
+        f"expander {step.expander}": InvalidInput(
+            source="--expander", field="expander", value=step.expander, problem=f"{step.problem}; all options stay in"
+        )
+        for decision in decisions
+        for step in decision.steps
+        if step.problem
+    }
 
 
 def _is_growth(decision: ScaleUpDecision) -> bool:

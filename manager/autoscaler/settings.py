@@ -74,8 +74,16 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     ] = "nvidia-tesla-k80"
 
     expander: Annotated[
-        str, Meta(description="price, least-waste, most-pods, least-nodes, priority, random; several by commas")
+        str,
+        Meta(
+            description="price, least-waste, most-pods, least-nodes, priority, grpc, random, or the name of an "
+            "installed plug-in; several by commas"
+        ),
     ] = "price"
+    grpc_expander_url: Annotated[str, Meta(description="host:port of the server that the expander grpc asks")] = ""
+    grpc_expander_cert: Annotated[
+        str, Meta(description="file with its certificate, or its authority's, in PEM; it is asked over TLS alone")
+    ] = ""
     expander_preset: Annotated[
         str,
         Meta(

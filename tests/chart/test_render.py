@@ -403,6 +403,15 @@ def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm:
     assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8086}
 
 
+@pytest.mark.parametrize(("url", "ports"), [("chooser.cloud-system:7000", {53, 7000}), ("unix:/run/chooser", set())])
+def test_an_expanders_server_is_within_reach(helm: Helm, tmp_path: Path, url: str, ports: set[int]) -> None:
+    arguments = ("--set", f"manager.settings.grpcExpanderUrl={url}", "--set", "networkPolicy.enabled=true")
+    objects, settings_ = _settings(helm, tmp_path, "--values", SIMULATED_CLOUD, *arguments)
+    assert settings_.grpc_expander_url == url
+    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, *ports}
+
+
 def test_capacity_quotas_may_be_read_only_where_they_count(helm: Helm, tmp_path: Path) -> None:
     enabled = ("--set", "manager.settings.capacityQuotasEnabled=true")
     objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)

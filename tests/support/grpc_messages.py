@@ -1,4 +1,5 @@
-"""The external gRPC protocol's messages and Kubernetes' Node and Pod, made with the protobuf library.
+"""The messages of the external gRPC protocol and of the gRPC expander, and Kubernetes' Node and Pod, made with the
+protobuf library.
 
 Whoever speaks them here shares nothing with the product but the numbers of the fields.
 """
@@ -49,8 +50,12 @@ _PROTOCOL = {
     "Node": "1 metadata ObjectMeta, 2 spec NodeSpec, 3 status NodeStatus",
     "ResourceRequirements": "1 limits map:Quantity, 2 requests map:Quantity",
     "Container": "1 name string, 8 resources ResourceRequirements",
-    "PodSpec": "2 containers Container[]",
+    "Toleration": "1 key string, 2 operator string, 3 value string, 4 effect string",
+    "PodSpec": "2 containers Container[], 7 nodeSelector map:string, 22 tolerations Toleration[], 25 priority int32",
     "Pod": "1 metadata ObjectMeta, 2 spec PodSpec",
+    "ExpanderOption": "1 nodeGroupId string, 2 nodeCount int32, 3 debug string, 5 podBytes Pod[]",
+    "BestOptionsRequest": "1 options ExpanderOption[], 3 nodeBytesMap map:Node",
+    "BestOptionsResponse": "1 options ExpanderOption[]",
 }
 
 METHODS = {

@@ -1,13 +1,16 @@
-"""Applies several expanders in turn, until one option is left; then chance decides."""
+"""Applies several expanders in turn, until one option is left; then chance decides.
+
+`random` is no plug-in but the end of every chain.
+"""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from manager.autoscaler.expander.plugins import FIELD, GROUP
 from shared.errors import InvalidInput
 
 RANDOM, PRICE, PRIORITY = "random", "price", "priority"
-NAMES = (RANDOM, "most-pods", "least-nodes", "least-waste", PRICE, PRIORITY)
 DEFAULT = PRICE
 
 T = TypeVar("T")
@@ -22,14 +25,14 @@ def parse(text: str, *, source: str) -> tuple[str, ...]:
     found: list[str] = []
     for name in text.split(","):
         problem = ""
-        if name not in NAMES:
-            problem = f"unknown; expected some of {', '.join(NAMES)}"
+        if name != RANDOM and not GROUP.has(name):
+            problem = f"unknown; expected some of {', '.join((RANDOM, *GROUP.names()))}"
         elif name in found:
             problem = "named twice"
         elif found and found[-1] == RANDOM:
             problem = f"comes after {RANDOM}, which leaves nothing to choose from"
         if problem:
-            raise InvalidInput(source=source, field="expander", value=name, problem=problem)
+            raise InvalidInput(source=source, field=FIELD, value=name, problem=problem)
         found.append(name)
     return tuple(found)
 

@@ -1,10 +1,12 @@
 """One scale-up option: a number of nodes of one group, for these pods."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
+from shared.api.core import Taint, Toleration
 from shared.quantity import Amounts
 
 # Resources that mark a GPU machine, beside the provider's label.
@@ -12,15 +14,32 @@ GPU_RESOURCES = (NVIDIA_GPU, "habana.ai/gaudi", "gpu.intel.com/xe", "amd.com/gpu
 
 
 class PodClass(NamedTuple):
-    """Pods of one kind: the requests of each, and their number."""
+    """Pods of one kind: the requests of each, and their number; and what else is equal in them.
+
+    `members` are all pods of the kind by "namespace/name"; those meant begin at `first`.
+    """
 
     requests: Amounts
     pods: int
+    members: tuple[str, ...] = ()
+    first: int = 0
+    labels: Mapping[str, str] = MappingProxyType({})
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int = 0
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The pods, by "namespace/name"."""
+        return self.members[self.first : self.first + self.pods]
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`node_count` new nodes of `group` take all pods of `classes`; a group that does not `exist` would be created."""
+    """`node_count` new nodes of `group` take all pods of `classes`; a group that does not `exist` would be created.
+
+    Each node is such a `machine`, with these `taints` and this much `allocatable`.
+    """
 
     group: str
     node_count: int
@@ -28,6 +47,8 @@ class Option:
     classes: tuple[PodClass, ...]
     exists: bool = True
     has_gpu: bool = False
+    allocatable: Amounts = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
 
     @property
     def pod_count(self) -> int:

@@ -67,10 +67,11 @@ class RankedOption:
 
 @dataclass(frozen=True)
 class ExpanderStep:
-    """The groups that one expander left."""
+    """The groups that one expander left. `problem`: why it failed, and left all of them."""
 
     expander: str
     groups: tuple[str, ...]
+    problem: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.expander import chain
+from manager.autoscaler.expander.plugins import ExpanderPlugins
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import SEED, Preset
 from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds
@@ -38,7 +39,8 @@ class ScaleUpInput:
 
 @dataclass(frozen=True)
 class ScaleUpSettings:
-    """The settings of a decision. `bounds` and `max_nodes_total` are those of the whole cluster.
+    """The settings of a decision. `plugins` load the `expanders`. `bounds` and `max_nodes_total` are those of the whole
+    cluster.
 
     With `uses_mix`, several groups at once replace the group chosen by price, where that is cheaper.
     """
@@ -47,6 +49,7 @@ class ScaleUpSettings:
     pricing: PricingModel | None = None
     preset: Preset = SEED
     expanders: tuple[str, ...] = (chain.DEFAULT,)
+    plugins: ExpanderPlugins = field(default_factory=ExpanderPlugins)
     priorities: Priorities = field(default_factory=Priorities)
     bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
     max_nodes_total: int = UNLIMITED

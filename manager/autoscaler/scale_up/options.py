@@ -13,6 +13,7 @@ from manager.autoscaler.expander.option import Option, PodClass, has_gpu
 from manager.autoscaler.scale_up import reclaimed_capacity, similar_groups
 from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, OUT_OF_TIME, GroupState, Headroom, Skipped
 from manager.autoscaler.scale_up.similar_groups import SimilarityRules
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 
 MOST_NODES_AT_ONCE = 1000
 
@@ -107,12 +108,30 @@ def _estimated(
             node_count=count,
             machine=template.machine,
             classes=tuple(
-                PodClass(asked.classes[position].facts.requests, pods) for position, pods in found.placed.items()
+                _pod_class(asked.classes[position], int(left.pending[position]), pods)
+                for position, pods in found.placed.items()
             ),
             exists=state.exists,
             has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
+            allocatable=template.node.allocatable,
+            taints=template.node.taints,
         )
     return GroupEstimate(state, fit, found, alike, option)
+
+
+def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:
+    """The first `placed` of the last `pending` pods: those before them have a place."""
+    facts = group.facts
+    return PodClass(
+        requests=facts.requests,
+        pods=placed,
+        members=group.pods,
+        first=len(group.pods) - pending,
+        labels=facts.labels,
+        node_selector=facts.demands.selector,
+        tolerations=facts.demands.tolerations,
+        priority=facts.priority,
+    )
 
 
 def limit_nodes(

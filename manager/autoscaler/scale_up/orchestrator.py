@@ -13,7 +13,8 @@ from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
-from manager.autoscaler.expander import chain, priority, ranking, strategies
+from manager.autoscaler.expander import chain, priority, ranking
+from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.limits import UNLIMITED
@@ -202,21 +203,20 @@ class _ScaleUp:
     def _choose(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
         """The chosen option, what each expander left, and the groups that no priority matches."""
         settings = self.settings
+        context = ExpanderContext({each.group: each.ranked for each in considered}, settings.priorities)
         unmatched: list[str] = []
+        problems: dict[str, str] = {}
 
-        def by_priority(left: Sequence[Option]) -> list[Option]:
-            choice = priority.choose(left, settings.priorities)
-            unmatched.extend(choice.unmatched)
-            return choice.options
+        def filter_by(name: str) -> chain.Filter[Option]:
+            def filter_options(left: Sequence[Option]) -> list[Option]:
+                if name == chain.PRIORITY:
+                    unmatched.extend(priority.choose(left, settings.priorities).unmatched)
+                found, problems[name] = settings.plugins.get(name).best_options(left, context)
+                return found
 
-        ranks = {each.group: each.ranked for each in considered}
-        filters: dict[str, chain.Filter[Option]] = {
-            "most-pods": strategies.most_pods,
-            "least-nodes": strategies.least_nodes,
-            "least-waste": strategies.least_waste,
-            chain.PRICE: lambda left: ranking.best_options([ranks[each.group] for each in left]),
-            chain.PRIORITY: by_priority,
-        }
+            return filter_options
+
+        filters = {name: filter_by(name) for name in settings.expanders}
         left: list[Option] = [each.ranked.option for each in considered]
         steps = chain.filter_in_order(left, filters, settings.expanders)
         if not steps and settings.expanders[0] == chain.PRICE:  # an unpriced option is not bought
@@ -226,7 +226,8 @@ class _ScaleUp:
             equals = [option for option in equals if option.exists] or equals
         picked = chain.pick(equals, self.chance)
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)
-        return found, [ExpanderStep(name, tuple(option.group for option in kept)) for name, kept in steps], unmatched
+        told = [ExpanderStep(name, tuple(option.group for option in kept), problems[name]) for name, kept in steps]
+        return found, told, unmatched
 
     def _grow(
         self,

@@ -147,7 +147,7 @@ def chained(row: Input) -> object:
     def containing(part: str) -> Callable[[Any], list[str]]:
         return lambda options: [option for option in options if part in option]
 
-    filters = {name: containing(part) for name, part in zip(chain.NAMES[1:], row["substring_filters"], strict=False)}
+    filters = {f"filter-{number}": containing(part) for number, part in enumerate(row["substring_filters"])}
     steps = chain.filter_in_order(row["options"], filters, list(filters))
     left, last = steps[-1][1] if steps else row["options"], row["fallback_substring"]
     return next((option for option in left if last in option), left[0])

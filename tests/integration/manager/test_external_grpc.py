@@ -40,6 +40,7 @@ from shared.api.core import Taint
 from shared.clock import ManualClock
 from tests.support import eventually
 from tests.support.apiserver import ROOT
+from tests.support.certificates import sign_certificates
 from tests.support.grpc_messages import CLASSES
 from tests.support.observing import observed
 
@@ -373,23 +374,8 @@ def test_nobody_there_is_unavailable(server: Server) -> None:
         guard.observe()
 
 
-def _openssl(folder: Path, *arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-
-def _certificates(folder: Path) -> None:
-    """An authority, and what it signs: localhost and a client."""
-    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    _openssl(folder, "req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=ca")
-    (folder / "names").write_text("subjectAltName=DNS:localhost")
-    for name in ("server", "client"):
-        _openssl(folder, "req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        signing = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
-        _openssl(folder, "x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.crt", *signing)
-
-
 def test_both_sides_show_certificates(tmp_path: Path) -> None:
-    _certificates(tmp_path)
+    sign_certificates(tmp_path)
     with contextlib.closing(Server(tmp_path)) as server:
         server.start()
         own: dict[str, Any] = {"cert": str(tmp_path / "client.crt"), "key": str(tmp_path / "client.key")}

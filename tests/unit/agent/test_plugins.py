@@ -342,7 +342,7 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
 
 
 def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
-    group = distribution("headroom").entry_points.select(group=plugins.ENTRY_POINT_GROUP)
+    group = distribution("headroom").entry_points.select(group=plugins.GROUP.name)
     assert set(plugins.built_in()) == group.names
 
 

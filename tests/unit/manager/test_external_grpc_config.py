@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.cloudprovider.externalgrpc import config, kubernetes, messages
+from manager.autoscaler.cloudprovider.externalgrpc import config, messages
 from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
 from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcProvider
+from manager.autoscaler.rpc import core_v1
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.protobuf import Malformed
@@ -27,7 +28,7 @@ READERS = (
     messages.read_instances,
     messages.read_template,
     messages.read_options,
-    kubernetes.node,
+    core_v1.node,
 )
 
 

@@ -7,9 +7,6 @@ cacert: /etc/cloud/ca.crt     # authority of the server's certificate; empty: th
 grpc_timeout: 5s
 """
 
-import re
-import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,14 +14,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from manager.autoscaler.rpc.channel import ChannelTls, authorities_problem, certificate_problem, is_address
 from shared import durations, yaml_file
 from shared.errors import InvalidInput
 
 MAX_TIMEOUT_SECONDS = 600.0
-
-
-_ENDPOINT = re.compile(r"(dns:(//[^/\s]*/)?|ipv[46]:)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
-_SOCKET = re.compile(r"unix(-abstract)?:\S+")
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,15 +27,6 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cert: str = ""
     cacert: str = ""
     grpc_timeout: str | float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelTls:
-    """PEM; None for the system's authorities, or for no client certificate."""
-
-    authorities: bytes | None
-    certificate: bytes | None
-    key: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +57,7 @@ def load(path: Path) -> GrpcConfig:
         raise refused("grpc_timeout", file.grpc_timeout, str(error)) from error
     if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
         raise refused("grpc_timeout", file.grpc_timeout, f"not within {MAX_TIMEOUT_SECONDS:g} s, or none")
-    if not _is_address(file.address):
+    if not is_address(file.address):
         raise refused("address", file.address, "expected host:port")
     if bool(file.key) != bool(file.cert):
         field = "cert" if file.key else "key"
@@ -80,31 +65,8 @@ def load(path: Path) -> GrpcConfig:
     if not (file.cert or file.cacert):
         return GrpcConfig(file.address, None, timeout)
     tls = ChannelTls(pem("cacert", file.cacert), pem("cert", file.cert), pem("key", file.key))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if file.cacert and (problem := _problem(lambda: context.load_verify_locations(file.cacert))):
+    if file.cacert and (problem := authorities_problem(file.cacert)):
         raise refused("cacert", file.cacert, f"no certificates in PEM: {problem}")
-    if file.cert and (problem := _problem(lambda: context.load_cert_chain(file.cert, file.key, _no_password))):
+    if file.cert and (problem := certificate_problem(file.cert, file.key)):
         raise refused("cert", file.cert, f"no certificate in PEM with its key: {problem}")
     return GrpcConfig(file.address, tls, timeout)
-
-
-def _is_address(text: str) -> bool:
-    """Whether gRPC can connect to it; gRPC would call a bare host at a port that no setting names."""
-    if _SOCKET.fullmatch(text):
-        return True
-    found = _ENDPOINT.fullmatch(text)
-    return found is not None and 0 < int(found["port"]) < 1 << 16
-
-
-def _problem(load: Callable[[], None]) -> str:
-    """OpenSSL's error; empty if none."""
-    try:
-        load()
-    except (OSError, ValueError) as error:  # SSLError is one of these
-        return str(error)
-    return ""
-
-
-def _no_password() -> str:
-    """The process has no terminal to ask for one."""
-    raise ValueError("the key is encrypted")

@@ -11,7 +11,7 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
 )
-from manager.autoscaler.cloudprovider.externalgrpc import kubernetes
+from manager.autoscaler.rpc import core_v1
 from shared import protobuf
 from shared.protobuf import as_bytes, as_double, as_int, as_text, encoded, fields
 
@@ -26,8 +26,8 @@ def node_ref(node: NodeRef) -> bytes:
     return (
         encoded(1, node.provider_id)
         + encoded(2, node.name)
-        + kubernetes.text_map(node.labels, 3)
-        + kubernetes.text_map(node.annotations, 4)
+        + core_v1.text_map(node.labels, 3)
+        + core_v1.text_map(node.annotations, 4)
     )
 
 

@@ -17,10 +17,11 @@ from manager.autoscaler.cloudprovider.contract import (
     Theoretical,
 )
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Unsupported
-from manager.autoscaler.cloudprovider.externalgrpc import NAME, kubernetes, messages
+from manager.autoscaler.cloudprovider.externalgrpc import NAME, messages
 from manager.autoscaler.cloudprovider.externalgrpc.channel import Channel
 from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
 from manager.autoscaler.pricing.model import Machine, PricingModel
+from manager.autoscaler.rpc import core_v1
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.protobuf import Malformed
@@ -67,7 +68,7 @@ class ExternalGrpcProvider:
         return self._read(
             "NodeGroupTemplateNodeInfo",
             messages.of_group(group),
-            lambda data: kubernetes.node(messages.read_template(data)),
+            lambda data: core_v1.node(messages.read_template(data)),
             group,
         )
 
@@ -94,7 +95,7 @@ class ExternalGrpcProvider:
     def pod_price(self, requests: Amounts) -> float:
         """See `PricingModel`."""
         now = self._clock.now()
-        request = messages.priced_pod(kubernetes.pod(requests), now, now + PRICED_SECONDS)
+        request = messages.priced_pod(core_v1.pod(requests), now, now + PRICED_SECONDS)
         return self._read("PricingPodPrice", request, messages.read_double)
 
     def increase(self, group: str, delta: int) -> None:

@@ -1,9 +1,10 @@
-"""Nodes and Pods in protocol buffers (k8s.io/api/core/v1), as far as templates and prices need them."""
+"""Nodes and Pods in protocol buffers (k8s.io/api/core/v1), as far as templates, prices and expanders need them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from shared import protobuf, quantity
-from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
+from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint, Toleration
 from shared.api.meta import ObjectMeta
 from shared.names import CPU
 from shared.protobuf import as_bytes, as_text, encoded, fields
@@ -23,13 +24,54 @@ def node(data: bytes) -> Node:
     return Node(metadata=metadata, spec=spec, status=status)
 
 
+@dataclass(frozen=True, slots=True)
+class PodSketch:
+    """The facts of a Pod's spec that are sent."""
+
+    requests: Amounts
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Toleration] = ()
+    priority: int | None = None
+
+
 def pod(requests: Amounts) -> bytes:
     """A Pod with one container of these requests."""
-    listed = b"".join(
-        encoded(2, entry(resource, encoded(1, _quantity(resource, amount)))) for resource, amount in requests.items()
+    return pod_metadata("pod", "default", {}) + pod_spec(PodSketch(requests))
+
+
+def pod_metadata(name: str, namespace: str, labels: Mapping[str, str]) -> bytes:
+    """The first part of a Pod."""
+    return encoded(1, encoded(1, name) + encoded(3, namespace) + text_map(labels, 11))
+
+
+def pod_spec(sketch: PodSketch) -> bytes:
+    """The second part of a Pod with one container, which pods of one kind share."""
+    container = encoded(1, "main") + encoded(8, _quantities(sketch.requests, 2))
+    priority = b"" if sketch.priority is None else encoded(25, sketch.priority)
+    tolerations = b"".join(encoded(22, _toleration(each)) for each in sketch.tolerations)
+    return encoded(2, encoded(2, container) + text_map(sketch.node_selector, 7) + tolerations + priority)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSketch:
+    """The facts of a Node that are sent."""
+
+    name: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    taints: Sequence[Taint]
+    capacity: Amounts
+    allocatable: Amounts
+
+
+def encode_node(sketch: NodeSketch) -> bytes:
+    metadata = encoded(1, sketch.name) + text_map(sketch.labels, 11) + text_map(sketch.annotations, 12)
+    spec = b"".join(
+        encoded(5, encoded(1, taint.key) + encoded(2, taint.value) + encoded(3, taint.effect))
+        for taint in sketch.taints
     )
-    container = encoded(1, "main") + encoded(8, listed)
-    return encoded(1, encoded(1, "pod") + encoded(3, "default")) + encoded(2, encoded(2, container))
+    status = _quantities(sketch.capacity, 1) + _quantities(sketch.allocatable, 2)
+    return encoded(1, metadata) + encoded(2, spec) + encoded(3, status)
 
 
 def entry(key: str, value: str | bytes) -> bytes:
@@ -40,6 +82,18 @@ def entry(key: str, value: str | bytes) -> bytes:
 def text_map(data: Mapping[str, str], number: int) -> bytes:
     """A map of texts as field `number`."""
     return b"".join(encoded(number, entry(key, value)) for key, value in data.items())
+
+
+def _quantities(amounts: Amounts, number: int) -> bytes:
+    return b"".join(
+        encoded(number, entry(resource, encoded(1, _quantity(resource, amount))))
+        for resource, amount in amounts.items()
+    )
+
+
+def _toleration(toleration: Toleration) -> bytes:
+    texts = (toleration.key, toleration.operator, toleration.value, toleration.effect)
+    return b"".join(encoded(number, text) for number, text in enumerate(texts, 1))
 
 
 def _quantity(resource: str, amount: int) -> str:

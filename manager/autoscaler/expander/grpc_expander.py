@@ -1,0 +1,123 @@
+"""The expander `grpc`: asks a server with Cluster Autoscaler's gRPC expander protocol (service grpcplugin.Expander).
+
+BestOptionsRequest   1 options (Option, repeated), 3 nodeBytesMap (group -> v1.Node in bytes)
+BestOptionsResponse  1 options (Option, repeated)
+Option               1 nodeGroupId, 2 nodeCount, 3 debug, 5 podBytes (v1.Pod in bytes, repeated)
+
+As in Cluster Autoscaler: after a failed call, and after an answer of unknown groups alone, all options stay in; unknown
+groups among known ones are ignored; an empty answer leaves none. A Pod has its name, labels, node selector,
+tolerations, priority, and the requests of the whole pod as those of one container.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from manager.autoscaler.expander.contract import ExpanderContext
+from manager.autoscaler.expander.option import Option, PodClass
+from manager.autoscaler.expander.plugins import ExpanderError
+from manager.autoscaler.rpc import core_v1
+from manager.autoscaler.rpc.channel import (
+    NEEDS_LIBRARY,
+    ChannelTls,
+    RpcChannel,
+    RpcError,
+    authorities_problem,
+    is_address,
+)
+from manager.autoscaler.rpc.core_v1 import NodeSketch, PodSketch
+from manager.autoscaler.settings import AutoscalerSettings
+from shared.errors import InvalidInput
+from shared.protobuf import Malformed, as_bytes, as_text, encoded, fields
+
+NAME = "grpc"
+SERVICE, METHOD = "grpcplugin.Expander", "BestOptions"
+TIMEOUT_SECONDS = 5.0
+
+_PODS = "pods"  # a node's resource, which no pod requests on the wire
+
+
+class GrpcExpander:
+    """See `contract.Expander`."""
+
+    def __init__(self, settings: AutoscalerSettings) -> None:
+        """Connects at the first call. Raises InvalidInput for settings with which no call can succeed."""
+        url, certificate = settings.grpc_expander_url, settings.grpc_expander_cert
+
+        def refused(field: str, value: str, problem: str) -> InvalidInput:
+            return InvalidInput(source="flags", field=field, value=value, problem=problem)
+
+        if not is_address(url):
+            raise refused("grpc-expander-url", url, "the expander grpc needs the server's host:port")
+        if not certificate:
+            problem = "the expander grpc needs the server's certificate, or its authority's: it asks over TLS alone"
+            raise refused("grpc-expander-cert", certificate, problem)
+        if problem := authorities_problem(certificate):
+            raise refused("grpc-expander-cert", certificate, f"no certificates in PEM: {problem}")
+        try:
+            self._channel = _channel(url, Path(certificate).read_bytes())
+        except ImportError as error:
+            raise refused("expander", NAME, NEEDS_LIBRARY) from error
+
+    def best_options(self, options: Sequence[Option], context: ExpanderContext) -> list[Option]:
+        """Raises ExpanderError."""
+        try:
+            answer = self._channel.call(METHOD, encode_request(options))
+            groups = list(read_groups(answer))
+        except RpcError as error:
+            raise ExpanderError(str(error)) from error
+        except Malformed as error:
+            raise ExpanderError(f"{METHOD}: the answer is not the protocol's: {error}") from error
+        by_group = {option.group: option for option in options}
+        known = [by_group[group] for group in dict.fromkeys(groups) if group in by_group]
+        if groups and not known:
+            raise ExpanderError(f"{METHOD}: no group of the answer was asked about: {', '.join(groups[:3])}")
+        return known
+
+
+def encode_request(options: Sequence[Option]) -> bytes:
+    """A BestOptionsRequest."""
+    known: dict[str, bytes] = {}
+    parts = [encoded(1, _option(option, known)) for option in options]
+    parts += [encoded(3, core_v1.entry(option.group, _node(option))) for option in options]
+    return b"".join(parts)
+
+
+def read_groups(data: bytes) -> Iterator[str]:
+    """The groups of a BestOptionsResponse. Raises Malformed."""
+    for number, raw in fields(data):
+        if number == 1:
+            yield as_text(dict(fields(as_bytes(raw))).get(1, b""))
+
+
+def _option(option: Option, known: dict[str, bytes]) -> bytes:
+    """`known` has the pods that another option takes, too."""
+    pods = b"".join(encoded(5, pod) for kind in option.classes for pod in _pods(kind, known))
+    return encoded(1, option.group) + encoded(2, option.node_count) + pods
+
+
+def _pods(kind: PodClass, known: dict[str, bytes]) -> Iterator[bytes]:
+    requests = {name: amount for name, amount in kind.requests.items() if name != _PODS}
+    sketch = PodSketch(requests, dict(kind.node_selector), kind.tolerations, kind.priority)
+    spec = core_v1.pod_spec(sketch)
+    for key in kind.keys:
+        pod = known.get(key)
+        if pod is None:
+            namespace, _, name = key.partition("/")
+            pod = known[key] = core_v1.pod_metadata(name, namespace, kind.labels) + spec
+        yield pod
+
+
+def _node(option: Option) -> bytes:
+    machine = option.machine
+    return core_v1.encode_node(
+        NodeSketch(
+            option.group, machine.labels, machine.annotations, option.taints, machine.capacity, option.allocatable
+        )
+    )
+
+
+@functools.lru_cache(maxsize=1)
+def _channel(url: str, authorities: bytes) -> RpcChannel:
+    """One connection for the process: a plan request makes its expanders anew."""
+    return RpcChannel(SERVICE, url, ChannelTls(authorities), TIMEOUT_SECONDS)

@@ -1,0 +1,133 @@
+"""The packages below `examples/`, each installed from its own wheel and used by Headroom's commands."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.apiserver import ROOT
+from tests.unit.backtest import traces
+
+EXAMPLES = ROOT / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pyproject.toml"))
+CAPACITY = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+CLOUD = {
+    "machine_types": [{"name": "four", "capacity": CAPACITY}],
+    "groups": [
+        {"name": "spot", "machine_type": "four", "price": 9.0, "labels": {"karpenter.sh/capacity-type": "spot"}},
+        {"name": "on-demand", "machine_type": "four", "price": 0.1},
+    ],
+}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "2"}}}]},
+    "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+}
+
+
+class Installation:
+    """A folder of packages that a Python process of its own finds, beside this checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.site = folder / "site"
+
+    def install(self, wheel: Path) -> None:
+        """As pip does."""
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(self.site)
+
+    def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(self.site), str(ROOT)))}
+        command = [sys.executable, "-m", *map(str, arguments)]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+
+    def headroom(self, *arguments: str | Path) -> Any:
+        """The command's answer."""
+        done = self.run("deploy.cli", *arguments, "-o", "json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel of each example."""
+    found = {}
+    for example in NAMES:
+        folder = tmp_path_factory.mktemp(example)
+        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+        subprocess.run(build, cwd=EXAMPLES / example, check=True, capture_output=True)
+        (found[example],) = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Installation:
+    return Installation(tmp_path)
+
+
+@pytest.fixture
+def plan_of(installation: Installation) -> list[str | Path]:
+    (installation.folder / "pods.yaml").write_text(yaml.safe_dump(POD))
+    (installation.folder / "cloud.yaml").write_text(yaml.safe_dump(CLOUD))
+    return ["plan", "-f", "pods.yaml", "--cloud-config", "cloud.yaml"]
+
+
+@pytest.mark.parametrize("example", NAMES)
+def test_an_example_passes_its_own_tests(installation: Installation, wheels: dict[str, Path], example: str) -> None:
+    installation.install(wheels[example])
+    (tests,) = (EXAMPLES / example).glob("test_*.py")
+    done = installation.run("pytest", "-q", "-p", "no:cacheprovider", "-n0", "-c", os.devnull, tests)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_expander_chooses_in_a_plan(
+    installation: Installation, wheels: dict[str, Path], plan_of: list[str | Path]
+) -> None:
+    installation.install(wheels["expander"])
+    found = installation.headroom(*plan_of, "--expander", "spot-first,price")
+    assert [step["expander"] for step in found["steps"]] == ["spot-first"]
+    assert [each["group"] for each in found["decisions"]] == ["spot"]
+    cheapest = installation.headroom(*plan_of)
+    assert [each["group"] for each in cheapest["decisions"]] == ["on-demand"]
+
+
+def test_an_expander_that_cannot_be_loaded_is_one_line_with_entry_point_and_reason(
+    installation: Installation, wheels: dict[str, Path], plan_of: list[str | Path]
+) -> None:
+    installation.install(wheels["expander"])
+    (installation.site / "spot_first.py").write_text("import not_there")
+    done = installation.run("deploy.cli", *plan_of, "--expander", "spot-first")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "entry point spot-first = spot_first:SpotFirst in headroom.expanders" in line
+    assert "No module named 'not_there'" in line
+
+
+def test_the_predictor_is_judged_by_a_backtest(installation: Installation, wheels: dict[str, Path]) -> None:
+    installation.install(wheels["predictor"])
+    trace, limits = traces.write_wide(installation.folder)
+    asked: list[str | Path] = ["backtest", trace, "--limits", limits, "--node-cores", "16", "--horizon", "24h"]
+    found = installation.headroom(*asked, "--model", "recent-maximum")
+    assert [(each["model"], each["nodes"]) for each in found["results"]] == [("recent-maximum", 3)]
+
+
+def test_a_predictor_that_cannot_be_loaded_is_one_line_with_entry_point_and_reason(
+    installation: Installation, wheels: dict[str, Path]
+) -> None:
+    installation.install(wheels["predictor"])
+    (installation.site / "recent_maximum.py").write_text("raise OSError('no model file')")
+    trace, limits = traces.write_wide(installation.folder)
+    asked: list[str | Path] = ["backtest", trace, "--limits", limits, "--node-cores", "16", "--model", "recent-maximum"]
+    done = installation.run("deploy.cli", *asked)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "entry point recent-maximum = recent_maximum:RecentMaximum in headroom.predictors" in done.stderr
+    assert "OSError: no model file" in done.stderr
