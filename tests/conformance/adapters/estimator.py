@@ -15,7 +15,8 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeInfo, 
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared.api.core import Pod
-from tests.conformance.matching import Holds, Unanswered
+from tests.conformance.adapters import recommending
+from tests.conformance.matching import Holds
 
 Input = dict[str, Any]  # a row's input, JSON of the row's own making
 
@@ -77,7 +78,7 @@ def _pod(given: Input) -> Pod:
 
 def estimated(row: Input) -> object:
     if "template_node" not in row:
-        raise Unanswered("estimates of a container's requests, which VPA's recommender makes")
+        return recommending.estimated(row)
     template = NodeTemplate("group", _node("template", row["template_node"]))
     existing = [_node("existing", row["existing_node"])] if row.get("existing_node") else []
     classes = []

@@ -1,0 +1,205 @@
+"""The estimators of the Vertical Pod Autoscaler's recommender, equal to it to the bit. Pure.
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender: `model/container.go` (peaks of memory),
+`model/aggregations_config.go` (histograms), `logic/estimator.go` and `logic/recommender.go` (bounds).
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from agent.predict_server import compact, histogram
+from agent.predict_server.bank import Bank
+from agent.predict_server.compact import CompactHistogram
+from shared.quantity import MILLI_PER_CORE, Resources
+
+DAY_SECONDS = 86_400.0
+CPU_BUCKETS = histogram.exponential(max_value=1000, first_bucket_size=0.01, ratio=1.05, epsilon=0.0001)
+MEMORY_BUCKETS = histogram.exponential(max_value=1e12, first_bucket_size=1e7, ratio=1.05, epsilon=0.0001)
+CPU_SAMPLE_WEIGHT = 0.1
+MARGIN = 0.15
+TARGET_PERCENTILE, LOWER_PERCENTILE, UPPER_PERCENTILE = 0.9, 0.5, 0.95
+OOM_BUMP_RATIO, OOM_LEAST_BUMP_BYTES = 1.2, 100 << 20
+POD_LEAST_MILLI, POD_LEAST_BYTES = 25, 250 << 20
+MOST_AMOUNT = 100_000_000_000_000
+
+_ROW = np.array([0])
+
+
+class Multiplier(NamedTuple):
+    """Of a bound: (1 + factor / confidence) ^ exponent."""
+
+    factor: float
+    exponent: float
+
+    def at(self, confidence: float) -> float:
+        """Infinite, or 0, without any confidence."""
+        if confidence <= 0:
+            return math.inf if self.exponent > 0 else 0.0
+        return float((1.0 + self.factor / confidence) ** self.exponent)
+
+
+UPPER, LOWER = Multiplier(1.0, 1.0), Multiplier(0.001, -2.0)
+
+
+class VpaEstimate(NamedTuple):
+    """Requests of one container: what to set, and the range in which VPA leaves a request alone."""
+
+    target: Resources
+    lower: Resources
+    upper: Resources
+
+
+def confidence(first: float, last: float, samples: int, interval_seconds: float = DAY_SECONDS) -> float:
+    """Days of history, or what the number of samples comes to at one a minute if that is less."""
+    return min((last - first) / interval_seconds, samples / (interval_seconds / 60))
+
+
+def scaled(amount: int, factor: float) -> int:
+    """An amount times a factor, cut to whole units, and to the largest amount that VPA knows."""
+    product = amount * factor
+    return MOST_AMOUNT if product > MOST_AMOUNT else int(product)
+
+
+def with_margin(amount: int, fraction: float = MARGIN) -> int:
+    return amount + scaled(amount, fraction)
+
+
+def oom_need(used: int) -> int:
+    """Bytes that a container needs which was killed when it used so many."""
+    return int(max(used + OOM_LEAST_BUMP_BYTES, used * OOM_BUMP_RATIO))
+
+
+class PeakEvent(NamedTuple):
+    """`what` is "add" or "sub": a peak of that many bytes, in the interval that ends then."""
+
+    what: str
+    bytes: int
+    ends: float
+
+
+@dataclass
+class MemoryPeaks:
+    """One peak for each interval of one container; `accepted` tells whether a sample counted.
+
+    A larger peak in the same interval takes the place of the one before. What a kill shows to be needed is a peak, too.
+    """
+
+    interval_seconds: float = DAY_SECONDS
+    events: list[PeakEvent] = field(default_factory=list)
+    _ends: float | None = None
+    _last: float = -math.inf
+    _peak: int = 0
+    _killed: int = 0
+
+    def sample(self, time: float, used: int) -> bool:
+        """Usage in bytes at that time; false for what is invalid or late."""
+        if used < 0 or time < self._last:
+            return False
+        self._take(time, used, killed=False)
+        return True
+
+    def oom(self, time: float, requested: int) -> bool:
+        """A container with that request was killed; false for one that was too long ago."""
+        if self._ends is not None and time < self._ends - self.interval_seconds:
+            return False
+        self._take(time, oom_need(max(requested, self._peak)), killed=True)
+        return True
+
+    def _take(self, time: float, used: int, *, killed: bool) -> None:
+        self._last = time
+        ends = time if self._ends is None else self._ends
+        if time < ends:
+            before = max(self._peak, self._killed)
+            if not before or used <= before:
+                return
+            self.events.append(PeakEvent("sub", before, ends))
+        else:
+            ends += ((time - ends) // self.interval_seconds + 1) * self.interval_seconds
+            self._peak = self._killed = 0
+        self._ends = ends
+        self.events.append(PeakEvent("add", used, ends))
+        if killed:
+            self._killed = used
+        else:
+            self._peak = used
+
+
+@dataclass
+class VpaHistory:
+    """What VPA remembers of one container, all replicas together. Times are Unix seconds."""
+
+    cpu: Bank = field(default_factory=lambda: Bank(CPU_BUCKETS, DAY_SECONDS, rows=1))
+    memory: Bank = field(default_factory=lambda: Bank(MEMORY_BUCKETS, DAY_SECONDS, rows=1))
+    first: float = math.inf
+    last: float = -math.inf
+    samples: int = 0
+
+    def add_cpu(self, time: float, cores: float) -> None:
+        self.cpu.add(_ROW, np.array([cores]), time, CPU_SAMPLE_WEIGHT)
+        self.first, self.last = min(self.first, time), max(self.last, time)
+        self.samples += 1
+
+    def add_peaks(self, peaks: MemoryPeaks) -> None:
+        """Those of one replica."""
+        for what, used, ends in peaks.events:
+            change = self.memory.add if what == "add" else self.memory.subtract
+            change(_ROW, np.array([float(used)]), ends)
+
+    def restore(self, cpu: CompactHistogram, memory: CompactHistogram) -> None:
+        """As a checkpoint has it. Raises ValueError."""
+        compact.load(self.cpu, 0, cpu)
+        compact.load(self.memory, 0, memory)
+
+    @property
+    def confidence(self) -> float:
+        return confidence(self.first, self.last, self.samples) if self.samples else 0.0
+
+    @property
+    def days(self) -> float:
+        return max(0.0, self.last - self.first) / DAY_SECONDS if self.samples else 0.0
+
+    def percentiles(self, p: float) -> tuple[float, float]:
+        """Cores and bytes."""
+        return percentile(self.cpu, p), percentile(self.memory, p)
+
+    def estimate(self, containers: int = 1, margin: float = MARGIN) -> VpaEstimate:
+        """What VPA would recommend now, for one of so many containers of a pod."""
+
+        def bound(p: float, multiplier: Multiplier | None) -> Resources:
+            cores, used = self.percentiles(p)
+            milli, used_bytes = with_margin(int(cores * MILLI_PER_CORE), margin), with_margin(int(used), margin)
+            if multiplier is not None:
+                factor = multiplier.at(self.confidence)
+                milli, used_bytes = (scaled(each, factor) for each in (milli, used_bytes))
+            return at_least(Resources(milli, used_bytes), floor(containers))
+
+        return VpaEstimate(
+            bound(TARGET_PERCENTILE, None), bound(LOWER_PERCENTILE, LOWER), bound(UPPER_PERCENTILE, UPPER)
+        )
+
+
+def percentile(bank: Bank, p: float) -> float:
+    """The upper edge of the bucket where so much of the weight is reached."""
+    return float(bank.histograms.percentiles(_ROW, np.array([p]))[0, 0])
+
+
+def floor(containers: int) -> Resources:
+    """The least of each of so many containers."""
+    share = 1.0 / max(1, containers)
+    return Resources(scaled(POD_LEAST_MILLI, share), scaled(POD_LEAST_BYTES, share))
+
+
+def at_least(amount: Resources, least: Resources) -> Resources:
+    return Resources(max(amount.cpu_milli, least.cpu_milli), max(amount.memory_bytes, least.memory_bytes))
+
+
+def filled(bank: Bank) -> Iterator[tuple[float, float]]:
+    """The end of each bucket that is not empty, and its share of the weight."""
+    weights = bank.histograms.counting(_ROW)[0]
+    total, starts = weights.sum(), bank.histograms.buckets.starts
+    for bucket in np.flatnonzero(weights):
+        yield float(starts[min(bucket + 1, len(starts) - 1)]), float(weights[bucket] / total)
