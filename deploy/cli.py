@@ -13,6 +13,7 @@ import typer
 from typer.exceptions import TyperException
 
 from deploy.backtest.command import backtest
+from deploy.savings.command import recommend
 from shared import names
 from shared.errors import HeadroomError, InvalidInput
 
@@ -99,6 +100,7 @@ def plan(context: typer.Context) -> int:
 
 
 app.command()(backtest)
+app.command()(recommend)
 
 
 @explain_app.command("node")

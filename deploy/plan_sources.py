@@ -6,14 +6,16 @@ conditions is ready.
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
 
 from deploy import dumps
+from deploy.dumps import Dump
 from deploy.nodeside import ConfigKey, NodeSide
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state import registry_store
@@ -84,7 +86,7 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
     `client` is that of a live cluster, whose name is `cluster`; `notes` say what was passed by. The `registry` are None
-    where there are none. Without `tells_of_pods` it is not known what nodes hold.
+    where there are none. Without `tells_of_pods` it is not known what nodes hold. The `dump` is that of files.
     """
 
     source: str
@@ -95,16 +97,27 @@ class Seen:
     notes: list[str] = field(default_factory=list)
     tells_of_pods: bool = True
     cluster: str = ""
+    dump: Dump | None = None
 
 
-def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> Seen:
-    """What the files hold; `namespace` is the manager's. Raises InvalidInput."""
+def from_files(
+    files: Sequence[Path],
+    namespace: str,
+    config_key: ConfigKey,
+    *,
+    pod_type: type[Pod] = Pod,
+    also: Mapping[str, type[msgspec.Struct]] = MappingProxyType({}),
+) -> Seen:
+    """What the files hold; `namespace` is the manager's. Pods become `pod_type`, and other kinds, by their names, what
+    `also` says. Raises InvalidInput.
+    """
     maps = {priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP, config_key.name}
-    dump = dumps.read(files, _KINDS, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
+    kinds = {**_KINDS, **also, "Pod": pod_type}
+    dump = dumps.read(files, kinds, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
     priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP))
     policy = dump.config_map(config_key.namespace, config_key.name)
     now = dump.now or time.time()
-    nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(Pod)]
+    nodes, pods = [_as_if_ready(node) for node in dump.of(Node)], [_as_if_judged(pod) for pod in dump.of(pod_type)]
     if not nodes and not pods:
         problem = f"there is no Node and no Pod in it: {WHAT_TO_DUMP} prints what is needed"
         raise InvalidInput(source="-f", field="file", value=dump.source, problem=problem)
@@ -138,17 +151,26 @@ def from_files(files: Sequence[Path], namespace: str, config_key: ConfigKey) -> 
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
         notes=notes,
         tells_of_pods=bool(pods),
+        dump=dump,
     )
 
 
-def from_cluster(kubeconfig: str, namespace: str, config_key: ConfigKey, *, minds_quotas: bool = False) -> Seen:
+def from_cluster(
+    kubeconfig: str,
+    namespace: str,
+    config_key: ConfigKey,
+    *,
+    minds_quotas: bool = False,
+    context: str = "",
+    pod_type: type[Pod] = Pod,
+) -> Seen:
     """What the API server says now; `namespace` is the manager's. CapacityQuotas are only looked for if they count."""
-    connection = config.discover(kubeconfig or None)
+    connection = config.discover(kubeconfig or None, context or None)
     client = Client(connection, "headroom-plan").single_attempt()
     kept = ConfigMapStore(client, namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY)
     text, _ = kept.read()
     now = time.time()
-    nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=Pod).items
+    nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=pod_type).items
     daemon_sets = client.list(DAEMONSETS, into=DaemonSet).items
     metrics, config_map, notes = list[NodeMetric](), None, list[str]()
     with contextlib.suppress(NotFound):  # the node side of the product is not installed

@@ -201,5 +201,5 @@ def filled(bank: Bank) -> Iterator[tuple[float, float]]:
     """The end of each bucket that is not empty, and its share of the weight."""
     weights = bank.histograms.counting(_ROW)[0]
     total, starts = weights.sum(), bank.histograms.buckets.starts
-    for bucket in np.flatnonzero(weights):
+    for bucket in np.flatnonzero(weights).tolist():
         yield float(starts[min(bucket + 1, len(starts) - 1)]), float(weights[bucket] / total)

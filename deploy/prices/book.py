@@ -1,0 +1,153 @@
+"""The prices of a cluster's machines in the user's currency, and what is agreed about them."""
+
+import fnmatch
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from manager.autoscaler.pricing import gce, list_prices, price_file
+from manager.autoscaler.pricing.list_prices import GCE_REGION, ListPricing, PricedCloud, PriceTable
+from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from shared import yaml_file
+from shared.errors import InvalidInput
+from shared.quantity import Amounts
+
+DOLLARS = "USD"
+FOLDER = "HEADROOM_PRICES"  # variable with the folder of refreshed tables
+
+Percent = Annotated[float, Meta(ge=0, lt=100)]
+Rate = Annotated[float, Meta(gt=0, le=1e6)]
+
+
+class Discount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Off the list price of machine types of these patterns (empty: of all); `capacity` is on-demand, spot or any."""
+
+    percent: Percent
+    machine_types: tuple[str, ...] = ()
+    capacity: Annotated[str, Meta(pattern="^(on-demand|spot|any)$")] = "on-demand"
+
+
+class Commitment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`per_hour` is paid whatever runs, in the file's currency; it covers what costs that much with the discount, on
+    demand, of machine types of these patterns (empty: of all).
+    """
+
+    per_hour: Annotated[float, Meta(gt=0, le=1e9)]
+    percent: Percent
+    machine_types: tuple[str, ...] = ()
+
+
+class Agreements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of `--discounts`: `rate` is how much of the `currency` a dollar costs."""
+
+    currency: Annotated[str, Meta(pattern="^[A-Z]{3}$")] = DOLLARS
+    rate: Rate = 1.0
+    discounts: tuple[Discount, ...] = ()
+    commitments: tuple[Commitment, ...] = ()
+
+
+@dataclass(frozen=True)
+class PriceBook:
+    """See `PricingModel`; in the agreements' currency per hour. `said` says where prices come from."""
+
+    model: PricingModel
+    agreements: Agreements = field(default_factory=Agreements)
+    said: str = ""
+
+    @property
+    def currency(self) -> str:
+        return self.agreements.currency
+
+    def node_price(self, machine: Machine) -> float:
+        """With the largest discount that is agreed for it. Raises Unpriced."""
+        price = self.model.node_price(machine) * self.agreements.rate
+        kind = "spot" if list_prices.is_spot_machine(machine) else "on-demand"
+        percents = [
+            each.percent
+            for each in self.agreements.discounts
+            if each.capacity in (kind, "any") and _is_of(machine, each.machine_types)
+        ]
+        return price * (1 - max(percents, default=0.0) / 100)
+
+    def source(self, machines: Iterable[Machine]) -> str:
+        """Where the prices of these machines come from."""
+        if not isinstance(self.model, ListPricing):
+            return self.said
+        tables = self.model.tables
+        used = {list_prices.cloud_of(gce.machine_type(each.labels)) for each in machines}
+        said = [
+            f"{cloud} of {tables[cloud].date}" if cloud in tables else f"{cloud} of {GCE_REGION}"
+            for cloud in sorted(each for each in used if each is not None)
+        ]
+        return f"list prices, {', '.join(said)}" if said else "no known machine type"
+
+    def pod_price(self, requests: Amounts) -> float:
+        return self.model.pod_price(requests) * self.agreements.rate
+
+    def bill(self, machines: Sequence[tuple[Machine, float]]) -> float:
+        """What machines with these prices cost together per hour, commitments included. Of a commitment that covers
+        more than there is, all is paid.
+        """
+        left = [0.0 if list_prices.is_spot_machine(machine) else price for machine, price in machines]
+        total = sum(price for _, price in machines)
+        for each in self.agreements.commitments:
+            covers = each.per_hour / (1 - each.percent / 100)
+            total += each.per_hour
+            for place, (machine, _) in enumerate(machines):
+                if covers <= 0:
+                    break
+                if left[place] > 0 and _is_of(machine, each.machine_types):
+                    covered = min(left[place], covers)
+                    left[place] -= covered
+                    covers -= covered
+                    total -= covered
+        return total
+
+
+def _is_of(machine: Machine, patterns: Sequence[str]) -> bool:
+    name = gce.machine_type(machine.labels)
+    return not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def open_book(prices: str = "auto", discounts: str = "", region: str = "") -> PriceBook:
+    """`prices` is "auto" for the tables, or a file of the user's own. Raises InvalidInput."""
+    agreements = yaml_file.load(Path(discounts), Agreements) if discounts else Agreements()
+    if prices != "auto":
+        return PriceBook(price_file.load(Path(prices)), agreements, f"file {prices}")
+    tables = {**list_prices.shipped(), **refreshed()}
+    return PriceBook(ListPricing(tables, region), agreements, "list prices")
+
+
+def folder() -> Path:
+    """Where refreshed tables lie."""
+    if named := os.environ.get(FOLDER):
+        return Path(named)
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "headroom" / "prices"
+
+
+def refreshed() -> dict[PricedCloud, PriceTable]:
+    """Tables that are newer than those shipped. Raises InvalidInput for one that cannot be read."""
+    found = {}
+    for cloud in PricedCloud:
+        path = folder() / f"{cloud}_prices.json"
+        if not path.exists():
+            continue
+        try:
+            found[cloud] = list_prices.decode(path.read_bytes(), str(path))
+        except OSError as error:
+            raise InvalidInput(source=str(path), field="file", value=path.name, problem=str(error)) from error
+    return found
+
+
+def price(book: PriceBook, machine: Machine) -> float | None:
+    """None where it has none."""
+    try:
+        return book.node_price(machine)
+    except Unpriced:
+        return None

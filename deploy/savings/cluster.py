@@ -1,0 +1,149 @@
+"""The cluster that is looked at: its objects, its workloads' containers, and what is known of their usage."""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from deploy import plan_sources
+from deploy.backtest.prometheus import Period, Prometheus
+from deploy.backtest.server import Access, PrometheusServer
+from deploy.nodeside import ConfigKey
+from deploy.plan_sources import Seen
+from deploy.savings import from_agents, from_objects, from_prometheus, objects, workloads
+from deploy.savings.objects import (
+    HorizontalPodAutoscaler,
+    PodMetrics,
+    SeenPod,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+)
+from deploy.savings.usage import DAY_SECONDS, KnownUsage
+from deploy.savings.workloads import Listed
+from shared import names
+from shared.kube.client import Client
+from shared.kube.errors import Forbidden, NotFound
+from shared.kube.resources import Resource
+
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", namespaced=True)
+VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", namespaced=True)
+VPA_CHECKPOINTS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints", namespaced=True)
+POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", namespaced=True)
+
+STEP_SECONDS = 300.0
+ObjectT = TypeVar("ObjectT", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True)
+class WhereToLook:
+    """Sources, alone or together. Without `files` it is the live cluster of the kubeconfig."""
+
+    files: Sequence[Path] = ()
+    kubeconfig: str = ""
+    context: str = ""
+    namespace: str = names.INSTALL_NAMESPACE
+    prometheus: str = ""
+    agents: Sequence[str] = ()
+    history_days: float = 8.0
+    access: Access = field(default_factory=Access)
+
+
+@dataclass(frozen=True)
+class LookedAt:
+    """`now` in Unix seconds."""
+
+    seen: Seen
+    listed: Listed
+    known: KnownUsage
+    autoscalers: Sequence[VerticalPodAutoscaler]
+    now: float
+    notes: Sequence[str]
+
+    @property
+    def cluster(self) -> str:
+        return self.seen.cluster or self.seen.source
+
+
+def look(
+    where: WhereToLook,
+    *,
+    with_history: bool = False,
+    until: float | None = None,
+    came: Callable[[str], None] = lambda what: None,
+) -> LookedAt:
+    """Raises InvalidInput and HeadroomError."""
+    key = ConfigKey(where.namespace, names.CONFIG_MAP)
+    if where.files:
+        seen = plan_sources.from_files(where.files, where.namespace, key, pod_type=SeenPod, also=objects.ALSO)
+        others = _of_dump(seen)
+    else:
+        seen = plan_sources.from_cluster(
+            where.kubeconfig, where.namespace, key, context=where.context, pod_type=SeenPod
+        )
+        others = _of_client(seen)
+    pods = [pod for pod in seen.objects.pods if isinstance(pod, SeenPod)]
+    listed = workloads.listed(pods, others.autoscalers)
+    notes = [*seen.notes, *(f"Pod {pod} is passed by: {why}" for pod, why in listed.refused.items())]
+    known = KnownUsage()
+    for found in (
+        from_objects.snapshot(others.metrics, listed.owner_of),
+        from_objects.checkpoints(others.checkpoints, others.vpas),
+    ):
+        known = known.with_better(found)
+    end = until or (seen.objects.now if where.files else time.time())
+    with ExitStack() as stack:
+        if where.prometheus:
+            server = stack.enter_context(Prometheus(where.prometheus, where.access))
+            period = Period(end - where.history_days * DAY_SECONDS, end, STEP_SECONDS)
+            found = from_prometheus.usage(server, period, listed.owner_of, with_history=with_history, came=came)
+            known = known.with_better(found)
+        if where.agents:
+            servers = [stack.enter_context(PrometheusServer(url, where.access)) for url in where.agents]
+            known = known.with_better(from_agents.usage(servers, listed))
+    return LookedAt(seen, listed, known, others.vpas, end, [*notes, *known.notes])
+
+
+@dataclass(frozen=True)
+class _Others:
+    autoscalers: Sequence[HorizontalPodAutoscaler] = ()
+    vpas: Sequence[VerticalPodAutoscaler] = ()
+    checkpoints: Sequence[VerticalPodAutoscalerCheckpoint] = ()
+    metrics: Sequence[PodMetrics] = ()
+
+
+def _of_dump(seen: Seen) -> _Others:
+    dump = seen.dump
+    if dump is None:
+        return _Others()
+    return _Others(
+        dump.of(HorizontalPodAutoscaler),
+        dump.of(VerticalPodAutoscaler),
+        dump.of(VerticalPodAutoscalerCheckpoint),
+        dump.of(PodMetrics),
+    )
+
+
+def _of_client(seen: Seen) -> _Others:
+    client = seen.client
+    if client is None:
+        return _Others()
+    return _Others(
+        _list(client, AUTOSCALERS, HorizontalPodAutoscaler, seen.notes),
+        _list(client, VPAS, VerticalPodAutoscaler, seen.notes),
+        _list(client, VPA_CHECKPOINTS, VerticalPodAutoscalerCheckpoint, seen.notes),
+        _list(client, POD_METRICS, PodMetrics, seen.notes),
+    )
+
+
+def _list(client: Client, resource: Resource, kind: type[ObjectT], notes: list[str]) -> list[ObjectT]:
+    """None of a kind that the cluster does not know."""
+    with suppress(NotFound):
+        try:
+            return list(client.list(resource, into=kind).items)
+        except Forbidden:
+            notes.append(f"{resource.plural} may not be listed, so none count")
+    return []

@@ -1,0 +1,117 @@
+"""`headroom recommend` and `headroom savings` as the command line has them. What works is imported when it runs."""
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from shared import names
+
+_FILES = typer.Option(
+    "--file",
+    "-f",
+    help="What `kubectl get nodes,pods,... -A -o json` printed, in place of a live cluster; -: standard input "
+    "(repeatable).",
+)
+_PROMETHEUS = typer.Option(metavar="URL", help="Prometheus with cAdvisor's series: what containers used.")
+_AGENTS = typer.Option("--agent", metavar="URL", help="Agent of a node: what its pods used in a week (repeatable).")
+_DAYS = typer.Option(min=0.1, max=90, help="So many days of history are asked for.")
+_PRICES = typer.Option(help="auto: the tables of AWS, Azure and Google; or a file with prices of your own.")
+_DISCOUNTS = typer.Option(help="File with currency, discounts and commitments.")
+_REGION = typer.Option(help="Take the prices of that region for all nodes.")
+_UNTIL = typer.Option(help="Until when usage is asked for, in RFC 3339; now, or when the dump was made, unless set.")
+
+
+class RecommendationFormat(enum.StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+    PATCH = "patch"
+    KUBECTL = "kubectl"
+    HELM = "helm"
+    ANNOTATE = "annotate"
+
+
+def recommend(
+    file: Annotated[list[Path] | None, _FILES] = None,
+    prometheus: Annotated[str, _PROMETHEUS] = "",
+    agent: Annotated[list[str] | None, _AGENTS] = None,
+    history_days: Annotated[float, _DAYS] = 8.0,
+    until: Annotated[str, _UNTIL] = "",
+    kubeconfig: Annotated[str, typer.Option(help="Kubeconfig of the live cluster.")] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", "-n", help="Only workloads of this namespace (repeatable).")
+    ] = None,
+    workload: Annotated[str, typer.Option(metavar="[[NAMESPACE/]KIND/]NAME", help="Only this workload.")] = "",
+    estimator: Annotated[
+        str, typer.Option(help="headroom, or vpa: the estimators of the Vertical Pod Autoscaler.")
+    ] = "headroom",
+    limits: Annotated[
+        str,
+        typer.Option(
+            help="keep: memory limits are raised where they are too low, no other changes; ratio: of limit to request; "
+            "request: memory's is its request, cpu has none."
+        ),
+    ] = "keep",
+    cpu_margin: Annotated[float, typer.Option(min=0, max=1000, help="Added to the 95th percentile, in percent.")] = 15,
+    memory_margin: Annotated[float, typer.Option(min=0, max=1000, help="Added to the peak, in percent.")] = 15,
+    allow_hpa: Annotated[
+        bool, typer.Option("--allow-hpa", help="Recommend also what a HorizontalPodAutoscaler scales by.")
+    ] = False,
+    prices: Annotated[str, _PRICES] = "auto",
+    discounts: Annotated[str, _DISCOUNTS] = "",
+    price_region: Annotated[str, _REGION] = "",
+    token_file: Annotated[Path | None, typer.Option(help="Bearer token for Prometheus and agents.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of the CAs of both, in PEM.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the table, those that save most first.")] = 20,
+    output: Annotated[
+        RecommendationFormat, typer.Option("--output", "-o", help="How to print it.")
+    ] = RecommendationFormat.TABLE,
+) -> int:
+    """Recommend requests and limits per container, from what each used. Nothing is applied."""
+    import sys
+
+    from deploy import rendering
+    from deploy.backtest.server import Access
+    from deploy.prices import book
+    from deploy.savings import cluster, patches, recommend_table, settings
+    from deploy.savings import recommend as core
+
+    rules = settings.rules(estimator, limits, cpu_margin, memory_margin, minds_hpa=not allow_hpa)
+    where = cluster.WhereToLook(
+        file or (),
+        kubeconfig,
+        context,
+        names.INSTALL_NAMESPACE,
+        prometheus,
+        agent or (),
+        history_days,
+        Access(token_file, ca_file),
+    )
+    opened = book.open_book(prices, discounts, price_region)
+    found = cluster.look(where, with_history=estimator == "vpa", until=settings.instant(until))
+    answer, made = core.answer(found, rules, opened, only=core.ContainerChoice(namespace or (), workload))
+    match output:
+        case RecommendationFormat.TABLE | RecommendationFormat.WIDE:
+            text = recommend_table.render(answer, top=top, details=output is RecommendationFormat.WIDE)
+        case RecommendationFormat.CSV:
+            text = recommend_table.table_csv(answer)
+        case RecommendationFormat.JSON | RecommendationFormat.YAML:
+            text = rendering.structured(answer, output.value)
+        case RecommendationFormat.PATCH:
+            text = patches.kustomization(made)
+        case RecommendationFormat.KUBECTL:
+            text = patches.kubectl_lines(made)
+        case RecommendationFormat.HELM:
+            text = patches.helm_values(made)
+        case RecommendationFormat.ANNOTATE:
+            text = patches.annotations(made)
+    print(text, flush=True)
+    if output not in (RecommendationFormat.TABLE, RecommendationFormat.WIDE):
+        for note in answer.notes:
+            print(f"headroom recommend: {note}", file=sys.stderr)
+    return 0

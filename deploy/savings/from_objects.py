@@ -1,0 +1,123 @@
+"""Usage that lies in the cluster itself: VPA's checkpoints, and metrics-server's one sample. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from agent.predict_server import decay
+from agent.predict_server.compact import CompactHistogram
+from deploy.savings.objects import (
+    CheckpointHistogram,
+    PodMetrics,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+)
+from deploy.savings.usage import ContainerKey, ContainerUse, KnownUsage, ResourceUse, Source
+from deploy.savings.vpa import VpaHistory, filled
+from shared import durations
+from shared.api import pods as api_pods
+from shared.names import CPU, MEMORY
+from shared.quantity import MILLI_PER_CORE, QuantityError
+
+_CPU_QUANTILE = 0.95
+_NEWEST_VERSION = "v3"
+
+
+def checkpoints(
+    kept: Iterable[VerticalPodAutoscalerCheckpoint], autoscalers: Iterable[VerticalPodAutoscaler]
+) -> KnownUsage:
+    """What VPA's recommender has kept: decayed histograms over all replicas, of some eight days."""
+    targets = {
+        (each.metadata.namespace, each.metadata.name): each.spec.target_ref
+        for each in autoscalers
+        if each.spec.target_ref is not None
+    }
+    uses, notes = {}, []
+    for each in kept:
+        where = f"VerticalPodAutoscalerCheckpoint {each.metadata.key}"
+        target = targets.get((each.metadata.namespace, each.spec.vpa_object_name))
+        if target is None:
+            notes.append(
+                f"{where}: there is no VerticalPodAutoscaler {each.spec.vpa_object_name} that says whose it is"
+            )
+            continue
+        try:
+            history = _history(each)
+        except ValueError as error:
+            notes.append(f"{where} is passed by: {error}")
+            continue
+        key = ContainerKey(each.metadata.namespace, target.kind, target.name, each.spec.container_name)
+        (median, _), (quantile, _) = history.percentiles(0.5), history.percentiles(_CPU_QUANTILE)
+        days, points = history.days, history.samples
+        uses[key] = ContainerUse(
+            Source.VPA,
+            cpu=ResourceUse(median, quantile, _most(history, 0), points, days, busiest="all replicas together"),
+            memory=ResourceUse(
+                history.percentiles(0.5)[1],
+                _most(history, 1),
+                _most(history, 1),
+                points,
+                days,
+                busiest="its checkpoint",
+            ),
+            history=history,
+        )
+    return KnownUsage(uses, tuple(notes))
+
+
+def _history(kept: VerticalPodAutoscalerCheckpoint) -> VpaHistory:
+    """Raises ValueError."""
+    said = kept.status
+    if said.version not in ("", _NEWEST_VERSION):
+        raise ValueError(f"version {said.version}, where {_NEWEST_VERSION} is known")
+    if said.total_samples_count < 0 or not said.cpu_histogram.bucket_weights:
+        raise ValueError("it has no samples")
+    history = VpaHistory()
+    history.restore(_compact(said.cpu_histogram), _compact(said.memory_histogram))
+    if said.first_sample_start and said.last_sample_start:
+        history.first = durations.instant(said.first_sample_start)
+        history.last = durations.instant(said.last_sample_start)
+        history.samples = said.total_samples_count
+    return history
+
+
+def _compact(said: CheckpointHistogram) -> CompactHistogram:
+    if not math.isfinite(said.total_weight):
+        raise ValueError(f"totalWeight {said.total_weight}")
+    reference = durations.instant(said.reference_timestamp) if said.reference_timestamp else decay.ZERO_TIME
+    return CompactHistogram(reference, said.bucket_weights or {}, said.total_weight)
+
+
+def _most(history: VpaHistory, resource: int) -> float:
+    """The end of the last bucket that is not empty."""
+    return max((end for end, _ in filled((history.cpu, history.memory)[resource])), default=0.0)
+
+
+def snapshot(measured: Iterable[PodMetrics], owner_of: Mapping[str, tuple[str, str, str]]) -> KnownUsage:
+    """Of each container the largest that any replica uses now."""
+    most: dict[ContainerKey, tuple[float, float, int]] = {}
+    notes = []
+    for pod in measured:
+        owner = owner_of.get(pod.metadata.key)
+        if owner is None:
+            continue
+        for each in pod.containers:
+            given = {name: each.usage[name] for name in (CPU, MEMORY) if name in each.usage} if each.usage else {}
+            try:
+                used = api_pods.amounts(given)
+            except QuantityError as error:
+                notes.append(f"PodMetrics {pod.metadata.key} is passed by: {error}")
+                break
+            key = ContainerKey(*owner, each.name)
+            cpu, memory, count = most.get(key, (0.0, 0.0, 0))
+            cores = used.get(CPU, 0) / MILLI_PER_CORE
+            most[key] = max(cpu, cores), max(memory, float(used.get(MEMORY, 0))), count + 1
+    uses = {
+        key: ContainerUse(
+            Source.SNAPSHOT,
+            cpu=ResourceUse(cpu, cpu, cpu, 1, 0.0),
+            memory=ResourceUse(memory, memory, memory, 1, 0.0),
+            pods=count,
+        )
+        for key, (cpu, memory, count) in most.items()
+    }
+    return KnownUsage(uses, tuple(notes))

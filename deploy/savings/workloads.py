@@ -1,0 +1,184 @@
+"""The containers of a cluster's workloads as they are set now. Pure.
+
+Containers are read from pods, not from templates: what a webhook injects counts, and so do sidecars among the init
+containers. Pods of one workload that differ, as in a rollout, count as the newest of them.
+"""
+
+import enum
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from agent.states_informer import pods as owners
+from deploy.savings.objects import HorizontalPodAutoscaler, SeenContainer, SeenPod, SeenStatus
+from deploy.savings.usage import ContainerKey
+from shared.api import pods as api_pods
+from shared.api.core import Quantities
+from shared.names import CPU, MEMORY
+from shared.quantity import QuantityError
+
+JOBS = ("Job", "CronJob")
+_OOM = "OOMKilled"
+_JAVA_VARIABLES = frozenset(("JAVA_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CATALINA_OPTS", "JVM_OPTS"))
+_JAVA_ARGUMENT = re.compile(r"-Xm[xs]|-XX:|(^|[/\s])java(\s|$)")
+_JAVA_IMAGE = re.compile(r"(^|[/:_.-])(openjdk|temurin|corretto|jdk|jre|tomcat|zulu|liberica|java)(\d|[:_.-]|$)")
+
+
+class ContainerRole(enum.StrEnum):
+    MAIN = "container"
+    SIDECAR = "sidecar"  # an init container that runs on
+    INIT = "init"  # one that ends before the others start
+
+
+@dataclass(frozen=True)
+class ScalingRule:
+    """Of a HorizontalPodAutoscaler: percentages of requests at which it adds replicas, None where it minds another."""
+
+    name: str
+    least: int
+    most: int
+    cpu_percent: int | None
+    memory_percent: int | None
+
+
+@dataclass(frozen=True)
+class WorkloadContainer:
+    """`replicas` hold their requests now. Amounts are thousandths of a core and bytes, None where nothing is set.
+
+    `killed` are the memory limits or requests (bytes) under which the kernel killed it, `is_java`: it holds what its
+    heap was given. `containers` run in each pod, and `pods` are the names of all there are.
+    """
+
+    key: ContainerKey
+    role: ContainerRole
+    replicas: int
+    cpu_request: int | None
+    memory_request: int | None
+    cpu_limit: int | None
+    memory_limit: int | None
+    containers: int = 1
+    restarts: int = 0
+    killed: tuple[int, ...] = ()
+    is_java: bool = False
+    scaling: ScalingRule | None = None
+    pods: tuple[str, ...] = ()
+
+    @property
+    def is_job(self) -> bool:
+        return self.key.kind in JOBS
+
+
+@dataclass(frozen=True)
+class Listed:
+    """All containers, and pods that cannot be read by name, each with the reason. `owner_of` a pod, by its key."""
+
+    containers: tuple[WorkloadContainer, ...]
+    refused: Mapping[str, str]
+    owner_of: Mapping[str, tuple[str, str, str]]
+
+
+def listed(pods: Iterable[SeenPod], autoscalers: Iterable[HorizontalPodAutoscaler] = ()) -> Listed:
+    rules = {
+        f"{each.metadata.namespace}/{each.spec.scale_target_ref.kind}/{each.spec.scale_target_ref.name}": ScalingRule(
+            each.metadata.name,
+            1 if each.spec.min_replicas is None else each.spec.min_replicas,
+            each.spec.max_replicas,
+            each.utilization_percent(CPU),
+            each.utilization_percent(MEMORY),
+        )
+        for each in autoscalers
+    }
+    by_owner: defaultdict[tuple[str, str, str], list[SeenPod]] = defaultdict(list)
+    owner_of = {}
+    for pod in pods:
+        owner = owner_of[pod.metadata.key] = _owner(pod)
+        if owner[1] != "Node":  # a mirror of what a kubelet's own file says
+            by_owner[owner].append(pod)
+    found: list[WorkloadContainer] = []
+    refused: dict[str, str] = {}
+    for owner, members in by_owner.items():
+        try:
+            found += _containers(owner, members, rules.get("/".join(owner)))
+        except QuantityError as error:
+            refused[members[0].metadata.key] = str(error)
+    return Listed(tuple(found), refused, owner_of)
+
+
+def _owner(pod: SeenPod) -> tuple[str, str, str]:
+    namespace = pod.metadata.namespace
+    if found := owners.workload(pod):
+        namespace, kind, name = found.split("/", 2)
+        return namespace, kind, name
+    is_mirror = any(one.kind == "Node" for one in pod.metadata.owner_references or ())
+    return namespace, "Node" if is_mirror else "Pod", pod.metadata.name
+
+
+def _containers(
+    owner: tuple[str, str, str], members: list[SeenPod], rule: ScalingRule | None
+) -> Iterable[WorkloadContainer]:
+    newest = max(members, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
+    active = [pod for pod in members if api_pods.is_active(pod)]
+    names = tuple(pod.metadata.name for pod in members)
+    spec = newest.spec
+    reports = _reports(members)
+    roles = [(ContainerRole.MAIN, each) for each in spec.containers]
+    roles += [
+        (ContainerRole.SIDECAR if each.restart_policy == "Always" else ContainerRole.INIT, each)
+        for each in spec.init_containers or ()
+    ]
+    running = sum(role is not ContainerRole.INIT for role, _ in roles)
+    for role, each in roles:
+        requests, limits = (_settings(amounts) for amounts in (each.resources.requests, each.resources.limits))
+        cpu, memory = (requests[place] if requests[place] is not None else limits[place] for place in (0, 1))
+        states = reports.get(each.name, [])
+        under = limits[1] or memory or 0
+        yield WorkloadContainer(
+            ContainerKey(*owner, each.name),
+            role,
+            len(active),
+            cpu,
+            memory,
+            *limits,
+            containers=running,
+            restarts=sum(state.restart_count for state in states),
+            killed=tuple(under for state in states if _was_killed(state)),
+            is_java=_is_java(each),
+            scaling=rule,
+            pods=names,
+        )
+
+
+def _reports(members: Iterable[SeenPod]) -> dict[str, list[SeenStatus]]:
+    """What is reported of containers that did not simply run, by name."""
+    found: defaultdict[str, list[SeenStatus]] = defaultdict(list)
+    for pod in members:
+        for reports in (pod.status.container_statuses, pod.status.init_container_statuses):
+            for each in reports or ():
+                if each.restart_count or _was_killed(each):
+                    found[each.name].append(each)
+    return found
+
+
+def _was_killed(state: SeenStatus) -> bool:
+    phases = (state.state, state.last_state)
+    return any(
+        phase is not None and phase.terminated is not None and phase.terminated.reason == _OOM for phase in phases
+    )
+
+
+def _settings(amounts: Quantities | None) -> tuple[int | None, int | None]:
+    given = {name: amounts[name] for name in (CPU, MEMORY) if name in amounts} if amounts else {}
+    found = api_pods.amounts(given) if given else {}
+    return found.get(CPU), found.get(MEMORY)
+
+
+def _is_java(container: SeenContainer) -> bool:
+    """By its image, its command line, or the variables that a JVM reads."""
+    if any(each.name in _JAVA_VARIABLES for each in container.env or ()):
+        return True
+    words = (*(container.command or ()), *(container.args or ()))
+    return (
+        any(map(_JAVA_ARGUMENT.search, words))
+        or _JAVA_IMAGE.search(container.image.rpartition("@")[0] or container.image) is not None
+    )
