@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 from deploy import cleanup_pods, cleanup_state
+from deploy.access import ClusterAccess
 from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
@@ -28,7 +28,6 @@ from shared.api.core import Node, Quantities
 from shared.api.nodemetric import NodeMetric
 from shared.api.topology import NodeResourceTopology
 from shared.errors import HeadroomError
-from shared.kube import config
 from shared.kube.client import Client, Listing, Patch
 from shared.kube.errors import ApiError, Conflict, NotFound
 from shared.kube.resources import CONFIGMAPS, LEASES, NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
@@ -127,7 +126,7 @@ def removal(
 
 def run(
     *,
-    kubeconfig: Path | None,
+    access: ClusterAccess,
     namespace: str,
     dry_run: bool,
     say: Callable[[str], None],
@@ -137,7 +136,7 @@ def run(
 
     Raises InvalidInput, Unfinished, and what the API server answers.
     """
-    client = Client(config.discover(str(kubeconfig) if kubeconfig else None), "headroom-cleanup", retry=RETRY)
+    client = Client(access.connection(), "headroom-cleanup", retry=RETRY)
     try:
         clean(client, namespace=namespace, dry_run=dry_run, say=say, past=past)
     finally:

@@ -2,6 +2,7 @@
 
 import enum
 import gc
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -12,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from deploy.access import ClusterAccess
 from deploy.backtest.command import backtest
 from deploy.savings.command import recommend
 from shared import names
@@ -22,16 +24,19 @@ OK, FAILED, BAD_INPUT = 0, 1, 2
 app = typer.Typer(
     name="headroom",
     help="Reclaims the CPU and memory a Kubernetes cluster pays for and does not use.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-explain_app = typer.Typer(help="Show every term of a decision.")
+explain_app = typer.Typer(help="Show every term of a decision")
 app.add_typer(explain_app, name="explain")
-forget_app = typer.Typer(help="Ask agents to forget what they predict from.")
+forget_app = typer.Typer(help="Ask agents to forget what they predict from")
 app.add_typer(forget_app, name="forget")
 
 _PASSED_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
+Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
 
 
 class ExplainFormat(enum.StrEnum):
@@ -60,7 +65,7 @@ def _add_local_cluster() -> None:
     if importlib.util.find_spec("deploy.local") is not None:
         from deploy.local.command import up
 
-        app.command()(up)
+        app.command(short_help="Run a whole cluster on this machine")(up)
     else:
         app.command("up", hidden=True, context_settings=_PASSED_THROUGH, add_help_option=False)(_no_local_cluster)
 
@@ -73,7 +78,7 @@ def _no_local_cluster() -> NoReturn:
 _add_local_cluster()
 
 
-@app.command(context_settings=_PASSED_THROUGH, add_help_option=False)
+@app.command(short_help="Run the agent of one node", context_settings=_PASSED_THROUGH, add_help_option=False)
 def agent(context: typer.Context) -> int:
     """Run the agent of one node (see `headroom agent --help`)."""
     from agent import main as daemon
@@ -81,7 +86,7 @@ def agent(context: typer.Context) -> int:
     return daemon.main(context.args)
 
 
-@app.command(context_settings=_PASSED_THROUGH, add_help_option=False)
+@app.command(short_help="Run the manager", context_settings=_PASSED_THROUGH, add_help_option=False)
 def manager(context: typer.Context) -> int:
     """Run the manager (see `headroom manager --help`)."""
     from manager import main as daemon
@@ -89,7 +94,11 @@ def manager(context: typer.Context) -> int:
     return daemon.main(context.args)
 
 
-@app.command(context_settings=_PASSED_THROUGH, add_help_option=False)
+@app.command(
+    short_help="Show which nodes would be bought and removed, and why",
+    context_settings=_PASSED_THROUGH,
+    add_help_option=False,
+)
 def plan(context: typer.Context) -> int:
     """Show which node groups would grow, at what cost, and why (see `headroom plan --help`)."""
     from deploy import plan as command
@@ -99,8 +108,8 @@ def plan(context: typer.Context) -> int:
     return OK
 
 
-app.command()(backtest)
-app.command()(recommend)
+app.command(short_help="Replay recorded usage to the predictors")(backtest)
+app.command(short_help="Recommend requests and limits per container")(recommend)
 
 
 @explain_app.command("node")
@@ -111,7 +120,8 @@ def explain_node(
         typer.Option("--file", "-f", help="What `kubectl get ... -o yaml` printed, instead of a live cluster."),
     ] = None,
     output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the live cluster.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     config_namespace: Annotated[
         str, typer.Option(help="Namespace of the manager's ConfigMap.")
     ] = names.INSTALL_NAMESPACE,
@@ -130,22 +140,23 @@ def explain_node(
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
         answer = command.by_manager(
-            name, manager, style=output.value, kubeconfig=kubeconfig, namespace=config_namespace
+            name, manager, style=output.value, access=ClusterAccess(kubeconfig, context), namespace=config_namespace
         )
         _print(answer)
         return OK
     key = ConfigKey(config_namespace, config_name)
-    _print(command.node(name, files=file or [], kubeconfig=kubeconfig, style=output.value, config_key=key))
+    access = ClusterAccess(kubeconfig, context)
+    _print(command.node(name, files=file or [], access=access, style=output.value, config_key=key))
     return OK
 
 
-@app.command()
+@app.command(short_help="Show nodes in a live table")
 def top(
     manager: Annotated[
         str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
     ] = "",
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the manager.")] = (
         names.INSTALL_NAMESPACE
     ),
@@ -161,8 +172,7 @@ def top(
 
     answer = command.run(
         manager=manager,
-        kubeconfig=kubeconfig,
-        context=context,
+        access=ClusterAccess(kubeconfig, context),
         namespace=namespace,
         service=service,
         style=output.value,
@@ -174,12 +184,13 @@ def top(
     return OK
 
 
-@app.command()
+@app.command(short_help="Show the manager's page in the browser")
 def page(
     manager: Annotated[
         str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
     ] = "",
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = names.INSTALL_NAMESPACE,
     service: Annotated[str, typer.Option(help="Service of the manager.")] = "headroom-manager",
     browser: Annotated[bool, typer.Option(help="Open it in the browser, or only print the address.")] = True,
@@ -189,7 +200,7 @@ def page(
 
     command.run(
         manager,
-        kubeconfig=kubeconfig,
+        access=ClusterAccess(kubeconfig, context),
         namespace=namespace,
         service=service,
         browse=browser,
@@ -198,9 +209,10 @@ def page(
     return OK
 
 
-@app.command()
+@app.command(short_help="Remove what the manager left in a cluster")
 def cleanup(
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     namespace: Annotated[str, typer.Option(help="Namespace the manager ran in.")] = names.INSTALL_NAMESPACE,
     offers: Annotated[
         list[names.Tier] | None, typer.Option(help="What the manager offered, where that was not all (repeatable).")
@@ -232,20 +244,21 @@ def cleanup(
     past = command.FormerManager(
         offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, PodCleanup(pods), state_daemonset
     )
-    command.run(kubeconfig=kubeconfig, namespace=namespace, dry_run=dry_run, say=print, past=past)
+    command.run(access=ClusterAccess(kubeconfig, context), namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 
 
 @forget_app.command("node")
 def forget_node(
     nodes: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the Nodes.")],
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = False,
 ) -> int:
     """Let the agents of Nodes forget everything that was recorded until now: a node that became another one."""
     from deploy.forget import Asking
 
-    asking = Asking(kubeconfig, now=time.time(), dry_run=dry_run, say=_print)
+    asking = Asking(ClusterAccess(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
     asking.nodes(nodes)
     asking.close()
     return OK
@@ -257,13 +270,14 @@ def forget_workload(
     nodes: Annotated[
         list[str] | None, typer.Option("--nodes", metavar="NAME", help="Only on this Node (repeatable).")
     ] = None,
-    kubeconfig: Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = False,
 ) -> int:
     """Let agents forget what a workload and its pods used until now, on all Nodes or on some."""
     from deploy.forget import Asking
 
-    asking = Asking(kubeconfig, now=time.time(), dry_run=dry_run, say=_print)
+    asking = Asking(ClusterAccess(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
     asking.workload(workload, nodes or [])
     asking.close()
     return OK
@@ -292,11 +306,42 @@ def _collect_nothing() -> None:
     gc.disable()
 
 
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        print(f"headroom {importlib.metadata.version('headroom')}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Exit status: 0 done, 1 failed, 2 bad usage or bad input.")
+def headroom(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Print the version of this command.")
+    ] = False,
+) -> None:
+    """Reclaims the CPU and memory a Kubernetes cluster pays for and does not use."""
+
+
+@app.command(short_help="Show versions, here and in the cluster")
+def version(
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
+    output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
+) -> int:
+    """Show the versions of this command, and of what is installed in the cluster."""
+    from deploy import versions as command
+
+    _print(command.run(None if client else ClusterAccess(kubeconfig, context), output.value))
+    return OK
+
+
 def main() -> None:
     """Entry point. Exit status 0: done, 1: failed, 2: bad usage or bad input."""
+    called = Path(sys.argv[0]).name
+    program = called.replace("-", " ", 1) if called.startswith("kubectl-") else "headroom"
     arguments = sys.argv[1:] or ["--help"]
     try:
-        sys.exit(app(arguments, standalone_mode=False) or OK)
+        sys.exit(app(arguments, prog_name=program, standalone_mode=False) or OK)
     except TyperException as error:  # a flag or a value that the parser refuses
         _fail(error.format_message(), BAD_INPUT)
     except InvalidInput as error:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from deploy import dumps, rendering
+from deploy.access import CURRENT, ClusterAccess
 from deploy.dump_heads import Head
 from deploy.nodeside import ConfigKey, NodeSide
 from manager.nodeside import answers
@@ -29,7 +30,6 @@ from shared import explanation, names
 from shared.api.core import ConfigMap, Node, Pod
 from shared.api.nodemetric import NodeMetric
 from shared.errors import InvalidInput
-from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
@@ -51,11 +51,11 @@ class Objects:
 
 
 def node(
-    name: str, *, files: Sequence[Path], kubeconfig: Path | None, style: str, config_key: ConfigKey | None = None
+    name: str, *, files: Sequence[Path], access: ClusterAccess, style: str, config_key: ConfigKey | None = None
 ) -> str:
     """The answer, ready to print. Raises InvalidInput, and what the API server answers."""
     key = config_key or ConfigKey()
-    objects = from_files(name, files, key) if files else from_cluster(name, kubeconfig, key)
+    objects = from_files(name, files, key) if files else from_cluster(name, access, key)
     found = objects.nodes.get(name)
     if found is None:
         problem = f"there is no such node{_listed(objects.nodes) if files else ''}"
@@ -73,22 +73,22 @@ def by_manager(
     url: str,
     *,
     style: str,
-    kubeconfig: Path | None = None,
+    access: ClusterAccess = CURRENT,
     namespace: str = names.INSTALL_NAMESPACE,
 ) -> str:
     """The manager's own answer, ready to print. Raises HeadroomError where there is none."""
     from deploy.manager_api import ManagerApi  # here, as clusters and files are explained without
 
-    api = ManagerApi(url, kubeconfig, namespace)
+    api = ManagerApi(url, access, namespace)
     try:
         return _rendered(api.read(f"/api/v1/nodes/{quote(name, safe='')}", Explained), style)
     finally:
         api.close()
 
 
-def from_cluster(name: str, kubeconfig: Path | None, config_key: ConfigKey) -> Objects:
+def from_cluster(name: str, access: ClusterAccess, config_key: ConfigKey) -> Objects:
     """What the API server says of one node now."""
-    connection = config.discover(str(kubeconfig) if kubeconfig else None)
+    connection = access.connection()
     client = Client(connection, "headroom-explain").single_attempt()
     objects = Objects(source=connection.server.rpartition("@")[2], now=time.time())
     with contextlib.suppress(NotFound):  # no such node, which the caller says, or nothing reported of it yet

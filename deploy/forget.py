@@ -1,15 +1,14 @@
 """`headroom forget`: asks agents to forget what they predict from, by annotations of their Nodes."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 
+from deploy.access import ClusterAccess
 from shared import durations, names
 from shared.api import forgetting
 from shared.api.core import Node
 from shared.errors import InvalidInput
-from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.resources import NODES
@@ -20,8 +19,8 @@ CONFLICTS = 5  # for others who change the same Node at once
 class Asking:
     """Annotates Nodes, or only says so. `now` is in Unix seconds."""
 
-    def __init__(self, kubeconfig: Path | None, *, now: float, dry_run: bool, say: Callable[[str], None]) -> None:
-        self._client = Client(config.discover(str(kubeconfig) if kubeconfig else None), "headroom-forget")
+    def __init__(self, access: ClusterAccess, *, now: float, dry_run: bool, say: Callable[[str], None]) -> None:
+        self._client = Client(access.connection(), "headroom-forget")
         self._until = durations.timestamp(now)
         self._dry_run = dry_run
         self._say = say

@@ -6,15 +6,14 @@ matter. Over plain http nothing of the user is sent.
 """
 
 import ssl
-from pathlib import Path
 from typing import TypeVar
 
 import httpx
 import msgspec
 
+from deploy.access import CURRENT, ClusterAccess
 from shared import names
 from shared.errors import HeadroomError
-from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.resources import CONFIGMAPS
@@ -37,15 +36,14 @@ class ManagerApi:
     def __init__(
         self,
         url: str,
-        kubeconfig: Path | None = None,
+        access: ClusterAccess = CURRENT,
         namespace: str = names.INSTALL_NAMESPACE,
-        context: str = "",
     ) -> None:
         self._url = url.rstrip("/")
         self._user: Connection | None = None
         verify: ssl.SSLContext | bool = False  # over plain HTTP there is nothing to verify
         if self._url.startswith("https:"):
-            self._user = config.discover(str(kubeconfig) if kubeconfig else None, context or None)
+            self._user = access.connection()
             verify = _trusting(self._user, namespace)
         self._http = httpx.Client(verify=verify, trust_env=False)
 

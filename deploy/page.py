@@ -14,7 +14,6 @@ import subprocess
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -22,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from deploy.access import ClusterAccess
 from deploy.manager_api import ManagerApi
 from shared import web
 from shared.errors import HeadroomError
@@ -72,13 +72,13 @@ class PageProxy:
 
 
 @contextlib.contextmanager
-def forwarded(kubeconfig: Path | None, namespace: str, service: str, context: str = "") -> Iterator[str]:
+def forwarded(access: ClusterAccess, namespace: str, service: str) -> Iterator[str]:
     """The manager's URL while `kubectl port-forward` runs. Raises HeadroomError."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise HeadroomError("kubectl is not on PATH: forward the manager's port yourself, and give --manager URL")
-    access = [*(["--kubeconfig", str(kubeconfig)] if kubeconfig else []), *(["--context", context] if context else [])]
-    command = [kubectl, *access, "--namespace", namespace, "port-forward", f"service/{service}", ":8080"]
+    flags = [*access.kubectl_flags(), "--namespace", namespace]
+    command = [kubectl, *flags, "port-forward", f"service/{service}", ":8080"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         impatience = threading.Timer(FORWARD_SECONDS, process.kill)
         impatience.start()
@@ -97,12 +97,12 @@ def forwarded(kubeconfig: Path | None, namespace: str, service: str, context: st
 
 
 def run(
-    url: str, *, kubeconfig: Path | None, namespace: str, service: str, browse: bool, say: Callable[[str], None]
+    url: str, *, access: ClusterAccess, namespace: str, service: str, browse: bool, say: Callable[[str], None]
 ) -> None:
     """Until Ctrl-C. Raises HeadroomError."""
     with contextlib.ExitStack() as open_things:
-        found = url or open_things.enter_context(forwarded(kubeconfig, namespace, service))
-        api = ManagerApi(found, kubeconfig, namespace)
+        found = url or open_things.enter_context(forwarded(access, namespace, service))
+        api = ManagerApi(found, access, namespace)
         open_things.callback(api.close)
         answer = api.get("/api/v1/status")
         if not answer.is_success:

@@ -18,6 +18,7 @@ from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud, plan_nodes, plan_sources, plan_table, rendering
+from deploy.access import ClusterAccess
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from manager.autoscaler import config, planning, scanning
@@ -86,6 +87,7 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
         ),
     ] = ""
     kubeconfig: Annotated[str, Meta(description="kubeconfig of the live cluster; empty: the user's own")] = ""
+    context: Annotated[str, Meta(description="context of the kubeconfig; empty: its current one")] = ""
     namespace: Annotated[str, Meta(min_length=1, description="namespace of the manager")] = names.INSTALL_NAMESPACE
     config_namespace: Annotated[
         str, Meta(description="namespace of the manager's ConfigMap; empty: the manager's own")
@@ -116,7 +118,7 @@ def _by_manager(settings: PlanSettings, sources: Mapping[str, str]) -> tuple[Pla
 
     answer, groups = plan_by_manager.plan(
         settings.manager,
-        kubeconfig=settings.kubeconfig,
+        access=ClusterAccess(Path(settings.kubeconfig) if settings.kubeconfig else None, settings.context),
         namespace=settings.namespace,
         files=settings.file,
         overrides=plan_by_manager.overrides(settings, sources),
@@ -172,7 +174,11 @@ def _seen(settings: PlanSettings) -> Seen:
     key = ConfigKey(settings.config_namespace or settings.namespace, settings.config_name)
     if not settings.file:
         return plan_sources.from_cluster(
-            settings.kubeconfig, settings.namespace, key, minds_quotas=settings.capacity_quotas_enabled
+            settings.kubeconfig,
+            settings.namespace,
+            key,
+            minds_quotas=settings.capacity_quotas_enabled,
+            context=settings.context,
         )
     if settings.cloud_provider not in ("", simulated.NAME):
         raise InvalidInput(

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from deploy import dumps
+from deploy.access import ClusterAccess
 from deploy.manager_api import ManagerApi
 from manager.autoscaler.plan_request import Overrides
 from manager.autoscaler.reporting.schemas import Groups, Plan
@@ -20,7 +21,7 @@ from shared.errors import InvalidInput
 
 _OVERRIDES = frozenset(Overrides.__struct_fields__)
 # What is for the command, and not for the manager.
-_OWN = frozenset({"manager", "file", "output", "all_nodes", "top", "kubeconfig", "namespace"})
+_OWN = frozenset({"manager", "file", "output", "all_nodes", "top", "kubeconfig", "context", "namespace"})
 
 
 def overrides(settings: msgspec.Struct, sources: Mapping[str, str]) -> dict[str, Any]:
@@ -38,14 +39,14 @@ def overrides(settings: msgspec.Struct, sources: Mapping[str, str]) -> dict[str,
 
 
 def plan(
-    url: str, *, kubeconfig: str, namespace: str, files: Sequence[str], overrides: Mapping[str, Any]
+    url: str, *, access: ClusterAccess, namespace: str, files: Sequence[str], overrides: Mapping[str, Any]
 ) -> tuple[Plan, Groups]:
     """The manager's answer, and the groups as it sees them; `namespace` is its own. Raises HeadroomError."""
     dump = dumps.read([Path(each) for each in files], {"Pod": Pod}, lambda _kind, _head: True)
     if dump.unused:
         problem = "there is no Pod in it, and a manager can be told of nothing else"
         raise InvalidInput(source="-f", field="file", value=dump.unused[0], problem=problem)
-    api = ManagerApi(url, Path(kubeconfig) if kubeconfig else None, namespace)
+    api = ManagerApi(url, access, namespace)
     try:
         return api.plan({"pods": dump.of(Pod), "overrides": overrides}, Plan), api.read("/api/v1/groups", Groups)
     finally:

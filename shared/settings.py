@@ -8,6 +8,7 @@ hides its value wherever settings are shown. Unknown keys are errors everywhere.
 """
 
 import argparse
+import difflib
 import logging
 import typing
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 S = TypeVar("S", bound=msgspec.Struct)
 
 ENVIRONMENT_PREFIX = "HEADROOM_"
+HELP_ALL = "--help-all"
 _REDACTED = "***"
 
 
@@ -54,7 +56,7 @@ def load_with_sources(
 
     Raises InvalidInput.
     """
-    flags = vars(_parser(kind, program, description).parse_args(argv))
+    flags = vars(_parser(kind, program, description, shows_all=HELP_ALL in argv).parse_args(argv))
     file = flags.pop("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
     fields = msgspec.structs.fields(kind)
     values = _from_file(Path(file), {key(f.name): f for f in fields}) if file else {}
@@ -159,16 +161,26 @@ class _Parser(argparse.ArgumentParser):
     """Reports an error in one line; the usage with all flags would bury it."""
 
     def error(self, message: str) -> typing.NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0].partition("=")[0]
+        close = difflib.get_close_matches(unknown, self._option_string_actions, n=1)
+        meant = f", did you mean {close[0]}?" if close and unknown.startswith("--") else ""
+        self.exit(2, f"{self.prog}: {message}{meant} (see {self.prog} --help)\n")
 
 
-def _parser(kind: type[msgspec.Struct], program: str, description: str) -> argparse.ArgumentParser:
-    parser = _Parser(prog=program, description=description)
+def _parser(
+    kind: type[msgspec.Struct], program: str, description: str, *, shows_all: bool = True
+) -> argparse.ArgumentParser:
+    """Without `shows_all`, help leaves out the settings that `kind` inherits."""
+    inherited = [field.name for field in msgspec.structs.fields(kind) if field.name not in kind.__annotations__]
+    parser = _Parser(prog=program, description=description, usage=f"{program} [options]")
+    if inherited:
+        parser.add_argument(HELP_ALL, action="help", help=f"show {len(inherited)} more options, too")
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
-    # The process's own settings come before the inherited ones.
-    for field in sorted(msgspec.structs.fields(kind), key=lambda each: each.name not in kind.__annotations__):
+    for field in sorted(msgspec.structs.fields(kind), key=lambda each: each.name in inherited):
         meta = _meta(field)
         options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{_default(field)}".replace("%", "%%")}
+        if field.name in inherited and not shows_all:
+            options["help"] = argparse.SUPPRESS
         short = (meta.extra or {}).get("short")
         if _plain(field.type) is bool:
             options |= {"nargs": "?", "const": "true", "metavar": "true|false"}

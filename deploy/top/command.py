@@ -5,8 +5,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
+from deploy.access import ClusterAccess
 from deploy.manager_api import ManagerApi
 from deploy.page import forwarded
 from deploy.rendering import structured
@@ -40,8 +40,7 @@ class Following:
 def run(
     *,
     manager: str,
-    kubeconfig: Path | None,
-    context: str,
+    access: ClusterAccess,
     namespace: str,
     service: str,
     style: str,
@@ -49,7 +48,7 @@ def run(
     containing: str,
 ) -> str:
     """What to print; empty after a live table. Raises HeadroomError."""
-    with _api(manager, kubeconfig, context, namespace, service) as api:
+    with _api(manager, access, namespace, service) as api:
         if style == "table" and sys.stdout.isatty():
             _live(api, Sorting(sorting), containing)
             return ""
@@ -64,10 +63,10 @@ def run(
 
 
 @contextlib.contextmanager
-def _api(manager: str, kubeconfig: Path | None, context: str, namespace: str, service: str) -> Iterator[ManagerApi]:
+def _api(manager: str, access: ClusterAccess, namespace: str, service: str) -> Iterator[ManagerApi]:
     with contextlib.ExitStack() as open_things:
-        url = manager or open_things.enter_context(forwarded(kubeconfig, namespace, service, context=context))
-        api = ManagerApi(url, kubeconfig, namespace, context)
+        url = manager or open_things.enter_context(forwarded(access, namespace, service))
+        api = ManagerApi(url, access, namespace)
         open_things.callback(api.close)
         yield api
 

@@ -1,0 +1,93 @@
+"""`headroom top` and `headroom version` of a live cluster, in the context that is asked for."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy import versions
+from deploy.access import ClusterAccess
+from deploy.top import command as top
+from shared import names
+from shared.errors import HeadroomError
+from shared.kube.client import Client
+from shared.kube.resources import DAEMONSETS, DEPLOYMENTS, Resource
+from tests.integration.manager.conftest import Cluster, StartManager, fetch
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, write_kubeconfig
+
+
+def printed(url: str, style: str, containing: str = "") -> str:
+    return top.run(
+        manager=url,
+        access=ClusterAccess(),
+        namespace=names.INSTALL_NAMESPACE,
+        service="headroom-manager",
+        style=style,
+        sorting="mid",
+        containing=containing,
+    )
+
+
+def test_top_prints_what_the_manager_says_of_each_node(cluster: Cluster, start_manager: StartManager) -> None:
+    cluster.configure()
+    manager = start_manager()
+    for name in ("n1", "n2"):
+        cluster.add_reporting_node(name, at=time.time())
+    url = "http://{}:{}".format(*manager.address)
+
+    def rows() -> list[dict[str, object]]:
+        return [row for row in fetch(manager, "/api/v1/nodes").json()["nodes"] if row["mid"]["cpu_milli"]]
+
+    eventually(lambda: len(rows()) == 2)
+    assert printed(url, "name", "n2") == "node/n2"
+    answer = json.loads(printed(url, "json"))
+    assert {row["name"]: row["mid"] for row in answer["nodes"]} == {row["name"]: row["mid"] for row in rows()}
+    heading, *lines = printed(url, "table").splitlines()
+    assert heading.split()[0] == "NODE"
+    assert [line.split()[0] for line in lines] == ["n1", "n2"]
+    assert all(str(row["reason"]) in printed(url, "wide") for row in rows())
+
+
+def test_top_says_when_no_manager_answers(server: ApiServer) -> None:
+    with pytest.raises(HeadroomError, match="no answer of a manager"):
+        printed("http://127.0.0.1:9", "table")
+
+
+def labelled(client: Client, resource: Resource, kind: str, component: str, version: str) -> None:
+    labels = {
+        "app.kubernetes.io/part-of": "headroom",
+        versions.COMPONENT_LABEL: component,
+        versions.VERSION_LABEL: version,
+    }
+    pod = {"nodeSelector": {"none": "there"}, "containers": [{"name": "main", "image": "none"}]}
+    replicas = {"replicas": 0} if kind == "Deployment" else {}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": kind,
+        "metadata": {"name": component, "namespace": "default", "labels": labels},
+        "spec": {"selector": {"matchLabels": labels}, "template": template, **replicas},
+    }
+    client.create(resource, body, "default")
+
+
+def test_version_tells_what_is_installed_in_the_context_that_is_named(server: ApiServer, tmp_path: Path) -> None:
+    labelled(server.client(), DAEMONSETS, "DaemonSet", "agent", "0.2.0")
+    labelled(server.client(), DEPLOYMENTS, "Deployment", "manager", "0.3.0")
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
+    config = yaml.safe_load(kubeconfig.read_text())
+    (there,) = config["contexts"]
+    nowhere = {"name": "nowhere", "cluster": {"server": "https://127.0.0.1:9"}}
+    config["clusters"].append(nowhere)
+    config["contexts"].append({"name": "away", "context": {**there["context"], "cluster": "nowhere"}})
+    config["current-context"] = "away"
+    kubeconfig.write_text(yaml.safe_dump(config))
+
+    found = json.loads(versions.run(ClusterAccess(kubeconfig, there["name"]), "json"))
+    assert {each["name"]: each["version"] for each in found["components"]} == {"agent": "0.2.0", "manager": "0.3.0"}
+    assert found["node_metric"] == ["v1alpha1"]
+    assert found["problem"] == ""
+    assert json.loads(versions.run(ClusterAccess(kubeconfig), "json"))["problem"] != ""
