@@ -22,7 +22,7 @@ ON_REAL = ("tests/integration", "tests/e2e", "tests/chart", "tests/parity")
 
 # Files whose tests ask the one cluster that a fixture of theirs starts, in this order.
 ONE_CLUSTER = (
-    ("tests/e2e/test_journey.py", "tests/e2e/test_admission.py", "tests/e2e/test_scheduling.py"),
+    tuple(f"tests/e2e/test_{name}.py" for name in ("journey", "admission", "scheduling", "kept_directory")),
     # Of clusters with real nodes there are two, side by side.
     tuple(
         f"tests/node/test_{name}.py"
@@ -34,7 +34,7 @@ ONE_CLUSTER = (
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
 settings.register_profile("search", deadline=None)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=20)
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100)
 settings.load_profile("ci" if IN_CI else "quick")
 

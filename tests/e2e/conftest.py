@@ -166,6 +166,29 @@ def processes_of(directory: Path) -> list[psutil.Process]:
     return found
 
 
+def pods_run(cluster: RunningCluster) -> dict[str, str]:
+    """uid by name of the sample pods, once all of them run."""
+
+    def look() -> dict[str, str]:
+        found = [cluster.pod(name) for name in ("idle", "steady", "bursty")] if cluster.serves() else []
+        running = [pod for pod in found if pod and pod.get("status", {}).get("phase") == "Running"]
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in running} if len(running) == 3 else {}
+
+    return eventually(look)
+
+
+def run_up(*arguments: str, runtime_dir: Path) -> "subprocess.CompletedProcess[str]":
+    """`headroom up` to its end, and what it printed."""
+    return subprocess.run(
+        [*UP, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env=os.environ | {"XDG_RUNTIME_DIR": str(runtime_dir)},
+    )
+
+
 @pytest.fixture
 def start(cluster_kind: str) -> Iterator[Callable[..., RunningCluster]]:
     """Starts further clusters and sees to their end."""

@@ -202,7 +202,10 @@ def test_kubectl_shows_and_steers_the_cluster(cluster: RunningCluster, kubectl: 
     kubectl.run("delete", "pod", "talker", "--timeout=50s")
 
 
-@pytest.mark.parametrize("part", ["agent", "manager", "API server", "deploy.local.node"])
+THOROUGH = [pytest.param(part, marks=pytest.mark.thorough) for part in ("manager", "API server", "deploy.local.node")]
+
+
+@pytest.mark.parametrize("part", ["agent", *THOROUGH])
 def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: RunningCluster, part: str) -> None:
 
     def row() -> dict[str, Any]:

@@ -83,8 +83,3 @@ def test_a_cloud_of_ones_own_is_bought_from_and_what_was_bought_stays(start: Sta
     again = start(tmp_path, "--nodes", "0", "--cloud", str(file))
     assert list(placed(again, {"own": 1}).values()) == [node]
     assert set(bought(again)) == {node}
-
-
-def test_without_a_cloud_nothing_is_bought_and_nobody_asks_for_it(cluster: RunningCluster) -> None:
-    assert not bought(cluster)
-    assert cluster.pod("report-0") is None

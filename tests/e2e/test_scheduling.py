@@ -6,7 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.kube.resources import PODS
+from manager.autoscaler.cloudprovider.simulated import fake_nodes
+from shared.kube.resources import NODES, PODS
 from tests.e2e.conftest import RunningCluster
 from tests.support import eventually
 from tests.support.local_http import LOCAL_HTTP
@@ -43,3 +44,8 @@ def test_the_embedded_scheduler_asks_the_manager(cluster: RunningCluster) -> Non
 def test_kube_scheduler_asks_the_manager(start: Callable[..., RunningCluster], tmp_path: Path) -> None:
     running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
     place_a_pod(running)
+
+
+def test_without_a_cloud_nothing_is_bought_and_nobody_asks_for_it(cluster: RunningCluster) -> None:
+    assert not cluster.client.list(NODES, label_selector=f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}").items
+    assert cluster.pod("report-0") is None

@@ -84,7 +84,7 @@ def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
             raise UsageError(f"--crd-dir {directory}: no such directory")
         for path in sorted(directory.glob("*.y*ml")):
             try:
-                documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+                documents = list(yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
             except (OSError, yaml.YAMLError) as error:
                 raise UsageError(f"--crd-dir {path}: {error}") from error
             for document in documents:

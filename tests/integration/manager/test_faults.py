@@ -304,6 +304,7 @@ def test_a_report_about_a_node_that_is_not_there_is_taken_away(cluster: Cluster,
     eventually(lambda: cluster.mid("n1") == OFFERED)
 
 
+@pytest.mark.thorough
 def test_reports_as_large_as_the_server_takes_them_do_not_stay_in_memory(
     server: ApiServer, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -311,7 +312,7 @@ def test_reports_as_large_as_the_server_takes_them_do_not_stay_in_memory(
     kubeconfig = str(write_kubeconfig(tmp_path / "kubeconfig", server.manager_connection()))
     manager = ManagerProcess("m", kubeconfig, cluster.namespace, tmp_path, leader_elect="false")
     try:
-        nodes = [f"n{number}" for number in range(8)]
+        nodes = [f"n{number}" for number in range(4)]
         for name in nodes:
             cluster.add_node(name)
         for name in nodes:

@@ -188,6 +188,7 @@ def test_a_disruption_budget_that_allows_nothing_keeps_the_node(shrinking: Shrin
     assert not shrinking.taints(TAINT_TO_BE_DELETED)
 
 
+@pytest.mark.thorough
 def test_a_budget_that_closes_on_the_way_keeps_the_node_and_takes_its_mark_back(shrinking: Shrinking) -> None:
     clock = PassingClock()
     manager = half_empty(
@@ -221,6 +222,7 @@ def test_a_mark_that_a_dead_leader_left_is_taken_back_by_the_next(shrinking: Shr
     assert not shrinking.made_again
 
 
+@pytest.mark.thorough
 def test_somebody_elses_cordon_outlasts_the_mark(shrinking: Shrinking) -> None:
     first = half_empty(shrinking, scale_down_unneeded_time_seconds=NEVER_SECONDS)
     node = next(iter(shrinking.nodes))
@@ -236,6 +238,7 @@ def test_somebody_elses_cordon_outlasts_the_mark(shrinking: Shrinking) -> None:
     assert shrinking.nodes[node].spec.unschedulable
 
 
+@pytest.mark.thorough
 def test_no_group_goes_below_its_minimum(shrinking: Shrinking) -> None:
     manager = shrinking.manager("1:10:web")
     shrinking.want(6)
@@ -309,6 +312,7 @@ def test_an_api_server_that_is_lost_while_a_node_drains_costs_nothing(shrinking:
     assert not shrinking.taints(TAINT_TO_BE_DELETED)
 
 
+@pytest.mark.thorough
 def test_a_created_group_goes_with_its_last_node(town: Town) -> None:
     town.offer(WEB | {"max": 0}, autoprovisioning={"machine_types": ["n1-standard-2"]})
     town.manager("0:0:web", **{**SWIFT, "node_autoprovisioning": True})

@@ -534,7 +534,7 @@ def test_a_cloud_that_refuses_is_asked_again_and_one_that_hangs_is_waited_for(
 @pytest.mark.parametrize(
     ("fails", "goes_away"), [(Refused, False), (Later, False), (Unavailable, False), (Unavailable, True)]
 )
-@pytest.mark.parametrize("compat", ["headroom", "escalator"])
+@pytest.mark.parametrize("compat", ["headroom", pytest.param("escalator", marks=pytest.mark.thorough)])
 def test_forced_nodes_that_the_cloud_keeps_keep_nobody_from_growing(
     open_shop: Callable[..., Shop], compat: str, fails: type[ProviderError], goes_away: bool
 ) -> None:

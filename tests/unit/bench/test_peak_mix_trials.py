@@ -34,7 +34,9 @@ def replay() -> tuple[RecordedUsage, PodSchedule, Rehearsed]:
     return of, schedule, rehearsed(of, schedule)
 
 
-@pytest.mark.parametrize(("weights", "held_hours"), [(WEIGHTS, HELD_HOURS), (OTHERS, 3)])
+@pytest.mark.parametrize(
+    ("weights", "held_hours"), [(WEIGHTS, HELD_HOURS), pytest.param(OTHERS, 3, marks=pytest.mark.thorough)]
+)
 def test_a_trial_promises_what_a_replay_of_agents_promises(
     replay: tuple[RecordedUsage, PodSchedule, Rehearsed], weights: Weights, held_hours: int
 ) -> None:

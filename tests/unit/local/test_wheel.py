@@ -49,11 +49,10 @@ def test_the_wheel_has_nothing_of_the_embedded_cluster(installed: Path) -> None:
     "arguments",
     [
         ("--help",),
-        ("agent", "--help"),
-        ("manager", "--help"),
-        ("plan", "--help"),
-        ("cleanup", "--help"),
-        ("backtest", "--help"),
+        *(
+            pytest.param((command, "--help"), marks=pytest.mark.thorough)
+            for command in ("agent", "manager", "plan", "cleanup", "backtest")
+        ),
     ],
 )
 def test_what_a_cluster_and_its_operator_call_works_without_the_embedded_cluster(
