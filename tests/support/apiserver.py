@@ -211,8 +211,13 @@ class EmbeddedApiServer(ApiServer):
         return self.connection
 
     def _post(self, path: str, body: object) -> None:
-        with self.http() as http:
-            http.post(path, json=body).raise_for_status()
+        try:
+            with self.http() as http:
+                http.post(path, json=body).raise_for_status()
+        except httpx.TransportError as error:
+            for name, process in self._processes.items():
+                error.add_note(f"status of {name}: {process.poll()}; see {self.directory / name}.log")
+            raise
 
 
 class RealApiServer(ApiServer):

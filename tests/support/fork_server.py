@@ -11,7 +11,6 @@ import os
 import runpy
 import socket
 import sys
-import time
 
 import msgspec
 
@@ -47,23 +46,28 @@ def serve(orders: socket.socket, parent_pid: int) -> Order | None:
         gc.collect()
         gc.freeze()  # what is shared stays shared
         reading, writing = os.pipe()
+        waiting, holding = os.pipe()
         between = os.fork()
         if not between:
-            between = os.getpid()
             if pid := os.fork():
                 os.write(writing, str(pid).encode())
                 os._exit(0)
-            _become_daemon(order, files, between, parent_pid)
+            os.close(holding)
+            os.read(waiting, 1)  # returns once the server lets go, too
+            _become_daemon(order, files, parent_pid)
             return order
         os.waitpid(between, 0)
+        os.close(holding)
         orders.send(os.read(reading, 64))
-        for file in (*files, reading, writing):
+        for file in (*files, reading, writing, waiting):
             os.close(file)
 
 
-def _become_daemon(order: Order, files: list[int], between: int, parent_pid: int) -> None:
-    while os.getppid() == between:  # until it has ended
-        time.sleep(0.001)
+def _become_daemon(order: Order, files: list[int], parent_pid: int) -> None:
+    """Called when the process between has ended and been reaped: a process that ends while this one is being tied to
+    its next parent may pull the leash, as the kernel first moves its children and then looks for their leashes.
+    """
+    os.setsid()  # no signal to the suite's process group is for a daemon
     leash.tie_to(parent_pid)
     for number, file in enumerate(files, 1):
         os.dup2(file, number)

@@ -236,6 +236,7 @@ def test_only_listed_groups_are_asked_for_and_those_of_the_tags(aws: Aws) -> Non
     assert list(refused) == ["gone"]
 
 
+@pytest.mark.thorough
 def test_more_groups_than_one_answer_holds_are_all_seen(aws: Aws) -> None:
     template = aws.template()
     names = [f"g{number:03}" for number in range(101)]

@@ -44,7 +44,7 @@ def daemon(arguments: list[str], tmp_path: Path) -> Iterator[Daemon]:
 def test_it_is_a_child_without_the_files_and_the_threads_of_others(daemon: Daemon) -> None:
     process = psutil.Process(daemon.pid)
     assert process.ppid() == os.getpid()
-    assert os.getpgid(daemon.pid) == os.getpgid(0)
+    assert os.getsid(daemon.pid) == daemon.pid
     assert psutil.Process(process.ppid()).create_time() < process.create_time()
     assert process.cwd() == str(ROOT)
     sockets = [
