@@ -330,15 +330,19 @@ def test_a_manager_that_ends_is_asked_for_a_while_longer_if_there_is_time(helm: 
     ("values", "granted"),
     [
         ([], False),
-        (["colocationConfig.strategy.midFormula=seed"], False),
-        (["colocationConfig.strategy.evictionAfterSeconds=off"], False),
+        pytest.param(["colocationConfig.strategy.midFormula=seed"], False, marks=pytest.mark.thorough),
+        pytest.param(["colocationConfig.strategy.evictionAfterSeconds=off"], False, marks=pytest.mark.thorough),
         (["colocationConfig.strategy.midFormula=seed-mixed"], True),
         (["colocationConfig.strategy.evictionAfterSeconds=60"], True),
-        (["colocationConfig.strategy.nodeConfigs[0].evictionAfterSeconds=60"], True),
+        pytest.param(
+            ["colocationConfig.strategy.nodeConfigs[0].evictionAfterSeconds=60"], True, marks=pytest.mark.thorough
+        ),
         (["colocationConfig.strategy.midFormula=seed-mixed", "colocationConfig.create=false"], False),
-        (["colocationConfig.thresholds.clusterStrategy.enable=true"], False),
+        pytest.param(["colocationConfig.thresholds.clusterStrategy.enable=true"], False, marks=pytest.mark.thorough),
         (["colocationConfig.thresholds.clusterStrategy.evictEnabled=true"], True),
-        (["colocationConfig.thresholds.nodeStrategies[0].evictEnabled=true"], True),
+        pytest.param(
+            ["colocationConfig.thresholds.nodeStrategies[0].evictEnabled=true"], True, marks=pytest.mark.thorough
+        ),
         (["colocationConfig.strategy.midFormula=seed-mixed", "rbac.eviction=false"], False),
         (["rbac.eviction=true", "colocationConfig.create=false"], True),
     ],

@@ -45,6 +45,7 @@ def placed(cluster: RunningCluster, counts: Mapping[str, int]) -> dict[str, str]
     return eventually(look, BOUGHT_SECONDS, 0.2)
 
 
+@pytest.mark.thorough
 def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start, tmp_path: Path) -> None:
     cluster = start(tmp_path, "--nodes", "0")
     on = placed(cluster, {sample.name: sample.count for sample in samples.CLOUD_SAMPLES})

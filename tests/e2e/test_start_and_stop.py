@@ -20,6 +20,7 @@ def cgroups_of(directory: Path) -> list[Path]:
     return [*CGROUPS.glob(f"headroom-{cluster_id}"), *CGROUPS.glob(f"*/headroom-{cluster_id}")]
 
 
+@pytest.mark.thorough
 def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
     start: Callable[..., RunningCluster], tmp_path: Path
 ) -> None:

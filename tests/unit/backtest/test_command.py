@@ -70,6 +70,7 @@ def test_csv_and_table_have_a_row_for_each_result(
     assert "9.1 %" in first
 
 
+@pytest.mark.thorough
 def test_workers_and_another_run_come_to_the_same_numbers(
     trace: list[str | Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from tests.unit.backtest import traces
 from tests.unit.backtest.test_command import results, run
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_a_cluster_comes_to_the_same_numbers_to_the_last_digit(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
