@@ -24,10 +24,11 @@ ON_REAL = ("tests/integration", "tests/e2e", "tests/chart", "tests/parity")
 # Files whose tests ask the one cluster that a fixture of theirs starts, in this order.
 ONE_CLUSTER = (
     tuple(f"tests/e2e/test_{name}.py" for name in ("journey", "admission", "scheduling", "kept_directory")),
-    # Of clusters with real nodes there are two, side by side.
+    # Of clusters with real nodes there are two, side by side. After outages, schedulers and kubelets wait for a while
+    # before they ask again.
     tuple(
         f"tests/node/test_{name}.py"
-        for name in ("counters", "installation", "isolation", "lending", "outages", "shortfall")
+        for name in ("counters", "installation", "isolation", "lending", "shortfall", "outages")
     ),
     tuple(f"tests/node/test_{name}.py" for name in ("leaves_nothing", "lifecycle", "second_node", "uninstall")),
 )
@@ -107,7 +108,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if _runs(item, kind)]
     config.hook.pytest_deselected(items=list(set(items) - set(chosen)))
     items[:] = chosen
-    if kind != NODE and hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
+    if kind == NODE:
+        places = {file: place for place, file in enumerate(file for files in ONE_CLUSTER for file in files)}
+        items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(places)))
+    elif hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
         # What takes long begins first: otherwise one worker is busy with it when all others have finished.
         seconds = budgets.read(kind)
         items.sort(key=lambda item: -seconds.get(item.nodeid.split("::")[0], 0.0))

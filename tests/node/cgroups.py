@@ -10,6 +10,7 @@ from tests.apiserver.binaries import Unavailable
 ROOT = Path("/sys/fs/cgroup")
 PREFIX = "headroom-node-"
 _COPIED = ("cpuset.cpus", "cpuset.mems")  # empty in a new cgroup of v1, and nothing can run there
+_SHARES = 8 * 1024  # of CPU time: a whole cluster counts as eight of the machine's other processes, not as one
 _EMPTY_SECONDS = 10.0
 
 
@@ -31,6 +32,8 @@ def create(name: str) -> None:
         folder.mkdir(exist_ok=True)
         if (folder / "cgroup.clone_children").exists():
             (folder / "cgroup.clone_children").write_text("1")
+        if (folder / "cpu.shares").exists():
+            (folder / "cpu.shares").write_text(str(_SHARES))
         for file in _COPIED:
             if (folder / file).exists():
                 (folder / file).write_text((hierarchy / file).read_text())

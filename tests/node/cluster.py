@@ -23,8 +23,9 @@ from shared.kube.resources import NODES
 from shared.kube.retry import Jitter, Retry
 from tests.apiserver import binaries
 from tests.apiserver.binaries import Unavailable
-from tests.node import cgroups, tools
+from tests.node import cgroups, seed, tools
 from tests.node.images import ROOT, Builder
+from tests.node.keeper import UNSHARE
 from tests.node.layout import NODE, SECOND, Layout
 from tests.node.layout import NODES as NODE_NAMES
 from tests.node.machine import CABLE
@@ -33,6 +34,15 @@ from tests.support import eventually
 
 START_SECONDS = 180.0
 VERSION = "0.1.0"
+
+# What a node is made of, by what shows in namespaces of its own that it is to be had.
+_ATTEMPTS = {
+    "namespaces": "true",
+    "an overlay of file systems": "mount -t tmpfs tmpfs /mnt && mkdir /mnt/upper /mnt/work &&"
+    " mount -t overlay overlay /usr -o lowerdir=/usr,upperdir=/mnt/upper,workdir=/mnt/work",
+    "a pair of network devices (veth)": "ip link add one type veth peer name two",
+    "a bridge between network devices": "ip link add bridge type bridge",
+}
 
 
 class Failed(HeadroomError):
@@ -56,10 +66,10 @@ class NodeCluster:
             logs=logs,
             tools=parts.tools,
             assets=parts.assets,
+            seed=parts.seed,
             token=secrets.token_hex(16),
             port=ports.free(port),
         )
-        self._images = parts.images
         self._first: dict[str, int] = {}  # process of each node
         try:
             self._start(self.layout)
@@ -83,21 +93,12 @@ class NodeCluster:
         into = ["nsenter", f"--target={first}", "--net", "ip"]
         for line in (f"link set {CABLE} netns {self._first[SECOND]}", f"route add {pods} via {layout.node_ip}"):
             self._run([*into, *line.split()], None)
-        self._fill(SECOND)
         eventually(lambda: self._is_ready(SECOND), START_SECONDS)
 
     def _start(self, layout: Layout) -> None:
         self._tell(layout.to_json())
         self._told()
         self._first[layout.node] = eventually(lambda: self._first_process(layout.node))
-        self._fill(layout.node)
-
-    def _fill(self, node: str) -> None:
-        """Gives a node the images."""
-        socket = Path(f"/proc/{self._first[node]}/root/run/containerd/containerd.sock")
-        self._wait_until(socket.exists, node)
-        for image in self._images:
-            self.inside("ctr", "--namespace=k8s.io", "images", "import", str(image), node=node)
 
     @property
     def kubeconfig(self) -> Path:
@@ -286,7 +287,8 @@ class Parts:
         with binaries.locked(cache / "lock"):
             self.tools = tools.unpacked(cache)
             builder = Builder(cache, self.tools)
-            self.images = (builder.probe(environment), builder.headroom(VERSION))
+            images = (builder.probe(environment), builder.headroom(VERSION))
+            self.seed = seed.made(cache, self.tools, images)
 
 
 def not_run() -> list[str]:
@@ -306,11 +308,11 @@ def check_machine() -> None:
     for program in ("unshare", "nsenter", "ip", "mount", "openssl", "go"):
         if shutil.which(program) is None:
             raise Unavailable(f"{program} is not on PATH")
-    cgroups.hierarchies()
-    done = subprocess.run(
-        ["unshare", "--mount", "--net", "--cgroup", "--pid", "--uts", "--fork", "true"],
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
-        raise Unavailable(f"namespaces cannot be made here: {done.stderr.decode().strip()}")
+    for hierarchy in cgroups.hierarchies():
+        if not os.access(hierarchy, os.W_OK):
+            raise Unavailable(f"no cgroups can be made in {hierarchy}")
+    for wanted, attempt in _ATTEMPTS.items():
+        command = [*UNSHARE, "sh", "-e", "-c", attempt]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Unavailable(f"{wanted} cannot be had here: {done.stderr.strip()}")

@@ -15,7 +15,7 @@ from tests.support import eventually
 LENDING_SECONDS = 300.0
 # What Mid lives from: a pod that asks for most of the node, and does nothing. What all of the machine uses of memory is
 # the node's, too.
-IDLE = {"cpu": "1200m", "memory": f"{psutil.virtual_memory().total * 2 // 5 >> 20}Mi"}
+IDLE = {"cpu": "1200m", "memory": f"{psutil.virtual_memory().total * 3 // 5 >> 20}Mi"}
 
 
 @pytest.fixture(scope="session")
@@ -35,9 +35,14 @@ def installed(cluster: NodeCluster) -> Release:
 @pytest.fixture(scope="session")
 def lending(installed: Release) -> Release:
     """The node has something to lend."""
-    Pods(installed.cluster).run("idle", node=NODE, requests=IDLE)
-    eventually(lambda: installed.mid_cpu() > 500, LENDING_SECONDS, 1.0)
+    lend(installed)
     return installed
+
+
+def lend(release: Release) -> None:
+    """Runs what Mid lives from, and returns once it is lent."""
+    Pods(release.cluster).run("idle", node=NODE, requests=IDLE)
+    eventually(lambda: release.mid_cpu() > 500, LENDING_SECONDS, 1.0)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.node import machine, programs
+from tests.node import machine, programs, seed
 from tests.node.images import ROOT
 from tests.node.layout import Layout
 from tests.node.programs import Program
@@ -66,6 +66,7 @@ def _ended() -> int:
 def main(layout_file: str, *entrances: str) -> None:
     layout = Layout.from_json(Path(layout_file).read_text())
     programs.write_files(layout)
+    seed.plant(layout.seed, layout.own / "containerd")
     machine.furnish(layout)
     relays = [Program("relay", (sys.executable, "-m", "tests.node.relay", entrance)) for entrance in entrances]
     meter = Program("meter", (sys.executable, "-m", "tests.node.meter"))

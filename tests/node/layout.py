@@ -18,7 +18,7 @@ HOSTS = ("127.0.0.1", API_IP, NODE_IP, "localhost", "kubernetes", "kubernetes.de
 
 @dataclass(frozen=True)
 class Layout:
-    """A cluster's folder, the folder of its logs, and what it is built from, as one of its nodes sees it.
+    """A cluster's folder, the folder of its logs, and what it is made from, as one of its nodes sees it.
 
     The folder outlives no cluster.
     """
@@ -27,6 +27,7 @@ class Layout:
     logs: Path
     tools: Path
     assets: Path
+    seed: Path
     token: str
     port: int
     node: str = NODE
@@ -82,5 +83,5 @@ class Layout:
     @classmethod
     def from_json(cls, text: str) -> "Layout":
         fields = json.loads(text)
-        paths = {name: Path(fields[name]) for name in ("directory", "logs", "tools", "assets")}
+        paths = {name: Path(fields[name]) for name in ("directory", "logs", "tools", "assets", "seed")}
         return cls(**fields | paths)

@@ -21,9 +21,7 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from tests.node.cluster import NodeCluster, Parts
-parts = Parts(os.environ)
-parts.images = ()
-print(NodeCluster(parts, Path(sys.argv[1])).name, flush=True)
+print(NodeCluster(Parts(os.environ), Path(sys.argv[1])).name, flush=True)
 time.sleep(600)
 """
 

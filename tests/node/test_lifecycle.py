@@ -15,7 +15,7 @@ WHERE = f"--namespace={NAMESPACE}"
 
 
 def test_a_rollout_of_the_agent_keeps_what_it_has_learnt(lending: Release) -> None:
-    learnt = eventually(lambda: (found := lending.samples()) >= 20 and found, LENDING_SECONDS, 1.0)
+    learnt = eventually(lambda: (found := lending.samples()) >= 10 and found, LENDING_SECONDS, 1.0)
     (before,) = lending.pods("agent")
     lending.cluster.kubectl("rollout", "restart", AGENT, WHERE)
     lending.cluster.kubectl("rollout", "status", AGENT, WHERE, "--timeout=120s")

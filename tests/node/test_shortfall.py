@@ -9,6 +9,7 @@ import pytest
 
 from deploy.local.apiserver import patching
 from shared import names
+from tests.node.conftest import lend
 from tests.node.layout import NODE
 from tests.node.pods import Pods
 from tests.node.release import Release, quick_values
@@ -17,6 +18,14 @@ from tests.support import eventually
 pytestmark = pytest.mark.node_only("a kubelet that starts anew ends pods that do not fit")
 
 HELD = 400  # milli-cores: less than is lent while there is a pod to lend it, and more than without
+
+
+@pytest.fixture
+def lender(lending: Release) -> Iterator[Release]:
+    """The pod that Mid lives from may go, and the policy change, until the test ends."""
+    yield lending
+    lending.install()
+    lend(lending)
 
 
 @contextmanager
@@ -33,21 +42,21 @@ def _watched(release: Release, file: Path) -> Iterator[None]:
 
 
 def test_a_mid_pod_outlives_mid_that_shrinks_and_a_kubelet_that_is_killed_and_goes_once_the_policy_says_so(
-    lending: Release, pods: Pods, tmp_path: Path
+    lender: Release, pods: Pods, tmp_path: Path
 ) -> None:
-    cluster, versions = lending.cluster, tmp_path / "versions"
-    eventually(lambda: lending.mid_cpu() > HELD, 180, 1.0)
+    cluster, versions = lender.cluster, tmp_path / "versions"
+    eventually(lambda: lender.mid_cpu() > HELD, 180, 1.0)
     before = pods.run("worker", tier="koord-mid", requests={"cpu": f"{HELD}m", "memory": "16Mi"})
-    with _watched(lending, versions):
+    with _watched(lender, versions):
         eventually(versions.read_text)  # the first version is there
         cluster.kubectl("delete", "pod", "idle", "--now")  # of Prod: all that is lent is what it asks for and leaves
         short = names.CONDITION_MID_SHORTFALL
-        eventually(lambda: lending.condition(short).get("status") == "True", 120, 0.5)
+        eventually(lambda: lender.condition(short).get("status") == "True", 120, 0.5)
         cluster.kill("kubelet")
-        lending.wait_for_heartbeats(3)
+        lender.wait_for_heartbeats(3)
     shown = [int(line) for line in versions.read_text().splitlines() if line]
     assert min(shown) >= HELD
-    assert lending.mid_cpu() == HELD
+    assert lender.mid_cpu() == HELD
     after = pods.get("worker")
     assert after["status"]["phase"] == "Running"
     assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
@@ -55,6 +64,6 @@ def test_a_mid_pod_outlives_mid_that_shrinks_and_a_kubelet_that_is_killed_and_go
     evicting = {"colocationConfig": {"strategy": {"evictionAfterSeconds": 3}}}
     Release(cluster, patching.merge(quick_values(), evicting)).install()
     eventually(lambda: not pods.is_there("worker"), 120, 0.5)
-    (said,) = eventually(lambda: lending.events("MidResourceEviction"))
+    (said,) = eventually(lambda: lender.events("MidResourceEviction"))
     assert "short for" in said
-    eventually(lambda: lending.mid_cpu() < HELD, 120, 0.5)
+    eventually(lambda: lender.mid_cpu() < HELD, 120, 0.5)

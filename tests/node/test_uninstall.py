@@ -46,7 +46,7 @@ def test_an_uninstall_keeps_what_pods_hold_and_what_was_learnt_and_a_new_release
     lending: Release, pods: Pods
 ) -> None:
     cluster = lending.cluster
-    learnt = eventually(lambda: (found := lending.samples()) >= 20 and found, LENDING_SECONDS, 1.0)
+    learnt = eventually(lambda: (found := lending.samples()) >= 10 and found, LENDING_SECONDS, 1.0)
     before = pods.run("worker", tier="koord-mid", node=NODE, requests=HELD)
     lending.uninstall()
     assert _of_headroom(lending) == {f"resource {name}" for name in (names.MID_CPU, names.MID_MEMORY)}
