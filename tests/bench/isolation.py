@@ -55,10 +55,14 @@ def _eviction() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A way of bounding pods of Mid: values of the chart."""
+    """A way of bounding pods of Mid: values of the chart, and whether the pods name limits, the same as requests."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
+    limited: bool = False
+
+    def resources(self, asks: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+        return {"requests": asks} | ({"limits": asks} if self.limited else {})
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def rows() -> list[Row]:
     scenarios = [
         Scenario("nothing bounds them", KOORDINATORS_FORM),
         Scenario("the enforcer alone", KOORDINATORS_FORM | ENFORCER),
+        Scenario("the enforcer alone, of pods that name limits", KOORDINATORS_FORM | ENFORCER, limited=True),
         Scenario("limits (the default)"),
         Scenario("limits and eviction", _eviction()),
         Scenario("limits and the enforcer", ENFORCER),
@@ -130,7 +135,10 @@ class _Town:
         """The service beside all pods of Mid."""
         self.install(scenario.values)
         eventually(lambda: self._release.mid_cpu() >= 450, LENDING_SECONDS, 1.0)
-        pods = [self._mid.run(name, *does, tier="koord-mid", requests=asks) for name, (does, asks) in MID.items()]
+        pods = [
+            self._mid.run(name, *does, tier="koord-mid", **scenario.resources(asks))
+            for name, (does, asks) in MID.items()
+        ]
         time.sleep(WARM_SECONDS)
         begun, before = time.monotonic(), [self._cpu_seconds(pod) for pod in pods]
         seen = self._asked()
