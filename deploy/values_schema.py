@@ -14,8 +14,8 @@ import msgspec
 
 from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
+from manager.daemon_settings import DaemonSettings
 from manager.nodeside.scheduling.args import LoadAwareArgs
-from manager.settings import ManagerSettings
 from shared import settings
 from shared.api.colocation import BOUNDS, NODE_CONFIGS, WIRE_NAMES, ColocationStrategy
 from shared.api.selectors import LabelSelector
@@ -73,7 +73,7 @@ def generated() -> dict[str, Schema]:
     return {
         "AgentSettings": _settings(AgentSettings, AGENT_CHOSEN),
         "EnforcerSettings": _settings(EnforcerSettings, ENFORCER_CHOSEN),
-        "ManagerSettings": _settings(ManagerSettings, MANAGER_CHOSEN),
+        "ManagerSettings": _settings(DaemonSettings, MANAGER_CHOSEN),
         "ColocationStrategy": _with(strategy, {NODE_CONFIGS: node_configs}),
         "ThresholdConfig": {"type": "object", "properties": threshold_config, "additionalProperties": False},
         **parts,
@@ -86,8 +86,8 @@ def rendered(document: Schema) -> str:
 
 def _settings(kind: type[msgspec.Struct], chosen: frozenset[str]) -> Schema:
     """The `--config` file of a process, without the fields that are `chosen` for it."""
-    properties = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
-    keys = dict(zip((field.name for field in msgspec.structs.fields(kind)), settings.shown(kind()), strict=True))
+    properties = settings.schemas(kind)
+    keys = dict(zip((field.name for field in settings.fields(kind)), settings.shown(kind()), strict=True))
     return {
         "type": "object",
         "properties": {keys[name]: _field(name, schema) for name, schema in properties.items() if name not in chosen},

@@ -16,6 +16,8 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from manager import http
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
 from manager.nodeside import answers, fleet, tenants
 from manager.nodeside.answers import Status
@@ -79,8 +81,9 @@ EVICTION_INTERVAL_SECONDS = 1.0
 class Manager:
     """The manager on one client: caches, worker, election, HTTP. Call `start` once, and `close` once."""
 
-    def __init__(self, settings: ManagerSettings, client: Client, clock: Clock, registry: CollectorRegistry) -> None:
-        self._settings = settings
+    def __init__(self, given: DaemonSettings, client: Client, clock: Clock, registry: CollectorRegistry) -> None:
+        self._settings = settings = given.manager
+        self._cluster_name = given.autoscaler.cluster_name
         self._loops = Loops(registry, clock)
         identity = settings.identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._elector = _elector(settings, client, clock, identity)
@@ -89,7 +92,7 @@ class Manager:
         reporter = EventReporter(self._recorder, self._standing)
         queue = WorkQueue(clock)
         self._topologies = Topologies(client, changed=queue.add) if Tier.BATCH in settings.tiers else None
-        self._informers = SharedInformers(client, with_autoscaler=bool(settings.cloud_provider))
+        self._informers = SharedInformers(client, with_autoscaler=bool(given.autoscaler.cloud_provider))
         self._caches = Caches(client, self._informers, settings, changed=queue.add, configured=reporter.configured)
         tracker = Tracker(clock)
 
@@ -120,7 +123,7 @@ class Manager:
             prior=self._fleet.wire,
             topologies=self._topologies,
         )
-        self._autoscaler = self._made_autoscaler(client, clock, registry)
+        self._autoscaler = self._made_autoscaler(given.autoscaler, client, clock, registry)
         asker = Asker(client, clock, reporter, per_minute=settings.evictions_per_minute)
         self._evictor = None if settings.dry_run else self._made_evictor(asker, clock, tracker, registry)
         self._reliever = self._made_reliever(asker, clock, registry)
@@ -156,7 +159,7 @@ class Manager:
         if self._autoscaler is not None:
             from manager.autoscaler import router
 
-            app.include_router(router.router(self._autoscaler, settings))
+            app.include_router(router.router(self._autoscaler, given.autoscaler))
         self._certificate = self._made_certificate(client, registry)
         listen = settings.listen or _default_listen()
         self._server = web.server(
@@ -258,10 +261,12 @@ class Manager:
             counters=EvictionCounters(registry),
         )
 
-    def _made_autoscaler(self, client: Client, clock: Clock, registry: CollectorRegistry) -> "Autoscaler | None":
+    def _made_autoscaler(
+        self, chosen: AutoscalerSettings, client: Client, clock: Clock, registry: CollectorRegistry
+    ) -> "Autoscaler | None":
         settings = self._settings
-        if not settings.cloud_provider:
-            if settings.nodes or settings.node_groups or settings.node_autoprovisioning or settings.cloud_config:
+        if not chosen.cloud_provider:
+            if chosen.nodes or chosen.node_groups or chosen.node_autoprovisioning or chosen.cloud_config:
                 logger.warning("there is no autoscaler: --cloud-provider is not given")
             return None
         from manager.autoscaler import config, loop  # here, because most managers do not need them
@@ -269,8 +274,8 @@ class Manager:
 
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
-            settings,
-            config.load(settings, clock.monotonic),
+            chosen,
+            config.load(chosen, clock.monotonic),
             ClusterAccess(
                 client, self._informers, settings.namespace, self._recorder, self.is_leader, settings.dry_run
             ),
@@ -333,7 +338,7 @@ class Manager:
     def _status(self) -> Status:
         return answers.status(
             self._caches.configuration,
-            cluster=self._settings.cluster_name,
+            cluster=self._cluster_name,
             config_map=self._settings.config_map_key,
             leader=self.is_leader(),
             dry_run=self._settings.dry_run,
@@ -356,7 +361,7 @@ def main(argv: Sequence[str]) -> int:
     """The daemon: 0 after SIGTERM or SIGINT, 2 for invalid settings."""
     try:
         settings = settings_module.load(
-            ManagerSettings,
+            DaemonSettings,
             program="headroom manager",
             description="Turns NodeMetrics into Mid-tier capacity on Node status.",
             argv=argv,
@@ -364,13 +369,14 @@ def main(argv: Sequence[str]) -> int:
         )
         collect_seldom()
         descriptors.raise_limit()
-        telemetry.configure_logging(level=settings.log_level, style=settings.log_format)
+        telemetry.configure_logging(level=settings.manager.log_level, style=settings.manager.log_format)
         logger.info("effective settings", extra={"settings": settings_module.shown(settings)})
         clock, registry = SystemClock(), CollectorRegistry()
         stop = termination.event()
-        connection = config.discover(settings.kubeconfig or None)
-        cluster_name = settings.cluster_name or connection.cluster_name or connection.server
-        settings = msgspec.structs.replace(settings, cluster_name=cluster_name)
+        connection = config.discover(settings.manager.kubeconfig or None)
+        cluster_name = settings.autoscaler.cluster_name or connection.cluster_name or connection.server
+        autoscaler = msgspec.structs.replace(settings.autoscaler, cluster_name=cluster_name)
+        settings = msgspec.structs.replace(settings, autoscaler=autoscaler)
         client = Client(connection, "headroom-manager", clock=clock, registry=registry, stop=stop)
         manager = Manager(settings, client, clock, registry)
     except InvalidInput as error:

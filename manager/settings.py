@@ -2,14 +2,17 @@
 
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
 
 
-class ManagerSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of the manager process. The ConfigMap, not these, configures its decisions about nodes."""
+class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of the manager but for its autoscaler.
+
+    The policy in the ConfigMap, not these, configures its decisions about nodes.
+    """
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file; empty: in-cluster, then the user's own")] = ""
     namespace: Annotated[str, Meta(min_length=1, description="namespace the manager runs in")] = names.INSTALL_NAMESPACE

@@ -5,6 +5,8 @@ A settings class is a frozen msgspec struct whose fields have defaults. Field `r
 in `_seconds` take Go durations ("30s") or plain seconds, tuples take commas, and their flags may be repeated.
 `msgspec.Meta` on a field gives its help (`description`), its bounds, and in `extra` a `short` flag, or `secret`, which
 hides its value wherever settings are shown. Unknown keys are errors everywhere.
+
+A field whose type is a settings class itself is a section of the code alone: its fields stand among the others.
 """
 
 import argparse
@@ -58,10 +60,10 @@ def load_with_sources(
     """
     flags = vars(_parser(kind, program, description, shows_all=HELP_ALL in argv).parse_args(argv))
     file = flags.pop("config") or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
-    fields = msgspec.structs.fields(kind)
-    values = _from_file(Path(file), {key(f.name): f for f in fields}) if file else {}
+    known = fields(kind)
+    values = _from_file(Path(file), {key(f.name): f for f in known}) if file else {}
     sources = dict.fromkeys(values, str(file))
-    for field in fields:
+    for field in known:
         variable = ENVIRONMENT_PREFIX + _stem(field.name).upper()
         flag = flags[field.name]
         if isinstance(flag, list):  # repeated flags are the whole value
@@ -75,16 +77,53 @@ def load_with_sources(
 
 def shown(settings: msgspec.Struct) -> dict[str, object]:
     """The effective settings by file key, secrets redacted."""
-    return {
-        key(field.name): _REDACTED if _is_secret(field) and value else value
-        for field in msgspec.structs.fields(settings)
-        for value in [getattr(settings, field.name)]
-    }
+    found: dict[str, object] = {}
+    for field in msgspec.structs.fields(settings):
+        value = getattr(settings, field.name)
+        if _section(field):
+            found |= shown(value)
+        else:
+            found[key(field.name)] = _REDACTED if _is_secret(field) and value else value
+    return found
+
+
+def fields(kind: type[msgspec.Struct]) -> list[msgspec.structs.FieldInfo]:
+    """The fields of a settings class, those of its sections among them."""
+    found: list[msgspec.structs.FieldInfo] = []
+    for field in msgspec.structs.fields(kind):
+        section = _section(field)
+        found += fields(section) if section else [field]
+    return found
+
+
+def combine(kind: type[S], values: Mapping[str, object]) -> S:
+    """The settings with these values by field, those of its sections among them. Raises msgspec.ValidationError."""
+    rest = dict(values)
+    parts: dict[str, object] = {}
+    for field in msgspec.structs.fields(kind):
+        if section := _section(field):
+            names = [each.name for each in fields(section) if each.name in rest]
+            parts[field.name] = combine(section, {name: rest.pop(name) for name in names})
+    return msgspec.convert(rest | parts, kind, strict=True)
+
+
+def schemas(kind: type[msgspec.Struct]) -> dict[str, dict[str, typing.Any]]:
+    """The JSON schema of each of the `fields`, by name."""
+    own = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    found: dict[str, dict[str, typing.Any]] = {}
+    for field in msgspec.structs.fields(kind):
+        section = _section(field)
+        found |= schemas(section) if section else {field.name: own[field.encode_name]}
+    return found
+
+
+def _section(field: msgspec.structs.FieldInfo) -> type[msgspec.Struct] | None:
+    return field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None
 
 
 def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str]) -> S:
     try:
-        return msgspec.convert(values, kind, strict=True)
+        return combine(kind, values)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         name = path.rstrip("`").split("[")[0]
@@ -170,16 +209,17 @@ class _Parser(argparse.ArgumentParser):
 def _parser(
     kind: type[msgspec.Struct], program: str, description: str, *, shows_all: bool = True
 ) -> argparse.ArgumentParser:
-    """Without `shows_all`, help leaves out the settings that `kind` inherits."""
-    inherited = [field.name for field in msgspec.structs.fields(kind) if field.name not in kind.__annotations__]
+    """Without `shows_all`, help leaves out the settings that are not the command's `_own`."""
+    own = _own(kind)
+    more = len(fields(kind)) - len(own)
     parser = _Parser(prog=program, description=description, usage=f"{program} [options]")
-    if inherited:
-        parser.add_argument(HELP_ALL, action="help", help=f"show {len(inherited)} more options, too")
+    if more:
+        parser.add_argument(HELP_ALL, action="help", help=f"show {more} more options, too")
     parser.add_argument("--config", metavar="FILE", help="YAML file with settings (keys in camelCase)")
-    for field in sorted(msgspec.structs.fields(kind), key=lambda each: each.name in inherited):
+    for field in sorted(fields(kind), key=lambda each: each.name not in own):
         meta = _meta(field)
         options: dict[str, typing.Any] = {"help": f"{meta.description or ''}{_default(field)}".replace("%", "%%")}
-        if field.name in inherited and not shows_all:
+        if field.name not in own and not shows_all:
             options["help"] = argparse.SUPPRESS
         short = (meta.extra or {}).get("short")
         if _plain(field.type) is bool:
@@ -190,6 +230,12 @@ def _parser(
             options["metavar"] = "DURATION" if field.name.endswith("_seconds") else "VALUE"
         parser.add_argument(*([short] if short else []), _flag(field.name), dest=field.name, default=None, **options)
     return parser
+
+
+def _own(kind: type[msgspec.Struct]) -> set[str]:
+    """Names of the settings that a process does not inherit: those of its last section, where it has sections."""
+    sections = [section for field in msgspec.structs.fields(kind) if (section := _section(field))]
+    return {field.name for field in fields(sections[-1])} if sections else set(kind.__annotations__)
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

@@ -52,7 +52,7 @@ def pages() -> dict[str, str]:
         "reference/manager.md": _page(
             "Settings of the manager",
             _STRONGEST.format("manager"),
-            _settings(ManagerSettings, without=AutoscalerSettings),
+            _settings(ManagerSettings),
             "## Autoscaler",
             _settings(AutoscalerSettings),
             "## Of `headroom plan` alone",
@@ -100,10 +100,10 @@ def _code(text: str) -> str:
 
 def _settings(kind: type[msgspec.Struct], without: type[msgspec.Struct] | None = None) -> str:
     left_out = set(without.__struct_fields__) if without else set()
-    keys = dict(zip(kind.__struct_fields__, settings.shown(kind()), strict=True))
-    schema = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    keys = dict(zip((field.name for field in settings.fields(kind)), settings.shown(kind()), strict=True))
+    schema = settings.schemas(kind)
     rows = []
-    for field in msgspec.structs.fields(kind):
+    for field in settings.fields(kind):
         if field.name in left_out:
             continue
         stem = field.name.removesuffix("_seconds")

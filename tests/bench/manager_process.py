@@ -13,8 +13,9 @@ from pathlib import Path
 import msgspec
 from prometheus_client import CollectorRegistry
 
+from manager.daemon_settings import DaemonSettings
 from manager.main import Manager, collect_seldom
-from manager.settings import ManagerSettings
+from shared import settings as settings_module
 from shared import telemetry
 from shared.clock import SystemClock
 from shared.kube.client import Client
@@ -42,7 +43,7 @@ def main(server: str, settings: dict[str, object]) -> None:
     telemetry.configure_logging(level="warning", style="text")
     registry, clock = CollectorRegistry(), SystemClock()
     client = Client(Connection(server), "bench", clock=clock, registry=registry)
-    manager = Manager(msgspec.convert(settings, ManagerSettings), client, clock, registry)
+    manager = Manager(settings_module.combine(DaemonSettings, settings), client, clock, registry)
     # Asked for by its name, so that asking does not walk over the cluster.
     counter = registry.restricted_registry([_DECISIONS])
     manager.start()

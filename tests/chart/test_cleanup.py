@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy import cleanup_state
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
+from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
 from manager.settings import ManagerSettings
 from shared import names
@@ -228,9 +229,9 @@ def test_a_cluster_of_more_than_a_page_is_cleaned_whole(leftovers: Leftovers) ->
 
 
 def test_a_manager_that_still_runs_is_noticed(leftovers: Leftovers, server: ApiServer) -> None:
-    settings = ManagerSettings(namespace=leftovers.namespace, listen="127.0.0.1:0", identity="still-here")
+    own = ManagerSettings(namespace=leftovers.namespace, listen="127.0.0.1:0", identity="still-here")
     leftovers.add_node("a", mid=False)
-    manager = Manager(settings, server.client(), SystemClock(), CollectorRegistry())
+    manager = Manager(DaemonSettings(manager=own), server.client(), SystemClock(), CollectorRegistry())
     manager.start()
     try:
         eventually(lambda: "a" in leftovers.metrics())

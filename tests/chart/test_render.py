@@ -17,9 +17,9 @@ from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.modes import Mode
+from manager.daemon_settings import DaemonSettings
 from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG
-from manager.settings import ManagerSettings
 from shared import names, settings
 from shared.api import colocation, thresholds
 from shared.api.nodemetric import ResourceThresholds
@@ -208,12 +208,12 @@ def test_the_lease_that_may_be_written_is_the_one_the_manager_writes(defaults: l
     assert _rules(defaults, "Role", "headroom-manager")["leases"]["resourceNames"] == [names.MANAGER_LEASE]
 
 
-def _settings(helm: Helm, tmp_path: Path, *arguments: str | Path) -> tuple[list[Manifest], ManagerSettings]:
+def _settings(helm: Helm, tmp_path: Path, *arguments: str | Path) -> tuple[list[Manifest], DaemonSettings]:
     """What is rendered, and with which settings its manager runs."""
     objects = helm.objects(*arguments)
     (container,) = pods(objects)["manager"]["spec"]["containers"]
     (config_map,) = [item for item in objects if "manager.yaml" in item.get("data", {})]
-    return objects, _loaded(ManagerSettings, config_map, tmp_path, *container["args"])
+    return objects, _loaded(DaemonSettings, config_map, tmp_path, *container["args"])
 
 
 def _of_webhook(objects: list[Manifest]) -> set[str]:
@@ -227,16 +227,16 @@ def test_the_webhook_is_served_where_it_is_registered_with_a_certificate_that_ma
     helm: Helm, tmp_path: Path, values: Path
 ) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", values)
-    name = settings_.webhook_secret
+    name = settings_.manager.webhook_secret
     assert name == one(objects, "Secret", name)["metadata"]["name"]
     assert "data" not in one(objects, "Secret", name)
     (port,) = one(objects, "Service", name)["spec"]["ports"]
     (container,) = pods(objects)["manager"]["spec"]["containers"]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    assert ports[port["targetPort"]] == int(settings_.webhook_listen.rpartition(":")[2])
+    assert ports[port["targetPort"]] == int(settings_.manager.webhook_listen.rpartition(":")[2])
     paths = {}
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        (webhook,) = one(objects, kind, settings_.webhook_configuration)["webhooks"]
+        (webhook,) = one(objects, kind, settings_.manager.webhook_configuration)["webhooks"]
         service = webhook["clientConfig"].pop("service")
         assert webhook["clientConfig"] == {}  # whom to trust there is for the manager to say
         paths[kind] = service.pop("path")
@@ -244,10 +244,10 @@ def test_the_webhook_is_served_where_it_is_registered_with_a_certificate_that_ma
     assert list(paths.values()) == [f"/{MUTATE_PODS}", f"/{VALIDATE_CONFIG}"]
     component = name.replace("-webhook", "-manager")
     services = [f"{service}.{names.INSTALL_NAMESPACE}.svc" for service in (name, component)]
-    assert settings_.webhook_hosts == (*services, names.MANAGER_SERVER_NAME)
+    assert settings_.manager.webhook_hosts == (*services, names.MANAGER_SERVER_NAME)
     assert _rules(objects, "Role", component)["secrets"]["resourceNames"] == [name]
     kept = _rules(objects, "ClusterRole", component)["mutatingwebhookconfigurations"]
-    assert (kept["resourceNames"], kept["verbs"]) == ([settings_.webhook_configuration], ["get", "patch"])
+    assert (kept["resourceNames"], kept["verbs"]) == ([settings_.manager.webhook_configuration], ["get", "patch"])
 
 
 def test_nobody_waits_for_the_webhook_in_its_own_namespace_or_in_the_systems(helm: Helm) -> None:
@@ -277,10 +277,10 @@ def test_a_webhook_that_does_not_answer_holds_nobody_up_unless_that_is_wanted(he
 def test_with_cert_manager_the_manager_may_read_no_secret_and_change_no_webhook(helm: Helm, tmp_path: Path) -> None:
     values = ("--set", "manager.webhook.certificates=cert-manager")
     objects, settings_ = _settings(helm, tmp_path, *values)
-    assert settings_.webhook_certificates == "files"
+    assert settings_.manager.webhook_certificates == "files"
     spec = pods(objects)["manager"]["spec"]
     (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "webhook"]
-    assert (mount["mountPath"], mount["readOnly"]) == (settings_.webhook_certificate_directory, True)
+    assert (mount["mountPath"], mount["readOnly"]) == (settings_.manager.webhook_certificate_directory, True)
     (volume,) = [each for each in spec["volumes"] if each["name"] == "webhook"]
     certificate = one(objects, "Certificate", "headroom-webhook")
     assert volume["secret"] == {"secretName": certificate["spec"]["secretName"], "optional": True}
@@ -315,7 +315,7 @@ def test_where_nothing_serves_the_webhook_nothing_is_there_for_it(helm: Helm, va
 def test_a_webhook_that_others_register_is_served_all_the_same(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--set", "manager.webhook.register=false")
     assert _of_webhook(objects) == {"Secret", "Service"}
-    assert settings_.webhook_listen
+    assert settings_.manager.webhook_listen
 
 
 @pytest.mark.parametrize(("grace", "waits"), [(30, True), (6, True), (5, False), (0, False)])
@@ -359,7 +359,7 @@ def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: 
     objects, settings_ = _settings(helm, tmp_path, "--set", f"manager.settings.offers={offers}")
     (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
     named = [argument.removeprefix("--offers=") for argument in cleanup["args"] if "offers" in argument]
-    assert sorted(named) == sorted(settings_.tiers)
+    assert sorted(named) == sorted(settings_.manager.tiers)
     for role in ("headroom-manager", "headroom-cleanup"):
         assert ("noderesourcetopologies" in _rules(objects, "ClusterRole", role)) is batch
 
@@ -375,7 +375,7 @@ def test_without_a_cloud_there_is_no_autoscaler_and_no_right_for_one(helm: Helm,
         objects = helm.objects(*values)
         assert not [item for item in objects if item["metadata"]["name"].endswith(("-cloud", "-heartbeats"))]
     objects, settings_ = _settings(helm, tmp_path)
-    assert (settings_.cloud_provider, settings_.cloud_config) == ("", "")
+    assert (settings_.autoscaler.cloud_provider, settings_.autoscaler.cloud_config) == ("", "")
     rules = _rules(objects, "ClusterRole", "headroom-manager")
     assert not CLOUD_RESOURCES & rules.keys()
     assert rules["nodes"]["verbs"] == ["get", "list", "watch"]
@@ -384,20 +384,23 @@ def test_without_a_cloud_there_is_no_autoscaler_and_no_right_for_one(helm: Helm,
 
 def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD)
-    assert (settings_.cloud_provider, settings_.autoscaling_mode) == ("externalgrpc", "recommend")
-    assert (settings_.nodes, settings_.max_cpu) == (("0:10:general",), 400)
+    assert (settings_.autoscaler.cloud_provider, settings_.autoscaler.autoscaling_mode) == ("externalgrpc", "recommend")
+    assert (settings_.autoscaler.nodes, settings_.autoscaler.max_cpu) == (("0:10:general",), 400)
     data = one(objects, "ConfigMap", "headroom-cloud")["data"]
     spec = pods(objects)["manager"]["spec"]
     mounts = {each["name"]: each["mountPath"] for each in spec["containers"][0]["volumeMounts"]}
     volumes = {each["name"]: each for each in spec["volumes"]}
     assert volumes["cloud"]["configMap"]["name"] == "headroom-cloud"
-    assert {f"{mounts['cloud']}/{name}" for name in data} == {settings_.cloud_config, settings_.node_groups}
+    assert {f"{mounts['cloud']}/{name}" for name in data} == {
+        settings_.autoscaler.cloud_config,
+        settings_.autoscaler.node_groups,
+    }
     assert volumes["cloud-tls"]["secret"] == {"secretName": "cloud-provider-client"}
     connection = yaml.safe_load(data["cloud.yaml"])
     assert {Path(connection[key]).parent for key in ("cacert", "cert", "key")} == {Path(mounts["cloud-tls"])}
     groups = tmp_path / "node-groups.yaml"
     groups.write_text(data[groups.name])
-    (group,) = node_groups.load(groups, provider=settings_.cloud_provider)
+    (group,) = node_groups.load(groups, provider=settings_.autoscaler.cloud_provider)
     assert (group.cloud_provider_group_name, group.takes_pending_pods, group.effective_mode) == (
         "gpu",
         True,
@@ -411,7 +414,7 @@ def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm:
 def test_an_expanders_server_is_within_reach(helm: Helm, tmp_path: Path, url: str, ports: set[int]) -> None:
     arguments = ("--set", f"manager.settings.grpcExpanderUrl={url}", "--set", "networkPolicy.enabled=true")
     objects, settings_ = _settings(helm, tmp_path, "--values", SIMULATED_CLOUD, *arguments)
-    assert settings_.grpc_expander_url == url
+    assert settings_.autoscaler.grpc_expander_url == url
     (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
     assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, *ports}
 
@@ -419,7 +422,7 @@ def test_an_expanders_server_is_within_reach(helm: Helm, tmp_path: Path, url: st
 def test_capacity_quotas_may_be_read_only_where_they_count(helm: Helm, tmp_path: Path) -> None:
     enabled = ("--set", "manager.settings.capacityQuotasEnabled=true")
     objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
-    assert settings_.capacity_quotas_enabled
+    assert settings_.autoscaler.capacity_quotas_enabled
     rules = _rules(objects, "ClusterRole", "headroom-manager")
     assert rules["capacityquotas"]["verbs"] == ["list", "watch"]
     assert rules["capacityquotas/status"]["verbs"] == ["patch"]
@@ -437,10 +440,17 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert rules["nodes"]["verbs"] == ["create", "patch", "delete"]
     kept = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "update" in each["verbs"]]
     assert [each["resourceNames"] for each in kept if each["resources"] == ["configmaps"]] == [
-        [names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, settings_.status_config_map_name, ledger.CONFIG_MAP]
+        [
+            names.BOOKS_CONFIG_MAP,
+            names.DECISIONS_CONFIG_MAP,
+            settings_.autoscaler.status_config_map_name,
+            ledger.CONFIG_MAP,
+        ]
     ]
     (cleanup,) = pods(objects)["cleanup"]["spec"]["containers"]
-    assert {"--simulated-cloud", f"--status-config-map-name={settings_.status_config_map_name}"} <= set(cleanup["args"])
+    assert {"--simulated-cloud", f"--status-config-map-name={settings_.autoscaler.status_config_map_name}"} <= set(
+        cleanup["args"]
+    )
     assert _rules(objects, "ClusterRole", "headroom-cleanup")["nodes"]["verbs"] == ["list", "delete"]
     apart = {"key": fake_nodes.LABEL_CLOUD, "operator": "DoesNotExist"}
     for pod in pods(objects).values():  # nothing runs on Nodes without machines
@@ -461,7 +471,7 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
 
 def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", AWS_CLOUD)
-    assert (settings_.cloud_provider, settings_.autoscaling_mode) == ("aws", "enforce")
+    assert (settings_.autoscaler.cloud_provider, settings_.autoscaler.autoscaling_mode) == ("aws", "enforce")
     account = one(objects, "ServiceAccount", "headroom-manager")
     assert account["metadata"]["annotations"] == {
         "eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/headroom"
@@ -482,7 +492,10 @@ def test_a_cloud_may_be_configured_by_a_config_map_of_the_users(helm: Helm, tmp_
     assert not [each for each in objects if each["metadata"]["name"] == "headroom-cloud"]
     (volume,) = [each for each in pods(objects)["manager"]["spec"]["volumes"] if each["name"] == "cloud"]
     assert volume["configMap"] == {"name": "ours"}
-    assert (settings_.cloud_config, settings_.node_groups) == ("/etc/headroom-cloud/cloud.yaml", "")
+    assert (settings_.autoscaler.cloud_config, settings_.autoscaler.node_groups) == (
+        "/etc/headroom-cloud/cloud.yaml",
+        "",
+    )
 
 
 @every_ci
@@ -559,7 +572,7 @@ def test_the_agent_is_on_every_linux_node_and_rolls_a_tenth_of_them_at_a_time(de
 def test_the_rendered_settings_are_what_the_processes_read(helm: Helm, tmp_path: Path) -> None:
     objects = helm.objects("--values", EVERYTHING)
     agent = _loaded(AgentSettings, one(objects, "ConfigMap", "lender-agent"), tmp_path)
-    manager = _loaded(ManagerSettings, one(objects, "ConfigMap", "lender-manager"), tmp_path)
+    manager = _loaded(DaemonSettings, one(objects, "ConfigMap", "lender-manager"), tmp_path).manager
     assert (agent.cold_start_seconds, agent.sigma_cpu, agent.metric_retention_seconds) == (43200.0, 4.0, 7200)
     assert (manager.tiers, manager.write_rule) == ((Tier.MID,), "upstream")
     assert (manager.lease_duration_seconds, manager.renew_deadline_seconds) == (30, 20.0)
@@ -567,7 +580,7 @@ def test_the_rendered_settings_are_what_the_processes_read(helm: Helm, tmp_path:
 
 @every_ci
 def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_path: Path) -> None:
-    kinds: dict[str, Any] = {"agent": AgentSettings, "manager": ManagerSettings}
+    kinds: dict[str, Any] = {"agent": AgentSettings, "manager": DaemonSettings}
     objects = helm.objects("--values", values)
     for component, pod in pods(objects).items():
         container = pod["spec"]["containers"][0]
@@ -582,8 +595,8 @@ def test_every_flag_of_a_daemon_is_one_it_knows(helm: Helm, values: Path, tmp_pa
         if component == "agent":
             assert (loaded.cgroup_root, loaded.state_dir) == ("/host/cgroup", "/var/lib/headroom")
         else:
-            assert loaded.namespace == names.INSTALL_NAMESPACE
-            assert {Path(loaded.load_aware_args).name} - {""} == config_map["data"].keys() - {"manager.yaml"}
+            assert loaded.manager.namespace == names.INSTALL_NAMESPACE
+            assert {Path(loaded.manager.load_aware_args).name} - {""} == config_map["data"].keys() - {"manager.yaml"}
 
 
 @pytest.mark.parametrize(

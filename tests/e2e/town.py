@@ -14,8 +14,8 @@ from deploy.local.simulated.kubelet import SimulatedKubelet
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
+from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
-from manager.settings import ManagerSettings
 from shared import names, settings
 from shared.api.core import Node, Taint
 from shared.clock import SystemClock
@@ -77,7 +77,7 @@ class Town:
             **flags,
         }
         flags_given = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
-        managers = settings.load(ManagerSettings, program="manager", description="", argv=flags_given, environment={})
+        managers = settings.load(DaemonSettings, program="manager", description="", argv=flags_given, environment={})
         registry = CollectorRegistry()
         self._manager_client = Client(self._server.manager_connection(), "manager", registry=registry)
         self._manager = Manager(managers, self._manager_client, SystemClock(), registry)

@@ -18,6 +18,8 @@ from manager.autoscaler.actuation import actuator, node_drain
 from manager.autoscaler.cloudprovider.simulated import machines
 from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
+from manager.autoscaler.settings import AutoscalerSettings
+from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
 from manager.nodeside import controller
 from manager.nodeside.answers import Explained, Nodes, Status
@@ -213,7 +215,9 @@ def start_manager(server: ApiServer, cluster: Cluster, short_pauses: None) -> It
         clock = clock or SystemClock()
         registry = CollectorRegistry()
         client = Client(server.manager_connection(), "manager", registry=registry)
-        manager = Manager(ManagerSettings(**chosen), client, clock, registry)
+        scaling = {name: chosen.pop(name) for name in AutoscalerSettings.__struct_fields__ if name in chosen}
+        parts = DaemonSettings(autoscaler=AutoscalerSettings(**scaling), manager=ManagerSettings(**chosen))
+        manager = Manager(parts, client, clock, registry)
         started.append((manager, client))
         manager.start()
         return manager

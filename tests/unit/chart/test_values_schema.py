@@ -9,7 +9,7 @@ import pytest
 from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from deploy import values_schema
-from manager.settings import ManagerSettings
+from manager.daemon_settings import DaemonSettings
 from shared import settings
 
 COMMITTED = values_schema.FILE.read_text("utf-8")
@@ -41,13 +41,13 @@ def test_no_object_that_is_ours_takes_a_key_it_does_not_know() -> None:
     [
         ("AgentSettings", AgentSettings, values_schema.AGENT_CHOSEN),
         ("EnforcerSettings", EnforcerSettings, values_schema.ENFORCER_CHOSEN),
-        ("ManagerSettings", ManagerSettings, values_schema.MANAGER_CHOSEN),
+        ("ManagerSettings", DaemonSettings, values_schema.MANAGER_CHOSEN),
     ],
 )
 def test_every_setting_is_a_value_but_those_that_the_chart_decides(
     definition: str, kind: type[msgspec.Struct], chosen: frozenset[str]
 ) -> None:
-    fields = [field.name for field in msgspec.structs.fields(kind)]
+    fields = [field.name for field in settings.fields(kind)]
     assert chosen < set(fields)
     keys = set(values_schema.generated()[definition]["properties"])
     assert len(keys) == len(fields) - len(chosen)

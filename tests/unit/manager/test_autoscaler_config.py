@@ -29,7 +29,7 @@ from manager.autoscaler.scale_down.rules import (
     ScaleDownRules,
 )
 from manager.autoscaler.settings import AutoscalerSettings
-from manager.settings import ManagerSettings
+from manager.daemon_settings import DaemonSettings
 from shared import settings as settings_module
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
@@ -43,7 +43,7 @@ def loaded(**settings: Any) -> Config:
 
 
 def flags(*argv: str) -> AutoscalerSettings:
-    return settings_module.load(ManagerSettings, program="test", description="", argv=argv, environment={})
+    return settings_module.load(DaemonSettings, program="test", description="", argv=argv, environment={}).autoscaler
 
 
 @pytest.fixture

@@ -95,3 +95,42 @@ def test_secrets_are_not_shown() -> None:
     assert shown["token"] == "***"
     assert shown["nodeName"] == "n1"
     assert settings.shown(Example())["token"] == ""
+
+
+class Second(msgspec.Struct, frozen=True):
+    limit: Annotated[int, msgspec.Meta(ge=1, description="how many")] = 1
+
+
+class Sections(msgspec.Struct, frozen=True):
+    first: Example = Example()
+    second: Second = Second()
+
+
+def load_sections(*argv: str, environment: dict[str, str] | None = None) -> Sections:
+    return settings.load(Sections, program="example", description="", argv=argv, environment=environment or {})
+
+
+def test_fields_of_sections_stand_beside_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("limit: 7\nworkers: 2\n")
+    loaded = load_sections("--lease=1m", environment={"HEADROOM_CONFIG": str(file), "HEADROOM_DRY_RUN": "true"})
+    assert loaded == Sections(Example(workers=2, lease_seconds=60, dry_run=True), Second(7))
+    assert settings.shown(loaded) == settings.shown(loaded.first) | {"limit": 7}
+    assert list(settings.shown(loaded)) == [settings.key(each.name) for each in settings.fields(Sections)]
+    assert settings.schemas(Sections)["limit"]["description"] == "how many"
+
+
+@pytest.mark.parametrize(("argv", "parts"), [(["--limit=0"], ["--limit", ">= 1"]), (["--workers=0"], ["workers", "0"])])
+def test_a_refusal_names_the_field_of_a_section_as_any_other(argv: list[str], parts: list[str]) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        load_sections(*argv)
+    assert all(part in str(refused.value) for part in parts)
+
+
+def test_what_no_section_knows_is_refused() -> None:
+    class Closed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        second: Second = Second()
+
+    assert settings.combine(Closed, {"limit": 2}) == Closed(Second(2))
+    with pytest.raises(msgspec.ValidationError, match="speed"):
+        settings.combine(Closed, {"speed": 2})

@@ -12,8 +12,8 @@ from agent.settings import AgentSettings
 from agent.telemetry.cost import CostCollector
 from deploy.site import metrics, reference
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
+from manager.daemon_settings import DaemonSettings
 from manager.nodeside.metrics import ManagerCounters
-from manager.settings import ManagerSettings
 from shared import names, settings
 from shared.kube import metrics as kube_metrics
 from shared.telemetry import Loops
@@ -27,7 +27,7 @@ def pages() -> Mapping[str, str]:
     return reference.pages()
 
 
-@pytest.mark.parametrize(("page", "kind"), [("agent", AgentSettings), ("manager", ManagerSettings)])
+@pytest.mark.parametrize(("page", "kind"), [("agent", AgentSettings), ("manager", DaemonSettings)])
 def test_every_setting_is_listed_with_its_key(pages: Mapping[str, str], page: str, kind: type[msgspec.Struct]) -> None:
     listed = set(re.findall(r"^\| `--[a-z0-9-]+` \| `(\w+)` \|", pages[f"reference/{page}.md"], re.MULTILINE))
     assert listed >= set(settings.shown(kind()))
