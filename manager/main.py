@@ -19,16 +19,13 @@ from manager import http
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
-from manager.nodeside import answers, fleet, tenants
+from manager.nodeside import answers, evictions, fleet, tenants
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
 from manager.nodeside.eviction.asking import Asker
-from manager.nodeside.eviction.evictor import Evictor
-from manager.nodeside.eviction.metrics import EvictionCounters as EvictionCounters
-from manager.nodeside.eviction.metrics import PressureCounters, ShortfallCollector
-from manager.nodeside.eviction.reliever import Reliever
 from manager.nodeside.eviction.tracker import Tracker
+from manager.nodeside.evictions import Evictions
 from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.lending import Lending
 from manager.nodeside.metrics import FleetCollector, ManagerCounters, StateCollector
@@ -43,7 +40,6 @@ from manager.settings import ManagerSettings
 from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
 from shared.api.core import Namespace
-from shared.api.nodemetric import ResourceThresholds
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
@@ -74,8 +70,6 @@ MAX_SILENCE_SECONDS = 120.0
 # Longer than an autoscaler iteration that uses all of its estimation time, with a cloud that answers at the last
 # moment.
 MAX_ROUND_SECONDS = 600.0
-
-EVICTION_INTERVAL_SECONDS = 1.0
 
 
 class Manager:
@@ -119,16 +113,23 @@ class Manager:
             counters=ManagerCounters(registry),
             is_leader=self.is_leader,
             tracker=tracker,
-            pressed=lambda name: self._reliever.of(name),
+            pressed=lambda name: self._evictions.pressed(name),
             prior=self._fleet.wire,
             topologies=self._topologies,
         )
         self._autoscaler = self._made_autoscaler(given.autoscaler, client, clock, registry)
         asker = Asker(client, clock, reporter, per_minute=settings.evictions_per_minute)
-        self._evictor = None if settings.dry_run else self._made_evictor(asker, clock, tracker, registry)
-        self._reliever = self._made_reliever(asker, clock, registry)
+        self._evictions = Evictions(
+            settings,
+            self._caches,
+            tracker,
+            asker,
+            clock,
+            registry,
+            is_settled=self._controller.is_settled,
+            is_leader=self.is_leader,
+        )
         registry.register(FleetCollector(self._fleet))
-        registry.register(ShortfallCollector(tracker.all, clock.monotonic))
         registry.register(
             StateCollector(
                 nodes=lambda: [(state.node, state.decision) for state in self._controller.states()],
@@ -201,7 +202,7 @@ class Manager:
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
         self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.turn)
-        self._loops.every("eviction", lambda: EVICTION_INTERVAL_SECONDS, self._evict)
+        self._loops.every("eviction", lambda: evictions.INTERVAL_SECONDS, self._evictions.round)
         if self._elector is not None:
             self._loops.start("election", self._elect)
         if self._certificate is not None:
@@ -220,46 +221,6 @@ class Manager:
         if self._autoscaler is not None:
             self._autoscaler.close()
         self._server.close()
-
-    def _evict(self) -> None:
-        """One thread runs all evictions, so that they share one rate; pressure cannot wait."""
-        self._reliever.round()
-        if self._evictor is not None:
-            self._evictor.round()
-
-    def _made_reliever(self, asker: Asker, clock: Clock, registry: CollectorRegistry) -> Reliever:
-        def may_act() -> bool:
-            return not self._settings.dry_run and self.is_leader() and not self._caches.unsynced()
-
-        return Reliever(
-            asker,
-            clock,
-            reports=self._caches.reports,
-            pods=self._caches.pods,
-            thresholds=self._thresholds,
-            may_act=may_act,
-            counters=PressureCounters(registry, lambda: len(self._reliever.all())),
-        )
-
-    def _thresholds(self, name: str) -> ResourceThresholds | None:
-        """The thresholds by which pods of the node may be evicted; None unless the node lends under a configuration in
-        effect.
-        """
-        node, configuration = self._caches.node(name), self._caches.configuration
-        strategy = None if node is None or not configuration.settled else configuration.strategy(node)
-        return None if node is None or strategy is None or not strategy.enabled else configuration.thresholds_of(node)
-
-    def _made_evictor(self, asker: Asker, clock: Clock, tracker: Tracker, registry: CollectorRegistry) -> Evictor:
-        return Evictor(
-            asker,
-            tracker,
-            clock,
-            node=self._caches.node,
-            pods=self._caches.pods,
-            is_settled=self._controller.is_settled,
-            is_leader=self.is_leader,
-            counters=EvictionCounters(registry),
-        )
 
     def _made_autoscaler(
         self, chosen: AutoscalerSettings, client: Client, clock: Clock, registry: CollectorRegistry

@@ -13,7 +13,7 @@ from manager.nodeside.tenants import Holders
 from manager.pods import NodeRequests, PodLedger, PodRecord
 from manager.settings import ManagerSettings
 from shared.api.core import ConfigMap, Node
-from shared.api.nodemetric import NodeMetric
+from shared.api.nodemetric import NodeMetric, ResourceThresholds
 from shared.kube.client import Client
 from shared.kube.informer import Change, ChangeKind, Informer, Kept
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS
@@ -100,6 +100,14 @@ class Caches:
     def pods(self, name: str) -> Collection[PodRecord]:
         """The pods on the node."""
         return self._ledger.on(name)
+
+    def thresholds(self, name: str) -> ResourceThresholds | None:
+        """The thresholds by which pods of the node may be evicted; None unless the node lends under a configuration in
+        effect.
+        """
+        node, configuration = self.node(name), self.configuration
+        strategy = None if node is None or not configuration.settled else configuration.strategy(node)
+        return None if node is None or strategy is None or not strategy.enabled else configuration.thresholds_of(node)
 
     def requested(self, name: str) -> NodeRequests:
         """The requests of the node's pods."""
