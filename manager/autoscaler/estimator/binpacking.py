@@ -102,7 +102,7 @@ def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Pack
     """The classes that the first new node of a template would take."""
     probe = Packing(problem, template, after)
     probe.add_nodes(1)
-    flags: Flags = np.all(problem.requests <= probe.free_on(probe.known), axis=1)
+    flags: Flags = np.all(problem.requests <= probe.room.of_node(probe.known), axis=1)
     flags &= probe.admits_new
     for position in problem.bonds.rules:
         if flags[position]:

@@ -1,18 +1,41 @@
 """Pending classes and one snapshot as arrays, shared by the estimates of all groups."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from manager.autoscaler.snapshot import affinity
-from manager.autoscaler.snapshot.affinity import Bonds
-from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, Flags, Integers, NodeTemplate
+from manager.autoscaler.snapshot import affinity, predicates
+from manager.autoscaler.snapshot.affinity import OF_ONE_NODE, Bonds
+from manager.autoscaler.snapshot.cluster import (
+    PODS,
+    ClusterSnapshot,
+    Flags,
+    Integers,
+    NodeTemplate,
+    fresh_node,
+)
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, NodeDemands, PodInfo
 from manager.autoscaler.snapshot.predicates import Shapes
 from shared.cached_property import cached_property
 from shared.quantity import Amounts
+
+
+@dataclass(frozen=True, eq=False)
+class NewNode:
+    """A new node of a template, without other pods than those that come with it.
+
+    `admits` says which classes it admits. By topology key, `domains` has the number of its domain where many nodes
+    share one (-1 without one), `counts` which counters count its pods, and `own_pods` how many of these come with it.
+    """
+
+    template: NodeTemplate
+    free: Integers
+    admits: Flags
+    domains: dict[str, int]
+    counts: dict[str, Flags]
+    own_pods: dict[str, Integers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +57,13 @@ class PackingProblem:
     bonds: Bonds
     distinct_demands: tuple[NodeDemands, ...]
     demands_of: Integers  # by class: the position of its demands among the distinct ones
+    _new_nodes: dict[int, NewNode] = field(default_factory=dict)
+
+    def new_node(self, template: NodeTemplate) -> NewNode:
+        """What a new node of this template is to the problem; computed once for each template."""
+        if id(template) not in self._new_nodes:
+            self._new_nodes[id(template)] = _new_node(self, template)
+        return self._new_nodes[id(template)]
 
     def admitting(self, position: int) -> Flags:
         """Which nodes of the snapshot admit a class, whatever runs there."""
@@ -98,4 +128,32 @@ def packing_problem(
         bonds=affinity.bonds(universe, len(classes), snapshot, shapes),
         distinct_demands=tuple(demands),
         demands_of=np.array(demands_of, np.int64),
+    )
+
+
+def _new_node(problem: PackingProblem, template: NodeTemplate) -> NewNode:
+    admits = [predicates.admits(each, template.node) for each in problem.distinct_demands]
+    bonds = problem.bonds
+    labels = fresh_node(template, "new").labels
+    own = np.zeros(len(bonds.counters), np.int64)
+    for daemon in problem.daemons.get(template.group, ()):
+        own[list(bonds.contributions.get(daemon, ()))] += 1
+    counting = [
+        all(key in labels for key in each.keys)
+        and predicates.is_counted(each.demands, template.node, each.honors_affinity, each.honors_taints)
+        for each in bonds.countings
+    ]
+    counts = np.array([each.counting is None or counting[each.counting] for each in bonds.counters], np.bool_)
+    domains = {}
+    for key in bonds.tables.keys() - OF_ONE_NODE:
+        topology = bonds.topologies[key]
+        domains[key] = topology.values.get(labels[key], len(topology.values)) if key in labels else -1
+    rows = {key: list(table.counters) for key, table in bonds.tables.items()}
+    return NewNode(
+        template=template,
+        free=problem.row(template.free),
+        admits=np.array(admits, np.bool_)[problem.demands_of] if admits else np.empty(0, np.bool_),
+        domains=domains,
+        counts={key: counts[numbers] for key, numbers in rows.items()},
+        own_pods={key: np.where(counts, own, 0)[numbers] for key, numbers in rows.items()},
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manager.autoscaler.estimator.node_room import Asked
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.scale_down.peaks import NO_LOAD
@@ -40,8 +41,8 @@ class NoPlace:
     detail: str
 
 
-class Rescheduling(Packing):
-    """A packing without new nodes, from which nodes leave one after another.
+class Rescheduling:
+    """The pods of nodes that leave one after another, packed onto the nodes that remain.
 
     A removed node stays as an empty ghost, because its Node exists while it is drained: topology spread still counts
     its domain. Pods go to the first rows that fit. `peak_room` gives what each row can take of predicted peaks, where
@@ -54,16 +55,17 @@ class Rescheduling(Packing):
         moving: Mapping[int, Sequence[PodBatch]],
         peak_room: Sequence[Resources | None] | None = None,
     ) -> None:
-        super().__init__(problem)
+        self._problem = problem
         self._moving = moving
         self._arrived: dict[int, list[PodBatch]] = {}
-        self._destinations: Flags = np.ones(self.known, np.bool_)
-        self._peak_room: Integers | None = None
+        self._nodes = len(problem.snapshot.nodes)
+        self._destinations: Flags = np.ones(self._nodes, np.bool_)
+        loads: Integers | None = None
         if peak_room is not None:
             self._destinations &= np.array([each is not None for each in peak_room], np.bool_)
-            self._peak_room = np.array([each or NO_LOAD for each in peak_room], np.int64).reshape(-1, 2).T.copy()
-        self._load = NO_LOAD
-        self._loads: list[Resources] = []  # by placement
+            loads = np.array([each or NO_LOAD for each in peak_room], np.int64).reshape(-1, 2).T
+        self._counts_peaks = loads is not None
+        self._packing = Packing(problem, loads=loads)
         self._there: dict[int, list[tuple[int, int]]] = {}
         snapshot = problem.snapshot
         if problem.bonds.counters:
@@ -83,13 +85,13 @@ class Rescheduling(Packing):
     def leave(self, row: int) -> tuple[PodMove, ...] | NoPlace:
         """Moves all pods of a node, the largest first; or returns why not, and changes nothing."""
         was_open = self._close(row)
-        mark = len(self.placements)
+        mark = len(self._packing.placements)
         arrivals: list[tuple[int, PodBatch]] = []
         for batch in self._leaving(row):
             arrived = self._place(batch)
             if sum(len(each.pods) for _, each in arrived) < len(batch.pods):
                 stuck = self._why(batch)
-                self._undo(mark)
+                self._packing.take_back(mark)
                 self._count(row, 1)
                 self._destinations[row] = was_open
                 return stuck
@@ -115,12 +117,14 @@ class Rescheduling(Packing):
 
     def _place(self, batch: PodBatch) -> list[tuple[int, PodBatch]]:
         """Places as many of these pods as fit on the first rows that fit; returns the pods by row."""
-        self._load, self.pointer, first = batch.load, 0, len(self.placements)
-        self.fill(batch.position, len(batch.pods), 0)
+        placements = self._packing.placements
+        first = len(placements)
+        self._packing.start_over()
+        self._packing.fill(batch.position, len(batch.pods), 0, among=self._destinations, load=self._load_of(batch))
         waiting = iter(batch.pods)
         return [
             (row, batch._replace(pods=tuple(itertools.islice(waiting, count))))
-            for placement in self.placements[first:]
+            for placement in placements[first:]
             for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         ]
 
@@ -129,59 +133,28 @@ class Rescheduling(Packing):
             self._arrived.setdefault(row, []).append(batch)
         return tuple(PodMove(pod, row) for row, batch in arrivals for pod in batch.pods)
 
-    def _room(self, position: int, start: int, opened: Flags | None, skip: int) -> tuple[Integers, Integers]:
-        nodes, room = super()._room(
-            position, start, self._destinations if opened is None else opened & self._destinations, skip
-        )
-        if self._peak_room is None or not len(nodes):
-            return nodes, room
-        for left, load in zip(self._peak_room, self._load, strict=True):
-            if load:
-                room = np.minimum(room, np.maximum(left[nodes], 0) // load)
-        takes = room > 0
-        return nodes[takes], room[takes]
-
-    def _commit(self, position: int, nodes: Integers, counts: Integers) -> None:
-        super()._commit(position, nodes, counts)
-        self._loads.append(self._load)
-        if self._peak_room is not None:
-            for left, load in zip(self._peak_room, self._load, strict=True):
-                left[nodes] -= counts * load
-
-    def _undo(self, mark: int) -> None:
-        """Takes back all placements after the first `mark`."""
-        for placement, load in zip(self.placements[mark:], self._loads[mark:], strict=True):
-            for row, amount in self.problem.asked[placement.position]:
-                self._rows[row][placement.nodes] += placement.counts * amount
-            if self._peak_room is not None:
-                for left, part in zip(self._peak_room, load, strict=True):
-                    left[placement.nodes] += placement.counts * part
-            for node, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True):
-                self._count_kind(placement.position, node, -count)
-        del self.placements[mark:], self._loads[mark:]
+    def _load_of(self, batch: PodBatch) -> Asked:
+        """What each of these pods takes of the peaks' rows, which come after those of the resources."""
+        if not self._counts_peaks:
+            return ()
+        first = len(self._problem.resources)
+        return tuple((first + row, amount) for row, amount in enumerate(batch.load) if amount)
 
     def _count(self, row: int, sign: int) -> None:
         """Removes a node's pods from the counts of inter-pod rules, or adds them again."""
-        if not self.problem.bonds.counters:
+        if not self._problem.bonds.counters:
             return
+        counters = self._packing.counters
         for kind, count in self._there.get(row, ()):
-            self._count_kind(kind, row, sign * count)
+            counters.count_on(kind, row, sign * count)
         for batch in self._arrived.get(row, ()):
-            self._count_kind(batch.position, row, sign * len(batch.pods))
-
-    def _count_kind(self, kind: int, row: int, count: int) -> None:
-        bonds = self.problem.bonds
-        for number in bonds.contributions.get(kind, ()):
-            counted = bonds.counted[number]
-            domain = self._domains[bonds.counters[number].key][row]
-            if domain >= 0 and (counted is None or counted[row]):
-                self._sums[number][domain] += count
+            counters.count_on(batch.position, row, sign * len(batch.pods))
 
     def _why(self, batch: PodBatch) -> NoPlace:
         """Why one more of these pods fits nowhere: the number of nodes that each rule excludes, in the scheduler's
         order.
         """
-        problem, position = self.problem, batch.position
+        problem, position = self._problem, batch.position
         pod = batch.pods[-1]
         left = self._destinations.copy()
         others = int(left.sum())
@@ -197,10 +170,10 @@ class Rescheduling(Packing):
         keep(problem.admitting(position), "not matched or tolerated")
         for row, amount in problem.asked[position]:
             name = TOO_MANY_PODS if row == 0 else predicates.insufficient(problem.resources[row])
-            keep(self._rows[row][: self.known] >= amount, name)
+            keep(self._packing.room.fits(((row, amount),), 0), name)
         rules = problem.bonds.rules.get(position)
         if rules:
-            opened = self._open(position, rules, 0, self.known).nodes
+            opened = self._packing.counters.open_nodes(rules, 0, self._nodes).nodes
             if opened is not None:
                 keep(opened, "kept free by rules between pods")
         if left.any():

@@ -30,13 +30,15 @@ class Counting:
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """Counts pods of `members` (positions in the universe of kinds) by the domain of `key`; spread counts only some
-    nodes.
+    """Counts pods of `members` (positions in the universe of kinds) by the domain of `key`, in a `row` of its table.
+
+    `counting` is the number of the `Counting` that limits a spread constraint to some nodes; None counts all of them.
     """
 
     key: str
+    row: int
     members: frozenset[int]
-    counting: Counting | None = None
+    counting: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +89,33 @@ class TopologyDomains:
 
 
 @dataclass(frozen=True, eq=False)
+class CounterTable:
+    """All counters of one topology key: a row per counter, a column per domain of the snapshot.
+
+    `sums` has a last column that stays 0, for nodes without a domain. `present` says for spread constraints which
+    domains exist.
+    """
+
+    counters: tuple[int, ...]
+    sums: Integers
+    present: Flags
+
+
+@dataclass(frozen=True, eq=False)
 class Bonds:
     """The rules of every class, and their counters.
 
-    `contributions` lists, by kind, the counters that count it; `base` holds each counter's sums over the snapshot by
-    domain, plus a last one that stays 0 for nodes without a domain.
+    `contributions` lists, by kind, the counters that count it. `counted` says, by the number of a `Counting`, which
+    nodes of the snapshot count.
     """
 
     rules: dict[int, InterPodRules]
     counters: tuple[Counter, ...]
     contributions: dict[int, tuple[int, ...]]
     topologies: dict[str, TopologyDomains]
-    base: tuple[Integers, ...]
-    present: tuple[Flags | None, ...]  # of a spread's counter: the existing domains
-    counted: tuple[Flags | None, ...]  # of a spread's counter: the nodes that count
+    tables: dict[str, CounterTable]
+    countings: tuple[Counting, ...]
+    counted: tuple[Flags, ...]
 
 
 def bonds(universe: Sequence[PodInfo], classes: int, snapshot: ClusterSnapshot, shapes: Shapes) -> Bonds:
@@ -145,7 +160,10 @@ class _Compiler:
         self._index = _Index(universe)
         self._counters: list[Counter] = []
         self._known: dict[object, int] = {}
+        self._of_key: defaultdict[str, list[int]] = defaultdict(list)
+        self._countings: dict[Counting, int] = {}
         self._topologies: dict[str, TopologyDomains] = {}
+        self._placed = self._placed_entries()
         self._keeping_away = self._existing_terms()
         self._with_ports = [position for position, kind in enumerate(universe) if kind.ports]
 
@@ -159,15 +177,15 @@ class _Compiler:
         for number, counter in enumerate(self._counters):
             for member in counter.members:
                 contributions[member].append(number)
-        sums = [self._base(counter) for counter in self._counters]
+        counted = tuple(self._counted(each) for each in self._countings)
         return Bonds(
             rules,
             tuple(self._counters),
             {member: tuple(numbers) for member, numbers in contributions.items()},
             self._topologies,
-            tuple(each[0] for each in sums),
-            tuple(each[1] for each in sums),
-            tuple(each[2] for each in sums),
+            {key: self._table(key, numbers, counted) for key, numbers in self._of_key.items()},
+            tuple(self._countings),
+            counted,
         )
 
     def _existing_terms(self) -> dict[int, list[tuple[str, int]]]:
@@ -235,10 +253,13 @@ class _Compiler:
         return tuple(found)
 
     def _counter(self, key: str, members: frozenset[int], counting: Counting | None = None) -> int:
-        identity = (key, members, counting)
+        which = None if counting is None else self._countings.setdefault(counting, len(self._countings))
+        identity = (key, members, which)
         if identity not in self._known:
-            self._known[identity] = len(self._counters)
-            self._counters.append(Counter(key, members, counting))
+            self._known[identity] = number = len(self._counters)
+            rows = self._of_key[key]
+            self._counters.append(Counter(key, len(rows), members, which))
+            rows.append(number)
             self._topology(key)
         return self._known[identity]
 
@@ -259,25 +280,29 @@ class _Compiler:
             self._topologies[key] = TopologyDomains(key, values, of_node)
         return self._topologies[key]
 
-    def _base(self, counter: Counter) -> tuple[Integers, Flags | None, Flags | None]:
-        snapshot = self._snapshot
-        topology = self._topologies[counter.key]
-        is_member = np.zeros(len(snapshot.kinds) + 1, np.bool_)
-        placed = [each - self._classes for each in counter.members]
-        is_member[[each for each in placed if 0 <= each < len(snapshot.kinds)]] = True
-        chosen = is_member[snapshot.placed_kind]
-        domains = topology.of_node[snapshot.placed_node[chosen]]
-        counts = snapshot.placed_count[chosen]
-        sums = np.zeros(len(topology.values) + 1, np.int64)
-        if counter.counting is None:
-            np.add.at(sums, domains[domains >= 0], counts[domains >= 0])
-            return sums, None, None
-        counted = self._counted(counter.counting)
-        valid = counted[snapshot.placed_node[chosen]]
-        np.add.at(sums, domains[valid], counts[valid])
-        present = np.zeros(len(topology.values) + 1, np.bool_)
-        present[topology.of_node[counted]] = True
-        return sums, present, counted
+    def _table(self, key: str, numbers: Sequence[int], counted: Sequence[Flags]) -> CounterTable:
+        snapshot, topology = self._snapshot, self._topologies[key]
+        shape = len(numbers), len(topology.values) + 1
+        table = CounterTable(tuple(numbers), np.zeros(shape, np.int64), np.zeros(shape, np.bool_))
+        for number, sums, present in zip(numbers, table.sums, table.present, strict=True):
+            counter = self._counters[number]
+            of_node = topology.of_node
+            if counter.counting is not None:
+                of_node = np.where(counted[counter.counting], of_node, -1)
+                present[of_node[of_node >= 0]] = True
+            placed = [self._placed[kind] for each in counter.members if (kind := each - self._classes) in self._placed]
+            if placed:
+                entries = np.concatenate(placed)
+                domains = of_node[snapshot.placed_node[entries]]
+                np.add.at(sums, domains[domains >= 0], snapshot.placed_count[entries][domains >= 0])
+        return table
+
+    def _placed_entries(self) -> dict[int, Integers]:
+        """By kind of the snapshot: its entries among the placed pods."""
+        kinds = self._snapshot.placed_kind
+        order = np.argsort(kinds, kind="stable")
+        found, starts = np.unique(kinds[order], return_index=True)
+        return dict(zip(found.tolist(), np.split(order, starts[1:]), strict=bool(len(found))))
 
     def _counted(self, counting: Counting) -> Flags:
         flags = self._shapes.counted(counting.demands, counting.honors_affinity, counting.honors_taints)
