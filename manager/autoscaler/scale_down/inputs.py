@@ -1,15 +1,17 @@
-"""The inputs of a pass of scale-down."""
+"""The inputs of a pass of scale-down, and what all of its steps read from them."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from manager.autoscaler.scale_down import peaks, pods_on_nodes
 from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.disruptions import DisruptionBudget
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import ScaleDownHistory
+from manager.autoscaler.scale_down.rules import ScaleDownRules
 from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_down.timing import CooldownTimestamps
-from manager.autoscaler.snapshot.cluster import NodeInfo
+from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from shared.quantity import Resources
 
 
@@ -39,3 +41,51 @@ class ScaleDownInputs:
     unreadable: Mapping[str, str] = field(default_factory=dict)
     leaving: Container[str] = frozenset()
     kept: Mapping[str, str] = field(default_factory=dict)
+
+
+class ScaleDownContext:
+    """The registered nodes and their pods in a fixed order, and the predicted peaks with pods that these do not cover.
+
+    `peaks` is None where peaks do not count.
+    """
+
+    def __init__(self, inputs: ScaleDownInputs, rules: ScaleDownRules) -> None:
+        self.inputs = inputs
+        self.rules = rules
+        self.now = inputs.now
+        self.nodes = sorted(
+            (node for node in inputs.nodes if node.state is not NodeState.UPCOMING), key=lambda node: node.name
+        )
+        self._pods = {
+            name: sorted(found, key=lambda each: each.key)
+            for name, found in pods_on_nodes.pods_by_node(inputs.residents).items()
+        }
+        told = inputs.peaks
+        self.peaks = None if told is None else peaks.peaks_with_new_pods(told, self._pods, inputs.untold)
+
+    def group_of(self, node: NodeInfo) -> str:
+        """The id of its group; empty for a node of none."""
+        return self.inputs.group_of.get(node.name, "")
+
+    def pods_on(self, node: str) -> Sequence[PodOnNode]:
+        """All pods of a node."""
+        return self._pods.get(node, ())
+
+    def pods_that_need_places(self, node: str) -> list[PodOnNode]:
+        """The pods that need another node once this one is gone."""
+        return [each for each in self.pods_on(node) if each.needs_a_place(self.now)]
+
+    def pods_that_move(self, node: str) -> list[PodOnNode]:
+        """The same without pods that the removal waits for."""
+        return [each for each in self.pods_that_need_places(node) if not each.is_awaited]
+
+    def is_leaving(self, node: NodeInfo) -> bool:
+        """Whether the node is under deletion, or was tainted for it a short while ago.
+
+        A taint without a readable time counts, and so does one with a future time.
+        """
+        return node.name in self.inputs.leaving or any(
+            not taint.value.isdecimal() or self.now - int(taint.value) < self.rules.deletion_seconds
+            for taint in node.taints
+            if taint.key == TAINT_TO_BE_DELETED
+        )

@@ -4,8 +4,11 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from manager.autoscaler.scale_down.node_utilization import NodeUtilization
 from manager.autoscaler.scale_down.rules import UnremovableReason
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from manager.autoscaler.taints import SoftTaints
+from shared.errors import InvalidInput
 
 
 class NodeStanding(enum.StrEnum):
@@ -113,3 +116,48 @@ class ScaleDownDecision:
     def unneeded(self) -> tuple[str, ...]:
         """The nodes that the cluster can do without, all of them together."""
         return tuple(each.node for each in self.simulated)
+
+
+class NodeStatuses:
+    """The verdicts of a pass as they are reached. A later verdict on a node replaces an earlier one.
+
+    `used` is what the pass has found of each node's utilization, `unremovable` which nodes are not tried again soon.
+    """
+
+    def __init__(self, group_of: Mapping[str, str], retry_at: float) -> None:
+        self._group_of = group_of
+        self._retry_at = retry_at
+        self.used: dict[str, NodeUtilization | InvalidInput] = {}
+        self.unremovable: dict[str, UnremovableNode] = {}
+        self.by_node: dict[str, NodeRemovalStatus] = {}
+
+    def keep(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
+        """The cluster needs the node, or it may not go."""
+        self._record(node, NodeStanding.NEEDED, reason, detail, None)
+
+    def keep_for_a_while(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
+        """The same for a node that is not tried again before the recheck time is over."""
+        self.unremovable[node.name] = UnremovableNode(self._retry_at, reason, detail)
+        self.keep(node, reason, detail)
+
+    def delay(self, node: NodeInfo, reason: UnremovableReason, detail: str, *, since: float, ripe_at: float) -> None:
+        """The node is unneeded, and does not go yet."""
+        self._record(node, NodeStanding.UNNEEDED, reason, detail, (since, ripe_at))
+
+    def remove(self, node: NodeInfo, detail: str, *, since: float, ripe_at: float) -> None:
+        """The node goes."""
+        self._record(node, NodeStanding.GOES, None, detail, (since, ripe_at))
+
+    def _record(
+        self,
+        node: NodeInfo,
+        standing: NodeStanding,
+        reason: UnremovableReason | None,
+        detail: str,
+        times: tuple[float, float] | None,
+    ) -> None:
+        used = self.used.get(node.name)
+        share = used.share if isinstance(used, NodeUtilization) else None
+        group = self._group_of.get(node.name, "")
+        since, ripe_at = times or (None, None)
+        self.by_node[node.name] = NodeRemovalStatus(node.name, group, standing, reason, detail, share, since, ripe_at)

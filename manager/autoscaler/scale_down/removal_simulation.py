@@ -1,0 +1,152 @@
+"""Simulates the removal of candidates, one after another.
+
+Each removal takes from its group's spare nodes, from the cluster's lower bounds and from its pods' disruption budgets,
+and occupies its pods' new places, so that all unneeded nodes could go together. The pods of nodes already under
+deletion are placed before.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from manager.autoscaler.estimator import problem
+from manager.autoscaler.scale_down import eligibility, peaks, pods_on_nodes, size_limits
+from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
+from manager.autoscaler.scale_down.eligibility import Candidate
+from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan, PodOnNode
+from manager.autoscaler.scale_down.removal_status import NodeStatuses, SimulatedRemoval
+from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, PodMove, Rescheduling
+from manager.autoscaler.scale_down.rules import UnremovableReason
+from manager.autoscaler.scale_down.size_limits import GroupSizeLimits
+from manager.autoscaler.scale_up.groups import QuotaUsage
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeInfo
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from shared.quantity import Resources
+
+
+class RemovalSimulation:
+    """One simulation: `going` are the removals already under way, `simulated` the possible ones, in order."""
+
+    def __init__(self, context: ScaleDownContext, statuses: NodeStatuses) -> None:
+        self._context = context
+        self._statuses = statuses
+        self.going: list[SimulatedRemoval] = []
+        self.simulated: list[SimulatedRemoval] = []
+
+    def run(self, candidates: Sequence[Candidate], is_late: Callable[[], bool]) -> dict[str, DrainPlan]:
+        """Tries all candidates in order; returns the removable ones with their drain plans."""
+        deleted = [node.name for node in self._context.nodes if self._context.is_leaving(node)]
+        remaining, rows = self._remaining(candidates, deleted)
+        names = list(rows)
+        for name in deleted:  # their pods come first, because they are already on their way
+            self.going.append(SimulatedRemoval(name, _named(remaining.empty_out(rows[name]), names)))
+        disruptions = RemainingDisruptions(self._context.inputs.disruption_budgets)
+        for name in deleted:
+            disruptions.take(self._still_to_evict(name, disruptions))
+        usage = QuotaUsage(self._context.rules.gpu_label)
+        spare = GroupSizeLimits(
+            self._context.inputs.groups.values(),
+            size_limits.above_bounds(
+                self._context.rules.bounds,
+                (usage.node_usage(node) for node in self._context.nodes if not self._context.is_leaving(node)),
+            ),
+        )
+        found: dict[str, DrainPlan] = {}
+        for each in candidates:
+            node, group = each.node, each.group_id
+            if is_late():
+                self._statuses.keep(
+                    node, UnremovableReason.OUT_OF_TIME, "the time of this pass was over before its turn came"
+                )
+                continue
+            if not spare.has_node(group):
+                self._statuses.keep(node, *eligibility.at_minimum(each.group))
+                continue
+            gives = usage.node_usage(node)
+            short = spare.short_of(gives)
+            if short:
+                self._statuses.keep(
+                    node, UnremovableReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
+                )
+                continue
+            drain = pods_on_nodes.drain_plan(
+                self._context.pods_on(each.name), self._context.rules.drain, disruptions, self._context.now
+            )
+            if isinstance(drain, BlockingPod):
+                self._statuses.keep_for_a_while(node, UnremovableReason.BLOCKED_BY_POD, str(drain))
+                continue
+            if drain.moving and self._context.peaks is not None and each.name not in self._context.peaks:
+                self._statuses.keep(
+                    node, UnremovableReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it"
+                )
+                continue
+            moves = remaining.leave(rows[each.name])
+            if isinstance(moves, NoPlace):
+                self._statuses.keep_for_a_while(node, moves.reason, moves.detail)
+                continue
+            disruptions.take(drain.disruptions)
+            spare.take(group, gives)
+            self.simulated.append(SimulatedRemoval(each.name, _named(moves, names)))
+            found[each.name] = drain
+        return found
+
+    def _remaining(
+        self, candidates: Sequence[Candidate], deleted: Iterable[str]
+    ) -> tuple[Rescheduling, dict[str, int]]:
+        """The nodes as rows: nodes that stay anyway first, and those tried first last.
+
+        Pods go to the first rows that fit, so most pods move only once.
+        """
+        tried = {each.name for each in candidates}
+        ordered = [node for node in self._context.nodes if node.name not in tried]
+        ordered += [each.node for each in reversed(candidates)]
+        rows = {node.name: row for row, node in enumerate(ordered)}
+        placed = [each for node in ordered for each in self._context.pods_on(node.name)]
+        snapshot = cluster.snapshot_of_nodes(ordered, ((rows[each.node], each.facts) for each in placed))
+        moving = {name: self._context.pods_that_move(name) for name in (*tried, *deleted)}
+        classes: dict[int, EquivalenceGroup] = {}
+        for name in sorted(moving):
+            for each in moving[name]:
+                classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
+        position = {facts: number for number, facts in enumerate(classes)}
+        asked = problem.packing_problem(snapshot, tuple(classes.values()))
+        batches = {rows[name]: self._batches(name, found, position) for name, found in moving.items()}
+        return Rescheduling(asked, batches, self._peak_room(ordered)), rows
+
+    def _still_to_evict(self, node: str, disruptions: RemainingDisruptions) -> Iterable[int]:
+        """The budgets that the evictions still to come on a node under deletion use."""
+        for each in self._context.pods_that_move(node):
+            who = each.drain_info
+            if who is not None and who.deleted_at is None:
+                yield from disruptions.covering(who.namespace, who.labels)
+
+    def _batches(self, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]) -> list[PodBatch]:
+        """The same pods, batched by class and by load."""
+        peak = (self._context.peaks or {}).get(node)
+        loads = peaks.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
+        alike: dict[tuple[int, Resources], list[str]] = {}
+        for number, each in enumerate(moving):
+            load = loads[number] if loads else peaks.NO_LOAD
+            alike.setdefault((position[id(each.facts)], load), []).append(each.key)
+        return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
+
+    def _peak_room(self, ordered: Iterable[NodeInfo]) -> list[Resources | None] | None:
+        """What each node can still take, None for a node without a prediction; or None where peaks do not count."""
+        known = self._context.peaks
+        if known is None:
+            return None
+        return [
+            peaks.room(
+                node.allocatable,
+                known[node.name],
+                [each.facts.requests for each in self._context.pods_on(node.name)],
+                self._context.rules.peak_margin_percent,
+            )
+            if node.name in known
+            else None
+            for node in ordered
+        ]
+
+
+def _named(moves: Iterable[PodMove], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((move.pod, names[move.row]) for move in moves)
