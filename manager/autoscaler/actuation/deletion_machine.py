@@ -27,6 +27,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from manager.autoscaler.actuation.deletion_changes import DeletionChanges
 from manager.autoscaler.actuation.node_deletion import (
     AcceptedTaken,
     BatchDeleted,
@@ -34,7 +35,6 @@ from manager.autoscaler.actuation.node_deletion import (
     CloudObserved,
     CloudView,
     DeleteBatch,
-    DeletedNode,
     DeletionFailed,
     DeletionState,
     EndedTaken,
@@ -69,7 +69,6 @@ TAINTING_SECONDS = 5.0  # after which a taint that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to remove a taint
 SILENCE_SECONDS = 60.0  # after an unanswered deletion, until a machine that is still present counts as kept
 CLOUD_SECONDS = 600.0  # for which a node waits for a silent cloud
-GONE_SECONDS = 900.0  # for which the Node of a deleted machine is ignored
 
 
 @dataclass(frozen=True)
@@ -83,92 +82,129 @@ class DeletionOptions:
 
 def step(state: DeletionState, event: Event, options: DeletionOptions) -> tuple[DeletionState, tuple[Instruction, ...]]:
     """The next state and the instructions after the event."""
-    transition = _Transition(state, options)
-    transition.apply(event)
-    return transition.state, tuple(transition.instructions)
+    changes = DeletionChanges(state)
+    nodes, batches = _NodeSteps(changes, options), _BatchSteps(changes, options)
+    match event:
+        case NodesChosen():
+            nodes.choose(event.deletions)
+        case TaintsAbandoned():
+            nodes.abandon(event.nodes)
+        case NodesAdded():
+            for group in event.groups:
+                changes.note(group, CooldownTimestamps(added=event.now))
+        case LeadershipEnded():
+            changes.state = DeletionState(cloud=state.cloud)
+        case EndedTaken():
+            changes.state = replace(state, ended=())
+        case AcceptedTaken():
+            changes.state = replace(state, accepted={})
+        case CloudObserved():
+            number = state.cloud.observation + 1
+            changes.state = replace(state, cloud=CloudView(number, event.present, event.deleting, event.spare))
+        case NodesObserved():
+            nodes.begin_pass(event)
+        case PassEnding():
+            batches.end_pass(event)
+        case NodeUntainted():
+            nodes.end_untainted(event.node)
+        case NodeGone():
+            nodes.end_vanished(event.node)
+        case BatchInspected():
+            batches.delete_inspected(event)
+        case BatchDeleted():
+            batches.accept(event)
+        case DeletionFailed():
+            batches.handle_failure(event)
+        case NodeTainted() | TaintFailed() | EvictionTried():
+            nodes.continue_after(event)
+    return changes.state, tuple(changes.instructions)
 
 
-class _Transition:
-    """One step: `state` is the result so far."""
+class _NodeSteps:
+    """What happens to each node by itself, until it is drained."""
 
-    def __init__(self, state: DeletionState, options: DeletionOptions) -> None:
-        self.state = state
-        self.instructions: list[Instruction] = []
+    def __init__(self, changes: DeletionChanges, options: DeletionOptions) -> None:
+        self._changes = changes
         self._options = options
 
-    def apply(self, event: Event) -> None:
-        state = self.state
-        match event:
-            case NodesChosen():
-                self._choose(event.deletions)
-            case TaintsAbandoned():
-                known = {*state.deletions, *state.deleted, *state.abandoned}
-                new = {name: -AGAIN_SECONDS for name in event.nodes if name not in known}
-                self.state = replace(state, abandoned={**state.abandoned, **new})
-            case NodesAdded():
-                for group in event.groups:
-                    self._note(group, CooldownTimestamps(added=event.now))
-            case LeadershipEnded():
-                self.state = DeletionState(cloud=state.cloud)
-            case EndedTaken():
-                self.state = replace(state, ended=())
-            case AcceptedTaken():
-                self.state = replace(state, accepted={})
-            case CloudObserved():
-                number = state.cloud.observation + 1
-                self.state = replace(state, cloud=CloudView(number, event.present, event.deleting, event.spare))
-            case NodesObserved():
-                self._begin_pass(event)
-            case PassEnding():
-                self._end_pass(event)
-            case NodeUntainted():
-                self._untainted(event.node)
-            case NodeGone():
-                self._end_vanished(event.node)
-            case BatchInspected():
-                self._inspected(event)
-            case BatchDeleted():
-                self._accept(event)
-            case DeletionFailed():
-                self._not_deleted(event)
-            case NodeTainted() | TaintFailed() | EvictionTried():
-                each = state.deletions.get(event.node)
-                if each is not None and not each.error:
-                    self._after_write(each, event)
-
-    def _choose(self, deletions: Iterable[NodeDeletion]) -> None:
-        state = self.state
+    def choose(self, deletions: Iterable[NodeDeletion]) -> None:
+        """Begins the deletions of nodes that are not being deleted yet."""
+        state = self._changes.state
         new = {each.name: each for each in deletions if each.name not in {*state.deletions, *state.deleted}}
         abandoned = {name: tried for name, tried in state.abandoned.items() if name not in new}
-        self.state = replace(state, deletions={**state.deletions, **new}, abandoned=abandoned)
+        self._changes.state = replace(state, deletions={**state.deletions, **new}, abandoned=abandoned)
 
-    def _begin_pass(self, event: NodesObserved) -> None:
+    def abandon(self, nodes: Iterable[str]) -> None:
+        """Finds nodes with a taint that no deletion works on."""
+        state = self._changes.state
+        known = {*state.deletions, *state.deleted, *state.abandoned}
+        new = {name: -AGAIN_SECONDS for name in nodes if name not in known}
+        self._changes.state = replace(state, abandoned={**state.abandoned, **new})
+
+    def begin_pass(self, event: NodesObserved) -> None:
+        """Works on every deletion, and on abandoned taints."""
         now = event.now
         deleted = {
             name: each
-            for name, each in self.state.deleted.items()
+            for name, each in self._changes.state.deleted.items()
             if event.uids.get(name) == each.uid and now <= each.until
         }
-        due = [name for name, tried in self.state.abandoned.items() if now - tried >= AGAIN_SECONDS]
-        self.state = replace(self.state, deleted=deleted, abandoned={**self.state.abandoned, **dict.fromkeys(due, now)})
-        self.instructions += map(UntaintNode, due)
-        for name in self.state.deletions:
-            if each := self.state.deletions.get(name):
+        due = [name for name, tried in self._changes.state.abandoned.items() if now - tried >= AGAIN_SECONDS]
+        self._changes.state = replace(
+            self._changes.state, deleted=deleted, abandoned={**self._changes.state.abandoned, **dict.fromkeys(due, now)}
+        )
+        self._changes.instructions += map(UntaintNode, due)
+        for name in self._changes.state.deletions:
+            if each := self._changes.state.deletions.get(name):
                 try:
                     self._advance(each, event.pods.get(name), now)
                 except CannotDelete as error:
-                    self._fail(name, str(error), now)
+                    self._changes.fail(name, str(error), now)
+
+    def continue_after(self, event: NodeTainted | TaintFailed | EvictionTried) -> None:
+        """Goes on with a node after a write to it or its pods."""
+        each = self._changes.state.deletions.get(event.node)
+        if each is None or each.error:
+            return
+        match event:
+            case NodeTainted():
+                self._changes.update(replace(each, tainted_at=event.now))
+                self._changes.log(logging.INFO, "marked as being deleted", each)
+            case TaintFailed() if event.now - each.began_at >= TAINTING_SECONDS:
+                self._changes.fail(each.name, f"it could not be marked: {event.error}", event.now)
+            case EvictionTried() if each.drain is not None:
+                drain = each.drain.tried(event.uid, event.now, event.error)
+                self._evict_next(
+                    self._changes.update(replace(each, drain=drain)), drain, event.now, answered=event.answered
+                )
+
+    def end_untainted(self, name: str) -> None:
+        """Ends a failed deletion whose taint is removed."""
+        each = self._changes.state.deletions.get(name)
+        if each is not None and each.error:
+            self._changes.end(each, DeletionStage.FAILED)
+        elif name in self._changes.state.abandoned:
+            self._changes.log_node(logging.WARNING, "mark of nobody taken back", name)
+            self._changes.forget_abandoned(name)
+
+    def end_vanished(self, name: str) -> None:
+        """Ends the deletion of a Node that no longer exists."""
+        each = self._changes.state.deletions.get(name)
+        if each is not None:
+            self._changes.log_node(logging.INFO, "gone by itself", name)
+            self._changes.end(each, DeletionStage.GONE)
+        self._changes.forget_abandoned(name)
 
     def _advance(self, each: NodeDeletion, pods: PodsToDrain | None, now: float) -> None:
         """The next action for one node. Raises CannotDelete."""
         if each.error:
             if each.untainted_at is None or now - each.untainted_at >= AGAIN_SECONDS:
-                self._update(replace(each, untainted_at=now))
-                self.instructions.append(UntaintNode(each.name, each.uid))
+                self._changes.update(replace(each, untainted_at=now))
+                self._changes.instructions.append(UntaintNode(each.name, each.uid))
         elif each.unconfirmed is not None:
             self._confirm(each, each.unconfirmed, now)
         elif each.tainted_at is None:
-            self.instructions.append(TaintNode(each.name, each.uid))
+            self._changes.instructions.append(TaintNode(each.name, each.uid))
         elif each.ready_at is None and pods is not None and now - each.tainted_at >= self._delay_seconds:
             self._drain(each, pods, now, now - each.tainted_at)
 
@@ -180,18 +216,18 @@ class _Transition:
         if each.drain is None and not self._is_spare(each, waited_seconds):
             return
         drain = each.drain or NodeDrain(now, each.removal.is_drained)
-        each = self._update(replace(each, stage=DeletionStage.DRAINING, drain=drain))
+        each = self._changes.update(replace(each, stage=DeletionStage.DRAINING, drain=drain))
         drain = drain.observed(pods, self._options.drain, self._options.actuation, now)
-        self._evict_next(self._update(replace(each, drain=drain)), drain, now)
+        self._evict_next(self._changes.update(replace(each, drain=drain)), drain, now)
 
     def _is_spare(self, each: NodeDeletion, waited_seconds: float) -> bool:
         """Whether the group can do without the node and those chosen before it.
 
         Raises CannotDelete if it cannot, or if the cloud has not returned the group's size for too long.
         """
-        cloud = self.state.cloud
+        cloud = self._changes.state.cloud
         spare = cloud.spare.get(each.group)
-        before = itertools.takewhile(lambda other: other.name != each.name, self.state.deletions.values())
+        before = itertools.takewhile(lambda other: other.name != each.name, self._changes.state.deletions.values())
         going = sum(
             other.group == each.group and not other.error and other.ref.provider_id not in cloud.deleting
             for other in before
@@ -205,47 +241,44 @@ class _Transition:
     def _evict_next(self, each: NodeDeletion, drain: NodeDrain, now: float, *, answered: bool = True) -> None:
         pod = drain.next_eviction(now) if answered else None
         if pod is not None:
-            self.instructions.append(EvictPod(each.name, pod))
+            self._changes.instructions.append(EvictPod(each.name, pod))
         elif overdue := drain.overdue(self._options.actuation, now):
-            self._fail(each.name, overdue, now)
-
-    def _after_write(self, each: NodeDeletion, event: NodeTainted | TaintFailed | EvictionTried) -> None:
-        match event:
-            case NodeTainted():
-                self._update(replace(each, tainted_at=event.now))
-                self._log(logging.INFO, "marked as being deleted", each)
-            case TaintFailed() if event.now - each.began_at >= TAINTING_SECONDS:
-                self._fail(each.name, f"it could not be marked: {event.error}", event.now)
-            case EvictionTried() if each.drain is not None:
-                drain = each.drain.tried(event.uid, event.now, event.error)
-                self._evict_next(self._update(replace(each, drain=drain)), drain, event.now, answered=event.answered)
+            self._changes.fail(each.name, overdue, now)
 
     def _confirm(self, each: NodeDeletion, asked: UnconfirmedDeletion, now: float) -> None:
         """Finds out the result of a deletion call that failed. Raises CannotDelete."""
-        cloud = self.state.cloud
+        cloud = self._changes.state.cloud
         is_news = cloud.observation > asked.observation and each.group in cloud.spare
         if is_news and each.ref.provider_id not in cloud.present:
-            self._deleted(each, now)
+            self._changes.record_deletion(each, now)
         elif is_news and now >= asked.until:
-            self._update(replace(each, unconfirmed=None, alone=asked.of_many))
+            self._changes.update(replace(each, unconfirmed=None, alone=asked.of_many))
             if not asked.of_many or each.atomic:
                 raise CannotDelete(f"the cloud did not delete it: {asked.error}")
         elif now - asked.until > CLOUD_SECONDS:
             raise CannotDelete(f"the cloud does not say what became of it: {asked.error}")
 
-    def _end_pass(self, event: PassEnding) -> None:
+
+class _BatchSteps:
+    """What happens to drained nodes: inspection and deletion, group by group."""
+
+    def __init__(self, changes: DeletionChanges, options: DeletionOptions) -> None:
+        self._changes = changes
+        self._options = options
+
+    def end_pass(self, event: PassEnding) -> None:
         """Deletes the drained nodes, group by group."""
         now = event.now
-        for each in [] if event.stale else list(self.state.deletions.values()):
+        for each in [] if event.stale else list(self._changes.state.deletions.values()):
             drains = each.stage is DeletionStage.DRAINING and not each.error
             if drains and each.drain is not None and each.drain.is_over(now):
-                self._update(replace(each, stage=DeletionStage.DELETING, ready_at=now))
+                self._changes.update(replace(each, stage=DeletionStage.DELETING, ready_at=now))
         by_group: dict[str, list[NodeDeletion]] = {}
-        for each in list(self.state.deletions.values()):
+        for each in list(self._changes.state.deletions.values()):
             if not each.is_ready:
                 continue
-            if each.ref.provider_id in self.state.cloud.deleting:  # the cloud deletes it by itself
-                self._end(each, DeletionStage.GONE)
+            if each.ref.provider_id in self._changes.state.cloud.deleting:  # the cloud deletes it by itself
+                self._changes.end(each, DeletionStage.GONE)
             elif each.name not in event.held or now - (each.ready_at or 0.0) >= self._options.actuation.hold_seconds:
                 by_group.setdefault(each.group, []).append(each)
         for group, members in by_group.items():
@@ -254,122 +287,67 @@ class _Transition:
             together = [each for each in members if not each.alone]
             for batch in (together, *([each] for each in members if each.alone)):
                 if batch:
-                    self.instructions.append(InspectBatch(group, tuple((each.name, each.uid) for each in batch)))
+                    self._changes.instructions.append(
+                        InspectBatch(group, tuple((each.name, each.uid) for each in batch))
+                    )
 
-    def _gathers(self, group: str, members: Sequence[NodeDeletion], now: float) -> bool:
-        """Whether the group waits for more of its nodes, to delete them together."""
-        atomic = sum(each.atomic for each in self.state.deletions.values() if each.group == group)
-        if atomic and sum(each.atomic for each in members) < atomic:
-            return True
-        return now - min(each.ready_at or now for each in members) < self._options.actuation.gather_seconds
-
-    def _inspected(self, event: BatchInspected) -> None:
-        batch = [(each, found) for found in event.found if (each := self.state.deletions.get(found.node))]
+    def delete_inspected(self, event: BatchInspected) -> None:
+        """Deletes the nodes of a batch that the inspection found ready."""
+        batch = [(each, found) for found in event.found if (each := self._changes.state.deletions.get(found.node))]
         going = [each for each, found in batch if each.is_ready and self._may_go(each, found, event.now)]
         if going and (len(going) == len(event.found) or not any(each.atomic for each, _ in batch)):
-            self.instructions.append(DeleteBatch(event.group, tuple(each.ref for each in going)))
+            self._changes.instructions.append(DeleteBatch(event.group, tuple(each.ref for each in going)))
 
-    def _may_go(self, each: NodeDeletion, found: Inspection, now: float) -> bool:
-        if found.is_gone:
-            self._end(each, DeletionStage.GONE)
-        elif found.stays:
-            self._fail(each.name, found.stays, now)
-        elif found.pods is None:
-            self._give_up_late(each, found.error, now)
-        elif found.pods.moving():
-            self._update(replace(each, stage=DeletionStage.DRAINING, ready_at=None))  # it judges them
-        else:
-            return True
-        return False
-
-    def _accept(self, event: BatchDeleted) -> None:
-        cloud = self.state.cloud
+    def accept(self, event: BatchDeleted) -> None:
+        """Ends the deletions that the cloud has accepted."""
+        cloud = self._changes.state.cloud
         left = cloud.spare.get(event.group, 0) - len(event.nodes)
-        self.state = replace(self.state, cloud=replace(cloud, spare={**cloud.spare, event.group: left}))
+        self._changes.state = replace(
+            self._changes.state, cloud=replace(cloud, spare={**cloud.spare, event.group: left})
+        )
         for each in self._named(event.nodes):
-            self._deleted(each, event.now)
+            self._changes.record_deletion(each, event.now)
 
-    def _not_deleted(self, event: DeletionFailed) -> None:
+    def handle_failure(self, event: DeletionFailed) -> None:
+        """Decides what a failed call means for each of its nodes."""
         fields = {"group": event.group, "nodes": ", ".join(event.nodes)}
-        self.instructions.append(LogLine(logging.ERROR, f"not deleted: {event.error}", fields))
+        self._changes.instructions.append(LogLine(logging.ERROR, f"not deleted: {event.error}", fields))
         many = len(event.nodes) > 1
         for each in self._named(event.nodes):
             if event.unconfirmed:
                 until = event.now + (0.0 if event.refused else SILENCE_SECONDS)
-                asked = UnconfirmedDeletion(event.error, self.state.cloud.observation, until, many)
-                self._update(replace(each, unconfirmed=asked))
+                asked = UnconfirmedDeletion(event.error, self._changes.state.cloud.observation, until, many)
+                self._changes.update(replace(each, unconfirmed=asked))
             elif not event.refused:
                 self._give_up_late(each, event.error, event.now)
             elif many and not each.atomic:
-                self._update(replace(each, alone=True))
+                self._changes.update(replace(each, alone=True))
             else:
-                self._fail(each.name, event.error, event.now)
+                self._changes.fail(each.name, event.error, event.now)
+
+    def _gathers(self, group: str, members: Sequence[NodeDeletion], now: float) -> bool:
+        """Whether the group waits for more of its nodes, to delete them together."""
+        atomic = sum(each.atomic for each in self._changes.state.deletions.values() if each.group == group)
+        if atomic and sum(each.atomic for each in members) < atomic:
+            return True
+        return now - min(each.ready_at or now for each in members) < self._options.actuation.gather_seconds
+
+    def _may_go(self, each: NodeDeletion, found: Inspection, now: float) -> bool:
+        if found.is_gone:
+            self._changes.end(each, DeletionStage.GONE)
+        elif found.stays:
+            self._changes.fail(each.name, found.stays, now)
+        elif found.pods is None:
+            self._give_up_late(each, found.error, now)
+        elif found.pods.moving():
+            self._changes.update(replace(each, stage=DeletionStage.DRAINING, ready_at=None))  # it judges them
+        else:
+            return True
+        return False
 
     def _named(self, nodes: Iterable[str]) -> list[NodeDeletion]:
-        return [self.state.deletions[name] for name in nodes if name in self.state.deletions]
+        return [self._changes.state.deletions[name] for name in nodes if name in self._changes.state.deletions]
 
     def _give_up_late(self, each: NodeDeletion, why: str, now: float) -> None:
         if each.ready_at is not None and now - each.ready_at > CLOUD_SECONDS:
-            self._fail(each.name, why, now)
-
-    def _deleted(self, each: NodeDeletion, now: float) -> None:
-        """The cloud has accepted: the node is no longer part of its group."""
-        state = self.state
-        self.state = replace(
-            state,
-            deleted={**state.deleted, each.name: DeletedNode(each.group, each.uid, now + GONE_SECONDS)},
-            accepted={**state.accepted, each.group: state.accepted.get(each.group, 0) + 1},
-        )
-        self._note(each.group, CooldownTimestamps(deleted=now))
-        self._log(logging.INFO, "node deleted", each, kind=each.removal.kind.value)
-        self._end(each, DeletionStage.GONE)
-
-    def _fail(self, name: str, why: str, now: float) -> None:
-        """The node stays, and so do the others of an atomic deletion whose outcome is not open."""
-        each = self.state.deletions[name]
-        if each.error:
-            return
-        self._update(replace(each, error=why))
-        self._log(logging.ERROR, f"the node stays: {why}", each)
-        self._note(each.group, CooldownTimestamps(failed=now))
-        for other in list(self.state.deletions.values()) if each.atomic else ():
-            if other.atomic and other.group == each.group and other.unconfirmed is None and not other.error:
-                self._update(replace(other, error=f"node {name} of the same group stays: {why}"))
-
-    def _untainted(self, name: str) -> None:
-        each = self.state.deletions.get(name)
-        if each is not None and each.error:
-            self._end(each, DeletionStage.FAILED)
-        elif name in self.state.abandoned:
-            self._log_node(logging.WARNING, "mark of nobody taken back", name)
-            self._forget_abandoned(name)
-
-    def _end_vanished(self, name: str) -> None:
-        each = self.state.deletions.get(name)
-        if each is not None:
-            self._log_node(logging.INFO, "gone by itself", name)
-            self._end(each, DeletionStage.GONE)
-        self._forget_abandoned(name)
-
-    def _forget_abandoned(self, name: str) -> None:
-        rest = {node: tried for node, tried in self.state.abandoned.items() if node != name}
-        self.state = replace(self.state, abandoned=rest)
-
-    def _update(self, each: NodeDeletion) -> NodeDeletion:
-        self.state = replace(self.state, deletions={**self.state.deletions, each.name: each})
-        return each
-
-    def _end(self, each: NodeDeletion, stage: DeletionStage) -> None:
-        ended = replace(each, stage=stage)
-        rest = {name: other for name, other in self.state.deletions.items() if name != each.name}
-        self.state = replace(self.state, deletions=rest, ended=(*self.state.ended, ended.progress()))
-
-    def _note(self, group: str, happened: CooldownTimestamps) -> None:
-        known = self.state.latest.get(group, CooldownTimestamps())
-        self.state = replace(self.state, latest={**self.state.latest, group: known.latest(happened)})
-
-    def _log(self, level: int, text: str, each: NodeDeletion, **fields: str) -> None:
-        self.instructions.append(LogLine(level, text, {"node": each.name, "group": each.group, **fields}))
-
-    def _log_node(self, level: int, text: str, node: str) -> None:
-        self.instructions.append(LogLine(level, text, {"node": node}))
+            self._changes.fail(each.name, why, now)
