@@ -159,7 +159,7 @@ def _observation(observer: Observer, objects: ClusterObjects, observed: CloudObs
 
 
 def _held_seconds(rules: ScanRules, memory: Memory, now: float) -> float | None:
-    if memory.lock is None or scan.lock_state(rules, memory, now=now):
+    if memory.lock is None or memories.lock_state(rules, memory, now=now):
         return None
     return now - memory.lock.since
 
@@ -184,6 +184,6 @@ def _peaks(objects: ClusterObjects) -> Peaks:
 
 def _waiting_for(memory: Memory, upcoming: int, rules: ScanRules, now: float) -> Memory:
     """Locks the group for nodes that pending pods requested, as for those that a scan requested."""
-    if upcoming <= 0 or scan.lock_state(rules, memory, now=now):
+    if upcoming <= 0 or memories.lock_state(rules, memory, now=now):
         return memory
     return replace(memory, lock=ScaleLock(now, upcoming))

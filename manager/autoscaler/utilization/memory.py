@@ -198,3 +198,8 @@ def awaited(before: Awaited | None, seen: Observation, *, asked: int, now: float
     if before is not None and missing == before.nodes and not asked:
         return before
     return Awaited(now, missing) if missing else None
+
+
+def lock_state(rules: ScanRules, memory: Memory, *, now: float) -> bool:
+    """Whether the previous scale-up is still under way."""
+    return memory.lock is not None and memory.lock.is_held(now=now, cool_down_seconds=rules.cool_down_seconds)

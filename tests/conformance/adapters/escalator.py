@@ -10,7 +10,18 @@ import msgspec
 
 from manager.autoscaler import node_groups, taints
 from manager.autoscaler.node_groups import AwsOptions, NodeGroup
-from manager.autoscaler.utilization import arithmetic, classes, node_health, observation, reaping, rules, scan
+from manager.autoscaler.utilization import (
+    arithmetic,
+    classes,
+    node_health,
+    observation,
+    reaping,
+    rules,
+    scan,
+    scan_context,
+    sizing,
+)
+from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
@@ -53,7 +64,7 @@ def calc_percent_usage(row: Input) -> object:
 
 
 def calculate_nodes_to_add(row: Input) -> object:
-    return scan.room(row["nodes_to_add"], target_size=row["target_size"], max_size=row["cloud_max"])
+    return sizing.room(row["nodes_to_add"], target_size=row["target_size"], max_size=row["cloud_max"])
 
 
 def config_validation(row: Input) -> object:
@@ -67,7 +78,7 @@ def dry_mode(row: Input) -> object:
 def exclude_unavailable_node_pods(row: Input) -> object:
     pods = [GroupPod(name, node=node) for name, _, node in (each.partition("@") for each in row["pods_at_node"])]
     nodes = set(row["available_nodes"])
-    return [pod.name for pod in scan.available(tuple(pods), nodes, with_unscheduled=row["include_unscheduled"])]
+    return [pod.name for pod in scan_context.available(tuple(pods), nodes, with_unscheduled=row["include_unscheduled"])]
 
 
 def filter_nodes(row: Input) -> object:
@@ -255,7 +266,7 @@ def scale_lock(row: Input) -> object:
     since = row["seconds_since_lock"]
     memory = Memory(lock=None if since is None else ScaleLock(NOW - since, 1))
     known = _rules(scale_up_cool_down_period=f"{row['scale_up_cool_down_period_s']}s")
-    return {"locked": scan.lock_state(known, memory, now=NOW)}
+    return {"locked": memories.lock_state(known, memory, now=NOW)}
 
 
 def scale_up_delta(row: Input) -> object:
@@ -325,7 +336,9 @@ def threshold_decision(row: Input) -> object:
 
 def untaint_newest(row: Input) -> object:
     nodes = _created(row)
-    found = scan.untaintable(_rules(unhealthy_node_grace_period=row["unhealthy_node_grace_period"]), nodes, now=NOW)
+    found = scan_context.untaintable(
+        _rules(unhealthy_node_grace_period=row["unhealthy_node_grace_period"]), nodes, now=NOW
+    )
     return {"indices": [nodes.index(node) for node in found[: row["n"]]]}
 
 

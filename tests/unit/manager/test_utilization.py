@@ -72,7 +72,7 @@ def test_nodes_that_cannot_be_untainted_are_bought_as_far_as_the_cloud_goes(comp
 def test_a_cloud_that_refuses_leaves_no_lock(compat: str) -> None:
     known, observed = rules_of(compat), seen(nodes(2), pod("p", 4000))
     decision = decided(known, observed)
-    assert scan.lock_state(known, scan.remember(known, observed, Memory(), decision, now=NOW), now=NOW + 119.9)
+    assert memories.lock_state(known, scan.remember(known, observed, Memory(), decision, now=NOW), now=NOW + 119.9)
     refused = dataclasses.replace(decision, increase=0)
     assert scan.remember(known, observed, Memory(), refused, now=NOW).lock is None
 

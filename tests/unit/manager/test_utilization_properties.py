@@ -10,6 +10,7 @@ from msgspec import structs
 
 from manager.autoscaler import taints
 from manager.autoscaler.utilization import arithmetic, scan
+from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.classes import classify
 from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
@@ -112,13 +113,15 @@ def test_a_scan_never_goes_too_far(
     _check(decision, seen, options, ours=compat == "headroom")
     assert not (known.dry and decision.writes)
     assert known.dry or after.dry_tainted == ()
-    if scan.lock_state(known, memory, now=NOW) and not any(step.rule is ScanRule.BELOW_MIN for step in decision.steps):
+    if memories.lock_state(known, memory, now=NOW) and not any(
+        step.rule is ScanRule.BELOW_MIN for step in decision.steps
+    ):
         assert not decision.increase
         assert not decision.taint.count
         assert not decision.untaint.count
         assert compat == "headroom" or not decision.deletions
     if decision.increase:
-        assert scan.lock_state(known, after, now=NOW)
+        assert memories.lock_state(known, after, now=NOW)
 
 
 def _check(decision: ScanDecision, seen: Observation, options: dict[str, Any], *, ours: bool) -> None:
@@ -276,7 +279,7 @@ def test_whatever_happens_and_fails_no_rule_is_ever_broken(
         before, memory, now = replace(town), town.memory, town.now
         fails = {each.name for at, each in enumerate(before.nodes) if at in failing}
         decision = town.scan(chance.choice([20, 60, 200]), fails=fails, refuses=refuses)
-        _check_step(before, town, decision, was_locked=scan.lock_state(known, memory, now=now), now=now)
+        _check_step(before, town, decision, was_locked=memories.lock_state(known, memory, now=now), now=now)
 
 
 def _check_step(before: Town, after: Town, decision: ScanDecision, *, was_locked: bool, now: float) -> None:
@@ -313,8 +316,8 @@ def _check_step(before: Town, after: Town, decision: ScanDecision, *, was_locked
         assert not decision.taint.count
         assert not decision.untaint.count
         assert known.fixes.reaps_while_locked or after.nodes == before.nodes
-    assert not decision.increase or scan.lock_state(known, after.memory, now=now)
-    assert was_locked or bool(decision.increase) == scan.lock_state(known, after.memory, now=now)
+    assert not decision.increase or memories.lock_state(known, after.memory, now=now)
+    assert was_locked or bool(decision.increase) == memories.lock_state(known, after.memory, now=now)
 
 
 TROUBLE = st.one_of(
