@@ -22,6 +22,7 @@ from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer, Peaks
 from manager.autoscaler.utilization.rules import ScanRules
+from manager.autoscaler.utilization.scan_context import ScanInputs
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ class Scans:
             known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
             decision = scan.decide(rules, seen, known, now=now)
             mode = self._config.scan_mode_of(group)
-            done = ScanActuator(rules, mode, seen, decision, hands, now, actions, memory.marks).execute()
+            done = ScanActuator(ScanInputs(rules, seen, memory, now), decision, mode, hands, actions).execute()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
         except Exception as error:
