@@ -35,9 +35,8 @@ MOST_PODS = 3  # named in one sentence
 
 def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     """By node, in the order of their names."""
-    found = {
-        node: _row(node, group, NodeStanding.UNJUDGED, detail=_unjudged(made)) for node, group in _registered(made)
-    }
+    why = _unjudged(made)
+    found = {node: _row(made, node, group, NodeStanding.UNJUDGED, detail=why) for node, group in _registered(made)}
     actions = {
         node: action
         for action in made.actions
@@ -46,16 +45,15 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     }
     found |= {each.node: each for each in _judged_nodes(made)}
     for scan in made.scans:
-        for each in _scanned(scan, dry=scan.dry or made.dry_run):
+        for each in _scanned(made, scan):
             before = found.get(each.node)
             if before is None or before.reason in ("", UnremovableReason.NOT_AUTOSCALED):
                 group = each.group if before is None or not before.group else before.group
                 found[each.node] = replace(each, group=group)
     found = {node: _acted(each, actions.get(node)) for node, each in found.items()}
     for going in made.leaving:
-        found[going.node] = _leaving(going, found.get(going.node))
-    prices = made.cost.by_node
-    return {node: replace(row, cost_per_hour=prices.get(node)) for node, row in sorted(found.items())}
+        found[going.node] = _leaving(made, going, found.get(going.node))
+    return dict(sorted(found.items()))
 
 
 def latest_scans(made: Iteration, before: Iterable[ScanDecision]) -> tuple[ScanDecision, ...]:
@@ -91,6 +89,7 @@ def _unjudged(made: Iteration) -> str:
 
 
 def _row(
+    made: Iteration,
     node: str,
     group: str,
     standing: NodeStanding,
@@ -102,8 +101,8 @@ def _row(
     ripe_at: float | None = None,
     pods: int = 0,
 ) -> NodeStatusRow:
-    times = _instant(since), _instant(ripe_at)
-    return NodeStatusRow(node, group, standing.value, reason, detail, utilization, *times, pods, "", None)
+    times, price = (_instant(since), _instant(ripe_at)), made.cost.by_node.get(node)
+    return NodeStatusRow(node, group, standing.value, reason, detail, utilization, *times, pods, "", price)
 
 
 def _instant(of: float | None) -> str | None:
@@ -122,6 +121,7 @@ def _judged_nodes(made: Iteration) -> Iterator[NodeStatusRow]:
     evicted |= {each.node: len(each.evicted) for each in decided.removals}
     for of in decided.statuses.values():
         yield _row(
+            made,
             of.node,
             of.group,
             of.standing,
@@ -145,8 +145,8 @@ def _acted(row: NodeStatusRow, action: Action | None) -> NodeStatusRow:
     return row
 
 
-def _leaving(going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatusRow:
-    known = before or _row(going.node, going.group, NodeStanding.UNJUDGED)
+def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatusRow:
+    known = before or _row(made, going.node, going.group, NodeStanding.UNJUDGED)
     if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
@@ -164,7 +164,7 @@ def _leaving(going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatu
     )
 
 
-def _scanned(scan: ScanDecision, *, dry: bool) -> Iterator[NodeStatusRow]:
+def _scanned(made: Iteration, scan: ScanDecision) -> Iterator[NodeStatusRow]:
     """What a scan says of the nodes of its group."""
     classes, group = scan.classes, scan.group
     tainting, untainting, unhealthy = map(_names, (scan.taint.planned, scan.untaint.planned, scan.health_taints))
@@ -173,35 +173,35 @@ def _scanned(scan: ScanDecision, *, dry: bool) -> Iterator[NodeStatusRow]:
     }
     why, full = _why(scan), reasons.fullness(scan)
     said = f"{why}: {full}" if full else why
-    would = "would be tainted" if dry else "is tainted now"
+    would = "would be tainted" if scan.dry or made.dry_run else "is tainted now"
     kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
     for name in (node.name for node in classes.untainted):
         if name in unhealthy:
-            yield _row(name, group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
+            yield _row(made, name, group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
         elif name in tainting:
-            yield _row(name, group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
+            yield _row(made, name, group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
         elif scan.delta < 0:
-            yield _row(name, group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
+            yield _row(made, name, group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
         else:
-            yield _row(name, group, NodeStanding.NEEDED, why, said)
+            yield _row(made, name, group, NodeStanding.NEEDED, why, said)
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
-            yield _row(node.name, group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
+            yield _row(made, node.name, group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
         elif node.name in marked:
-            yield _tainted(scan, *marked[node.name])
+            yield _tainted(made, scan, *marked[node.name])
         else:
-            yield _row(node.name, group, NodeStanding.UNNEEDED, why, f"tainted; {said}", since=_tainted_at(node))
+            yield _row(made, node.name, group, NodeStanding.UNNEEDED, why, f"tainted; {said}", since=_tainted_at(node))
     for node in classes.cordoned:
-        yield _row(node.name, group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
+        yield _row(made, node.name, group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
 
 
-def _tainted(scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeStatusRow:
+def _tainted(made: Iteration, scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeStatusRow:
     goes = (of.goes or of.drains) and not refused and not scan.dry
     pods = f", {of.pods} of them" if of.pods and of.why is TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
     standing, why = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why.value)
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
-    return _row(of.node.name, scan.group, standing, why, detail, since=since)
+    return _row(made, of.node.name, scan.group, standing, why, detail, since=since)
 
 
 def _why(scan: ScanDecision) -> str:
