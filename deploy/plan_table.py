@@ -125,7 +125,8 @@ def _options(plan: Plan) -> list[str]:
         return []
     several = plan.comparison.several if plan.comparison and plan.comparison.uses_several else None
     taken = {each.group for each in plan.options if each.chosen} if several is None else several.nodes.keys()
-    lines = [*_option_rows(plan.options, taken), *_dropped(plan.options)]
+    failed = [f"Expander {step.expander} left all of them: {step.problem}" for step in plan.steps if step.problem]
+    lines = [*_option_rows(plan.options, taken), *_dropped(plan.options), *failed]
     if not any(each.rank for each in plan.options):
         return ["Options:", *lines]
     preferred = "" if plan.preferred_cpu_milli is None else f", {quantity.format_milli(plan.preferred_cpu_milli)} cpu"

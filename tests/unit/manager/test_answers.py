@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from deploy import plan_table
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
+from manager.autoscaler.scale_up.decisions import ExpanderStep
 from shared.api.core import Taint
 from shared.quantity import Amounts
 from tests.support import schemas
@@ -126,6 +128,15 @@ def test_the_expander_that_dropped_an_option_is_named() -> None:
         "b": (["least-nodes"], ""),
         "c": ([], "least-nodes"),
     }
+
+
+def test_an_expander_that_failed_says_why_in_the_answer_and_in_the_table() -> None:
+    made = rounds.everything()
+    assert made.decision is not None
+    step = ExpanderStep("grpc", ("big", "small"), "no answer within 5 s")
+    plan = answers.plan(replace(made, decision=replace(made.decision, steps=(step,))))
+    assert said(plan)["steps"] == [{"expander": "grpc", "groups": ["big", "small"], "problem": "no answer within 5 s"}]
+    assert "Expander grpc left all of them: no answer within 5 s" in plan_table.render(plan, answers.groups(made))
 
 
 def test_a_group_that_would_be_created_is_told_with_its_labels() -> None:
