@@ -25,6 +25,7 @@ from manager.autoscaler import config, planning, scanning
 from manager.autoscaler.cloudprovider import build, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from manager.autoscaler.cloudprovider.simulated import books as cloud_books
 from manager.autoscaler.cloudprovider.simulated import config as cloud_file
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
@@ -198,13 +199,13 @@ def _seen(settings: PlanSettings) -> Seen:
 def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
     name = settings.cloud_provider or simulated.NAME
     if seen.client is not None:
-        return build.read_only(
+        return build.build(
             name,
             settings.cloud_config,
             client=seen.client,
             namespace=settings.namespace,
             clock=SystemClock(),
-            ours=build.ManagedGroups(options=chosen.group_options),
+            ours=ManagedGroups(options=chosen.group_options),
         )
     offer = MachineOffer(Path(settings.cloud_config))
     members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}

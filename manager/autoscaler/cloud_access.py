@@ -2,10 +2,10 @@
 
 import threading
 from dataclasses import dataclass, field
-from functools import partial
 
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from manager.autoscaler.config import Config
 from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.modes import Mode
@@ -35,19 +35,20 @@ def open_cloud(
 ) -> CloudAccess:
     """The cloud that the settings name. Raises InvalidInput for an invalid configuration."""
     by_id = {each.cloud_provider_group_name: each for each in config.groups}
-    ours = build.ManagedGroups(
+    own_options = {name: each.own_options.get(settings.cloud_provider) for name, each in by_id.items()}
+    ours = ManagedGroups(
         config.ownership.listed,
         enforced=[name for name, each in by_id.items() if config.scan_mode_of(each) is Mode.ENFORCE],
-        fleets={name: each.aws for name, each in by_id.items()},
+        own_options={name: each for name, each in own_options.items() if each is not None},
         options=config.group_options,
     )
-    make = build.read_only if access.dry_run else partial(build.build, loops=process.loops)
-    provider = make(
+    provider = build.build(
         settings.cloud_provider,
         settings.cloud_config,
         client=access.client,
         namespace=access.namespace,
         clock=process.clock,
+        loops=None if access.dry_run else process.loops,
         ours=ours,
     )
     seconds = settings.cloud_provider_timeout_seconds

@@ -10,9 +10,10 @@ from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.gpus import GpuRules
 from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
-from manager.autoscaler.cloudprovider import aws, externalgrpc, ownership
+from manager.autoscaler.cloudprovider import build, ownership
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
 from manager.autoscaler.cluster_state.backoff import BackoffTimes
 from manager.autoscaler.cluster_state.health import HealthLimits
 from manager.autoscaler.expander import chain, plugins, ranking
@@ -44,8 +45,6 @@ logger = logging.getLogger(__name__)
 
 FLAGS = "flags"
 AUTO, PROVIDER, GCE, NONE = "auto", "provider", "gce", "none"
-_WITHOUT_PRICES = (aws.NAME,)
-_WITHOUT_MACHINE_TYPES = (aws.NAME, externalgrpc.NAME)
 _ORDER = tuple(Mode)  # from doing least to doing most
 
 Provided = Callable[[], PricingModel | None]
@@ -170,7 +169,8 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
         )
-    if settings.node_autoprovisioning and settings.cloud_provider in _WITHOUT_MACHINE_TYPES:
+    provider = build.find(settings.cloud_provider) if settings.cloud_provider else None
+    if settings.node_autoprovisioning and provider is not None and not provider.creates_groups:
         problem = f"no group can be created in {settings.cloud_provider}"
         raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
     preset = ranking.PRESETS[settings.expander_preset]
@@ -233,7 +233,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         cluster_name=settings.cluster_name,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
-        prices=_prices(settings, expanders),
+        prices=_prices(settings, expanders, provider),
         simulation_seconds=settings.scale_down_simulation_timeout_seconds,
         clock=clock,
     )
@@ -375,7 +375,9 @@ def _backoff(settings: AutoscalerSettings) -> BackoffTimes:
     return BackoffTimes(first, most, settings.node_group_backoff_reset_timeout_seconds)
 
 
-def _prices(settings: AutoscalerSettings, expanders: Sequence[str]) -> str | PricingModel:
+def _prices(
+    settings: AutoscalerSettings, expanders: Sequence[str], provider: ProviderPlugin | None
+) -> str | PricingModel:
     """Checks that prices are configured: an option without a price is never chosen, so without prices nothing would
     grow.
     """
@@ -384,7 +386,7 @@ def _prices(settings: AutoscalerSettings, expanders: Sequence[str]) -> str | Pri
         problem = ""
         if chosen == NONE:
             problem = f"the expander {chain.PRICE} needs prices: give some, or another --expander"
-        elif chosen == PROVIDER and settings.cloud_provider in _WITHOUT_PRICES:
+        elif chosen == PROVIDER and provider is not None and not provider.has_prices:
             problem = f"{settings.cloud_provider} has no prices of its own, and the expander {chain.PRICE} needs some"
         if problem:
             raise InvalidInput(source=FLAGS, field="prices", value=chosen, problem=problem)

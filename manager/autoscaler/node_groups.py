@@ -37,7 +37,9 @@ import msgspec
 import yaml
 from msgspec import Meta
 
+from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
+from manager.autoscaler.cloudprovider.plugin import ProviderGroupOptions
 from manager.autoscaler.modes import Mode
 from shared import durations, yaml_file
 from shared.errors import InvalidInput
@@ -46,10 +48,9 @@ logger = logging.getLogger(__name__)
 
 Size = Annotated[int, Meta(lt=1_000_000_000)]
 
-DEFAULT_FLEET_READY_SECONDS = 60.0
-LIFECYCLES = ("", "on-demand", "spot")
 TAINT_EFFECTS = ("", "NoSchedule", "NoExecute", "PreferNoSchedule")
 
+OWN_OPTIONS = "own_options"  # the field that no key of the file fills
 _UNPARSED = "{} failed to parse into a time.Duration. check your formatting."
 
 
@@ -74,27 +75,12 @@ class PredictedPeaks(enum.StrEnum):
     PROD_AND_MID = "prod-and-mid"
 
 
-class AwsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Escalator's AWS options."""
-
-    launch_template_id: str = ""
-    launch_template_version: str = ""
-    fleet_instance_ready_timeout: str = ""
-    lifecycle: str = ""
-    instance_type_overrides: tuple[str, ...] = ()
-    resource_tagging: bool = False
-
-    @property
-    def fleet_ready_seconds(self) -> float:
-        """How long instances of a fleet may take to run. An invalid duration counts as 0, as in Escalator."""
-        text = self.fleet_instance_ready_timeout
-        return seconds(text) if text else DEFAULT_FLEET_READY_SECONDS
-
-
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One group, in the words of the file. Durations are texts, which the utilization rules parse.
 
-    None, or "" for a duration that older Escalator versions do not know, means the default under `compat`.
+    `own_options` are those of cloud providers, by the provider's name, under which the file has them; without those
+    that are all defaults. None, or "" for a duration that older Escalator versions do not know, means the default under
+    `compat`.
     """
 
     name: str = ""
@@ -118,7 +104,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     unhealthy_node_grace_period: str = ""
     health_check_newest_nodes_percent: int = 0
     max_unhealthy_nodes_percent: int = 0
-    aws: AwsOptions = AwsOptions()
+    own_options: dict[str, ProviderGroupOptions] = {}
     exclude_unavailable_node_pods: bool | None = None
     scale_down_cool_down_period: str = ""
     untaint_grace_period: str = ""
@@ -229,8 +215,8 @@ def _escalators_problems(group: NodeGroup) -> Iterator[str]:
         yield _UNPARSED.format("soft_delete_grace_period" if is_escalator else "scale_up_cool_down_period")
     if group.taint_effect not in TAINT_EFFECTS:
         yield "taint_effect must be valid kubernetes taint"
-    if group.aws.lifecycle not in LIFECYCLES:
-        yield "aws.lifecycle must be 'on-demand' or 'spot' if provided."
+    for options in group.own_options.values():
+        yield from options.problems(as_escalator=group.compat is Compat.ESCALATOR)
     if group.max_node_age and _parsed(group.max_node_age) is None:
         yield (
             "max_node_age failed to parse into a time.Duration. "
@@ -274,8 +260,6 @@ def _our_problems(group: NodeGroup) -> Iterator[str]:
     for field in ("slow_node_removal_rate", "fast_node_removal_rate"):
         if getattr(group, field) < 0:
             yield f"{field} must be not less than 0"
-    if group.aws.fleet_ready_seconds <= 0:
-        yield _UNPARSED.format("aws.fleet_instance_ready_timeout")
 
 
 def _parsed(text: str) -> float | None:
@@ -288,19 +272,31 @@ def _parsed(text: str) -> float | None:
 def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     where = f"node_groups[{position}]"
     source = f"{file}: group {_given_options(given, {'name'}).get('name') or position}"
-    read = _as_fields(given, NodeGroup)
-    _warn_of(read, set(NodeGroup.__struct_fields__), source)
-    if isinstance(read.get("aws"), dict):
-        read["aws"] = _as_fields(read["aws"], AwsOptions)
+    read = _as_fields(given, NodeGroup, build.GROUP.names())
+    kinds = {name: kind for name in build.GROUP.names() if name in read and (kind := build.find(name).group_options)}
+    _warn_of(read, {*NodeGroup.__struct_fields__, *kinds} - {OWN_OPTIONS}, source)
+    read.pop(OWN_OPTIONS, None)
     if read.get("predicted_peaks") is False:  # YAML reads an unquoted `off` as false
         read["predicted_peaks"] = PredictedPeaks.OFF.value
     try:
-        return msgspec.convert(read, NodeGroup)
+        group = msgspec.convert(read, NodeGroup)
     except msgspec.ValidationError as error:
         problem, _, at = str(error).partition(" - at `$.")
         name = at.rstrip("`")
         value = read.get(name.partition(".")[0].partition("[")[0])
         raise InvalidInput(source=source, field=f"{where}.{name}", value=value, problem=problem) from error
+    own = {name: _own_options(kind, read[name], f"{where}.{name}", source) for name, kind in kinds.items()}
+    return msgspec.structs.replace(
+        group, own_options={name: each for name, each in own.items() if each != kinds[name]()}
+    )
+
+
+def _own_options(kind: type[ProviderGroupOptions], given: object, where: str, source: str) -> ProviderGroupOptions:
+    try:
+        return msgspec.convert(_as_fields(given, kind) if isinstance(given, dict) else given, kind)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at `$")
+        raise InvalidInput(source=source, field=f"{where}{at.rstrip('`')}", value=given, problem=problem) from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -333,10 +329,10 @@ def _given_options(options: dict[Any, Any], fields: Collection[str]) -> dict[Any
     return found
 
 
-def _as_fields(given: dict[Any, Any], kind: type[msgspec.Struct]) -> dict[Any, Any]:
+def _as_fields(given: dict[Any, Any], kind: type[msgspec.Struct], more: Collection[str] = ()) -> dict[Any, Any]:
     """Escalator's reader takes any scalar for a text, and 30.0 for an integer."""
     texts = {field.name for field in msgspec.structs.fields(kind) if field.type is str}
-    whole = ((key, _whole(value)) for key, value in _given_options(given, kind.__struct_fields__).items())
+    whole = ((key, _whole(value)) for key, value in _given_options(given, {*kind.__struct_fields__, *more}).items())
     return {key: _text(value) if key in texts else value for key, value in whole}
 
 

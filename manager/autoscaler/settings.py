@@ -27,7 +27,11 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         ),
     ] = ""
     cloud_provider: Annotated[
-        str, Meta(description="where nodes come from: simulated, externalgrpc, aws; empty: there is no autoscaler")
+        str,
+        Meta(
+            description="where nodes come from: simulated, externalgrpc, aws, or the name of an installed plug-in; "
+            "empty: there is no autoscaler"
+        ),
     ] = ""
     cloud_config: Annotated[str, Meta(description="file with the cloud's own configuration; aws needs none")] = ""
     cloud_provider_timeout_seconds: Annotated[

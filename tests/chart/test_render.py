@@ -14,6 +14,7 @@ from agent.settings import AgentSettings
 from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.modes import Mode
@@ -410,6 +411,27 @@ def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm:
     assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8086}
 
 
+def test_a_provider_of_another_package_gets_what_the_values_say_that_it_needs(helm: Helm) -> None:
+    rule = {"apiGroups": ["cluster.x-k8s.io"], "resources": ["machinedeployments"], "verbs": ["list", "patch"]}
+    egress = {"ports": [{"port": 8443}]}
+    needs = {
+        "clusterRules": [rule],
+        "roles": [{"name": "machines", "namespace": "machines", "rules": [{**rule, "resources": ["machines"]}]}],
+        "configMaps": ["machine-room"],
+        "egress": [egress],
+    }
+    chosen = ("--set", "manager.autoscaler.cloudProvider=machine-room")
+    assert 'no provider "machine-room" comes with Headroom' in helm.refusal(*chosen)
+    given = ("--set-json", f"manager.autoscaler.needs={json.dumps(needs)}", "--set", "networkPolicy.enabled=true")
+    objects = helm.objects(*chosen, *given)
+    assert rule in one(objects, "ClusterRole", "headroom-manager")["rules"]
+    assert one(objects, "Role", "headroom-manager-machines")["metadata"]["namespace"] == "machines"
+    configmaps = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "resourceNames" in each]
+    assert any("machine-room" in each["resourceNames"] for each in configmaps)
+    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
+    assert egress in policy["spec"]["egress"]
+
+
 @pytest.mark.parametrize(("url", "ports"), [("chooser.cloud-system:7000", {53, 7000}), ("unix:/run/chooser", set())])
 def test_an_expanders_server_is_within_reach(helm: Helm, tmp_path: Path, url: str, ports: set[int]) -> None:
     arguments = ("--set", f"manager.settings.grpcExpanderUrl={url}", "--set", "networkPolicy.enabled=true")
@@ -437,7 +459,9 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert [each.name for each in simulated_config.load(file).groups] == ["general"]
     rules = _rules(objects, "ClusterRole", "headroom-manager")
     assert rules.keys() >= CLOUD_RESOURCES
-    assert rules["nodes"]["verbs"] == ["create", "patch", "delete"]
+    granted = one(objects, "ClusterRole", "headroom-manager")["rules"]
+    rights = [each["verbs"] for each in granted if each["resources"] == ["nodes"]]
+    assert rights == [["get", "list", "watch"], ["create"], ["patch", "delete"]]
     kept = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "update" in each["verbs"]]
     assert [each["resourceNames"] for each in kept if each["resources"] == ["configmaps"]] == [
         [
@@ -481,7 +505,9 @@ def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_pat
         (tmp_path / name).write_text(content)
     assert aws_config.load(tmp_path / "cloud.yaml").region == "eu-central-1"
     (group,) = node_groups.load(tmp_path / "node-groups.yaml", provider="aws")
-    assert group.aws.launch_template_id == "lt-0123456789abcdef0"
+    options = group.own_options["aws"]
+    assert isinstance(options, AwsOptions)
+    assert options.launch_template_id == "lt-0123456789abcdef0"
     (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
     assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 80}
 
@@ -709,7 +735,8 @@ MEANINGLESS = {
     "manager.loadAwareArgs.usageThresholds.gpu=1": "/manager/loadAwareArgs/usageThresholds/gpu",
     "manager.settings.cloudConfig=x": "/manager/settings/cloudConfig",
     "manager.settings.expanderPreset=guess": "/manager/settings/expanderPreset",
-    "manager.autoscaler.cloudProvider=azure": "/manager/autoscaler/cloudProvider",
+    "manager.autoscaler.cloudProvider=A_B": "/manager/autoscaler/cloudProvider",
+    "manager.autoscaler.needs.verbs=list": "/manager/autoscaler/needs/verbs",
     "manager.autoscaler.mode=act": "/manager/autoscaler/mode",
     "manager.autoscaler.groups[0].name=a": "/manager/autoscaler/groups",
     "networkPolicy.externalProvider.ports[0]=0": "/networkPolicy/externalProvider/ports/0",

@@ -1,42 +1,32 @@
-"""Builds the provider that `--cloud-provider` names."""
+"""Finds and builds the provider that `--cloud-provider` names."""
 
-import functools
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from manager.autoscaler.cloudprovider import aws, externalgrpc, simulated
-from manager.autoscaler.cloudprovider.aws import config as aws_config
-from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
-from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, GroupSelection
-from manager.autoscaler.cloudprovider.aws.session import Session
-from manager.autoscaler.cloudprovider.contract import GroupOptions, Provider
-from manager.autoscaler.cloudprovider.externalgrpc import config
-from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcProvider
-from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger, Unwritten
-from manager.autoscaler.cloudprovider.simulated.machines import Machines
-from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
-from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
+from manager.autoscaler.cloudprovider.contract import Provider
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderPlugin, ProviderRequest
+from shared import plugins
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.kube.client import Client
+from shared.plugins import PluginGroup
 from shared.telemetry import Loops
 
-NAMES = (simulated.NAME, externalgrpc.NAME, aws.NAME)
-_NEED_NO_FILE = (aws.NAME,)
+GROUP = PluginGroup("headroom.cloudproviders", "cloud provider")
+SOURCE, FIELD = "--cloud-provider", "cloudProvider"
 
 
-@dataclass(frozen=True)
-class ManagedGroups:
-    """What a provider may need to know about the managed groups, all by id: the listed ones, those in enforce mode,
-    their AWS options, and the options of groups whose cloud overrides none.
-    """
+def find(name: str) -> ProviderPlugin:
+    """Raises InvalidInput for an unknown provider, and for one that cannot be loaded."""
+    found = GROUP.load(name, source=SOURCE, field=FIELD)
+    if not isinstance(found, ProviderPlugin):
+        raise _unusable(name, f"stands for a {type(found).__name__}, and not for a ProviderPlugin")
+    return found
 
-    listed: Collection[str] = ()
-    enforced: Collection[str] = ()
-    fleets: Mapping[str, FleetOptions] = field(default_factory=dict)
-    options: GroupOptions = field(default_factory=GroupOptions)
+
+def check(name: str, cloud_config: str) -> None:
+    """Checks that the flags fit together. Raises InvalidInput."""
+    if find(name).needs_config and not cloud_config:
+        raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem=f"{name} needs a file")
 
 
 def build(
@@ -46,51 +36,36 @@ def build(
     client: Client,
     namespace: str,
     clock: Clock,
-    loops: Loops,
+    loops: Loops | None = None,
     ours: ManagedGroups | None = None,
 ) -> Provider:
-    """`loops` run the provider's own threads. Raises InvalidInput for unknown names and invalid configurations."""
+    """`loops` run the provider's own threads; without them, it is only read from, and nothing is written.
+
+    Raises InvalidInput for unknown names and invalid configurations.
+    """
     check(name, cloud_config)
-    if name == aws.NAME:
-        return _aws(cloud_config, clock, ours or ManagedGroups())
-    if name == externalgrpc.NAME:
-        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or ManagedGroups()).options)
-    offer, ledger = MachineOffer(Path(cloud_config)), BooksLedger(client, namespace)
-    Machines(client, ledger, offer, clock).start(loops)
-    return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
+    request = ProviderRequest(
+        config=Path(cloud_config) if cloud_config else None,
+        client=client,
+        namespace=namespace,
+        clock=clock,
+        groups=ours or ManagedGroups(),
+        loops=loops,
+    )
+    try:
+        made = find(name).make(request)
+    except InvalidInput:
+        raise
+    except BaseException as error:
+        plugins.reraise_interrupt(error)
+        raise _unusable(name, f"cannot make the provider: {plugins.told(error)}") from error
+    if missing := [call for call in _CALLS if not callable(getattr(made, call, None))]:
+        raise _unusable(name, f"makes a {type(made).__name__}, which has no {missing[0]}()")
+    return made
 
 
-def read_only(
-    name: str,
-    cloud_config: str,
-    *,
-    client: Client,
-    namespace: str,
-    clock: Clock,
-    ours: ManagedGroups | None = None,
-) -> Provider:
-    """The same cloud for reads only: no thread runs, and nothing is written. Raises InvalidInput."""
-    check(name, cloud_config)
-    if name == aws.NAME:
-        return _aws(cloud_config, clock, replace(ours or ManagedGroups(), enforced=()))
-    if name == externalgrpc.NAME:
-        return ExternalGrpcProvider(config.load(Path(cloud_config)), clock, (ours or ManagedGroups()).options)
-    offer, ledger = MachineOffer(Path(cloud_config)), Unwritten(BooksLedger(client, namespace).read)
-    return SimulatedProvider(offer, ledger, functools.partial(fake_nodes.listed, client), clock)
+_CALLS = tuple(name for name, value in vars(Provider).items() if callable(value) and not name.startswith("_"))
 
 
-def check(name: str, cloud_config: str) -> None:
-    """Checks that the flags fit together. Raises InvalidInput."""
-    if name not in NAMES:
-        raise InvalidInput(
-            source="--cloud-provider", field="cloudProvider", value=name, problem=f"known are {', '.join(NAMES)}"
-        )
-    if not cloud_config and name not in _NEED_NO_FILE:
-        raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem=f"{name} needs a file")
-
-
-def _aws(cloud_config: str, clock: Clock, ours: ManagedGroups) -> AwsProvider:
-    file = aws_config.load(Path(cloud_config) if cloud_config else None)
-    session = Session(file, clock)
-    wanted = GroupSelection(ours.listed, file.discover, ours.fleets, ours.enforced)
-    return AwsProvider(session.ask, wanted, clock, close=session.close)
+def _unusable(name: str, problem: str) -> InvalidInput:
+    return InvalidInput(source=SOURCE, field=FIELD, value=name, problem=f"{GROUP.describe(name)} {problem}")

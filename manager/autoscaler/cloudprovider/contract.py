@@ -2,22 +2,22 @@
 
 How clouds implement each call:
 
-| call            | external gRPC                 | Cluster API                        | AWS auto-scaling groups       |
-|-----------------|-------------------------------|------------------------------------|-------------------------------|
-| refresh         | Refresh                       | list scalable objects and Machines | DescribeAutoScalingGroups     |
-| groups          | NodeGroups, ...TargetSize     | min/max annotations, spec.replicas | min, max, desired capacity    |
-| instances       | NodeGroupNodes                | Machines' providerID, phase, error | instances' lifecycle state    |
-| group_of        | NodeGroupForNode              | the Machine's owner                | the instance's group          |
-| launched_at     | Unsupported                   | Unsupported                        | DescribeInstances             |
-| template        | ...TemplateNodeInfo           | capacity annotations               | launch template, tags         |
-| options         | ...GetOptions                 | autoscaling-options annotations    | tags                          |
-| increase        | ...IncreaseSize               | replicas + delta                   | SetDesiredCapacity; or fleet, |
-|                 |                               |                                    | that joins at later refreshes |
-| decrease_target | ...DecreaseTargetSize         | replicas - delta                   | SetDesiredCapacity            |
-| delete_nodes    | ...DeleteNodes                | annotate Machines, replicas - n    | terminate with decrement,     |
-|                 |                               |                                    | one by one, until one fails   |
-| create_group    | Unsupported                   | a MachineDeployment                | Unsupported                   |
-| pricing         | PricingNodePrice, ...PodPrice | none                               | none (a price file)           |
+| call            | external gRPC                 | AWS auto-scaling groups       |
+|-----------------|-------------------------------|-------------------------------|
+| refresh         | Refresh                       | DescribeAutoScalingGroups     |
+| groups          | NodeGroups, ...TargetSize     | min, max, desired capacity    |
+| instances       | NodeGroupNodes                | instances' lifecycle state    |
+| group_of        | NodeGroupForNode              | the instance's group          |
+| launched_at     | Unsupported                   | DescribeInstances             |
+| template        | ...TemplateNodeInfo           | launch template, tags         |
+| options         | ...GetOptions                 | tags                          |
+| increase        | ...IncreaseSize               | SetDesiredCapacity; or fleet, |
+|                 |                               | that joins at later refreshes |
+| decrease_target | ...DecreaseTargetSize         | SetDesiredCapacity            |
+| delete_nodes    | ...DeleteNodes                | terminate with decrement,     |
+|                 |                               | one by one, until one fails   |
+| create_group    | Unsupported                   | Unsupported                   |
+| pricing         | PricingNodePrice, ...PodPrice | none (a price file)           |
 
 Calls are synchronous; `guard.Guard` gives them a deadline, checks the answers and leaves unmanaged groups alone.
 All raise ProviderError. An instance's id is its Node's `spec.providerID`.
@@ -31,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node, Taint
 from shared.quantity import Amounts
@@ -162,7 +163,9 @@ class Gpus:
 
 
 class Provider(Protocol):
-    """A cloud. Optional calls may raise Unsupported, always or for one group."""
+    """A cloud. Optional calls may raise Unsupported, always or for one group; deriving from the protocol does that, and
+    supplies the other defaults.
+    """
 
     @property
     def name(self) -> str: ...
@@ -187,27 +190,27 @@ class Provider(Protocol):
 
     def group_of(self, node: NodeRef) -> str | None:
         """Optional: the group of a node, also before the instances list it; None for a node without a group."""
-        ...
+        raise Unsupported(self.name, "", "this cloud does not support it")
 
     def launched_at(self, node: NodeRef) -> float | None:
         """Optional: when the node's machine was launched, in Unix seconds; None once the machine no longer exists."""
-        ...
+        raise Unsupported(self.name, "", "this cloud does not support it")
 
     def template(self, group: str) -> Node:
         """Optional: the next Node of the group, for groups that have none."""
-        ...
+        raise Unsupported(self.name, group, "this cloud does not support it")
 
     def options(self, group: str) -> GroupOptions:
         """Optional."""
-        ...
+        raise Unsupported(self.name, group, "this cloud does not support it")
 
     def gpus(self) -> Gpus:
         """Constant for the whole life of the process."""
-        ...
+        return Gpus()
 
     def pricing(self) -> PricingModel | None:
         """The cloud's own prices, if it has any."""
-        ...
+        return None
 
     def increase(self, group: str, delta: int) -> None:
         """Raises the target by `delta` > 0; returns when the cloud has accepted, not when the nodes exist."""
@@ -223,24 +226,24 @@ class Provider(Protocol):
 
     def machine_types(self) -> Sequence[str]:
         """Optional: the types that `theoretical` accepts."""
-        ...
+        raise Unsupported(self.name, "", "this cloud does not support it")
 
     def theoretical(self, spec: GroupSpec) -> Theoretical:
         """Optional. Raises Refused for an impossible spec."""
-        ...
+        raise Unsupported(self.name, "", "this cloud does not support it")
 
     def create_group(self, spec: GroupSpec) -> Created:
         """Optional: creates an empty group whose name starts with the spec's prefix."""
-        ...
+        raise Unsupported(self.name, "", "this cloud does not support it")
 
     def delete_group(self, group: str) -> None:
         """Optional: deletes an autoprovisioned group without instances."""
-        ...
+        raise Unsupported(self.name, group, "this cloud does not support it")
 
     def cleanup(self) -> None:
         """The acting process ends. A cloud may undo what it has made."""
-        ...
+        return
 
     def close(self) -> None:
         """Ends the connection; called once, at the end."""
-        ...
+        return

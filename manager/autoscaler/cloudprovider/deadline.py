@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, NotAsked, ProviderError, Unavailable
 from shared.errors import HeadroomError
+from shared.plugins import reraise_interrupt
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class Caller:
             raise
         except HeadroomError as error:
             raise Unavailable(self._provider, group, f"{what}: {error}") from error
-        except Exception as error:
+        except BaseException as error:  # also an attempt to exit: a plug-in must not end the process
+            reraise_interrupt(error)
             logger.exception("the provider broke down", extra={"provider": self._provider, "call": what})
             raise Unavailable(self._provider, group, f"{what}: {error!r}") from error
 

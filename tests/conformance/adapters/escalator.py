@@ -1,7 +1,8 @@
 """Scaling by utilisation as Escalator does it, under `compat: escalator`."""
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import msgspec
 
 from manager.autoscaler import node_groups, taints
-from manager.autoscaler.node_groups import AwsOptions, NodeGroup
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.utilization import (
     arithmetic,
     classes,
@@ -68,7 +70,7 @@ def calculate_nodes_to_add(row: Input) -> object:
 
 
 def config_validation(row: Input) -> object:
-    return list(node_groups.problems(msgspec.convert({**row, "compat": "escalator"}, NodeGroup)))
+    return list(node_groups.problems(_group(row)))
 
 
 def dry_mode(row: Input) -> object:
@@ -355,7 +357,13 @@ def yaml_decode(row: Input) -> object:
 
 
 def _rules(**options: Any) -> ScanRules:
-    return rules.scan_rules(msgspec.convert({**options, "compat": "escalator"}, NodeGroup))
+    return rules.scan_rules(_group(options))
+
+
+def _group(options: Mapping[str, Any]) -> NodeGroup:
+    """The one group of a file."""
+    (found,) = node_groups.decode(json.dumps({"node_groups": [{**options, "compat": "escalator"}]}), "row")
+    return found
 
 
 def _removing(count: int) -> dict[str, int]:

@@ -15,6 +15,7 @@ import pytest
 
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.aws import fleet
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.aws.provider import AwsProvider
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
@@ -22,7 +23,6 @@ from manager.autoscaler.cloudprovider.contract import (
     GroupSpec,
     InstanceState,
     NodeRef,
-    Provider,
 )
 from manager.autoscaler.cloudprovider.errors import (
     InvalidAnswer,
@@ -34,7 +34,7 @@ from manager.autoscaler.cloudprovider.errors import (
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
-from manager.autoscaler.node_groups import AwsOptions
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import durations
 from shared.api.core import Taint
 from shared.clock import ManualClock
@@ -137,22 +137,15 @@ class Aws:
         **settings: Any,
     ) -> AwsProvider:
         fleets = fleets or {}
-        ours = build.ManagedGroups(listed, fleets.keys() if enforced else (), fleets)
-        made: Provider
-        if read_only:
-            made = build.read_only(
-                "aws", self.config(**settings), client=NOBODY, namespace="default", clock=self.clock, ours=ours
-            )
-        else:
-            made = build.build(
-                "aws",
-                self.config(**settings),
-                client=NOBODY,
-                namespace="default",
-                clock=self.clock,
-                loops=Loops(),
-                ours=ours,
-            )
+        made = build.build(
+            "aws",
+            self.config(**settings),
+            client=NOBODY,
+            namespace="default",
+            clock=self.clock,
+            loops=None if read_only else Loops(),
+            ours=ManagedGroups(listed, fleets.keys() if enforced else (), fleets),
+        )
         assert isinstance(made, AwsProvider)
         self._providers.append(made)
         return made

@@ -4,18 +4,17 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support import example_packages
 from tests.support.apiserver import ROOT
+from tests.support.example_packages import EXAMPLES, NAMES
 from tests.unit.backtest import traces
 
-EXAMPLES = ROOT / "examples"
-NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/pyproject.toml"))
 CAPACITY = {"cpu": "4", "memory": "16Gi", "pods": "110"}
 CLOUD = {
     "machine_types": [{"name": "four", "capacity": CAPACITY}],
@@ -41,9 +40,7 @@ class Installation:
         self.site = folder / "site"
 
     def install(self, wheel: Path) -> None:
-        """As pip does."""
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(self.site)
+        example_packages.install(wheel, self.site)
 
     def run(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(self.site), str(ROOT)))}
@@ -60,13 +57,7 @@ class Installation:
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheel of each example."""
-    found = {}
-    for example in NAMES:
-        folder = tmp_path_factory.mktemp(example)
-        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-        subprocess.run(build, cwd=EXAMPLES / example, check=True, capture_output=True)
-        (found[example],) = folder.glob("*.whl")
-    return found
+    return {each: example_packages.build_wheel(each, tmp_path_factory.mktemp(each)) for each in NAMES}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import yaml
 
 from manager.autoscaler import config, node_groups
 from manager.autoscaler.autoprovisioning.labels import Popularity
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.config import Config
 from manager.autoscaler.expander import ranking
@@ -346,7 +347,8 @@ node_groups:
     )
     (group,) = node_groups.load(groups_file)
     assert (group.policy, group.takes_pending_pods) == (ScalingPolicy.UTILIZATION, False)
-    assert (group.label_value, group.max_node_age, group.aws.lifecycle) == ("42", "0", "spot")
+    assert (group.label_value, group.max_node_age) == ("42", "0")
+    assert group.own_options == {"aws": AwsOptions(lifecycle="spot")}
     assert group.scale_up_threshold_percent == 70
     assert "scale_up_cool_down_timeout" in caplog.text
 

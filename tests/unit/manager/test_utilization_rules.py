@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from manager.autoscaler import node_groups
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization import rules
 from manager.autoscaler.utilization.rules import SCALE_UP_FAILURES
@@ -139,7 +140,7 @@ def test_a_file_may_have_numbers_for_any_text_and_the_options_of_newer_escalator
     }
     file.write_text(yaml.safe_dump({"node_groups": [{**VALID, **more}]}))
     (found,) = node_groups.load(file)
-    assert found.aws.launch_template_version == "3"
+    assert found.own_options == {"aws": AwsOptions(launch_template_id="lt-1", launch_template_version="3")}
     assert node_groups.problems(found) == ()
     assert caplog.text == ""
 
@@ -177,7 +178,7 @@ def test_a_file_may_be_json_with_tabs_and_numbers_may_have_a_point_and_nothing_b
     document = {"Node_Groups": [{**VALID, "Max_Nodes": 30.0, "AWS": {"Lifecycle": "spot"}}]}
     del document["Node_Groups"][0]["max_nodes"]
     (found,) = node_groups.decode(json.dumps(document, indent="\t"), "file")
-    assert (found.max_nodes, found.aws.lifecycle, caplog.text) == (30, "spot", "")
+    assert (found.max_nodes, found.own_options, caplog.text) == (30, {"aws": AwsOptions(lifecycle="spot")}, "")
     (found,) = node_groups.decode("{node_groups: [{name: a}]}", "file")  # YAML all the same
     assert found.name == "a"
     for wrong in ({"max_nodes": 30.5}, {"aws": {"instance_type_overrides": [1]}}):

@@ -1,12 +1,13 @@
 """Groups that scale by utilisation, for tests: nodes of one core and 1000 bytes, and what is decided of them."""
 
+import json
 from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
-from manager.autoscaler import taints
+from manager.autoscaler import node_groups, taints
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
@@ -37,7 +38,8 @@ VALID: dict[str, Any] = {
 
 
 def group(compat: str = "headroom", **options: Any) -> NodeGroup:
-    return msgspec.convert({**VALID, "compat": compat, **options}, NodeGroup)
+    (found,) = node_groups.decode(json.dumps({"node_groups": [{**VALID, "compat": compat, **options}]}), "test")
+    return found
 
 
 def rules_of(compat: str = "headroom", **options: Any) -> ScanRules:

@@ -65,14 +65,29 @@ helm.sh/chart: {{ printf "%s-%s" $chart.Name $chart.Version | replace "+" "_" | 
 {{- if .Values.manager.enabled }}{{ .Values.manager.autoscaler.cloudProvider }}{{ end }}
 {{- end }}
 
-{{/* Keeps pods of the release off the simulated cloud's Nodes, which run nothing; empty for any other cloud. */}}
+{{/* What the cloud provider needs of the cluster, as YAML: its own file says it, or the values. */}}
+{{- define "headroom.cloudNeeds" -}}
+{{- with include "headroom.cloudProvider" . }}
+{{- $file := $.Files.Get (printf "files/cloudproviders/%s.yaml" .) }}
+{{- $needs := $.Values.manager.autoscaler.needs }}
+{{- if $file }}
+{{- tpl $file $ }}
+{{- else if kindIs "invalid" $needs }}
+{{- fail (printf "manager.autoscaler.cloudProvider: no provider %q comes with Headroom; for one of another package, manager.autoscaler.needs says what it needs of the cluster, {} for nothing" .) }}
+{{- else }}
+{{- toYaml $needs }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Keeps pods of the release off a cloud's Nodes that have no machines, and run nothing; empty for other clouds. */}}
 {{- define "headroom.onMachines" -}}
-{{- if eq (include "headroom.cloudProvider" .) "simulated" }}
+{{- with (include "headroom.cloudNeeds" . | fromYaml).nodesWithoutMachines }}
 nodeAffinity:
   requiredDuringSchedulingIgnoredDuringExecution:
     nodeSelectorTerms:
       - matchExpressions:
-          - {key: headroom.io/simulated-cloud, operator: DoesNotExist}
+          - {key: {{ . }}, operator: DoesNotExist}
 {{- end }}
 {{- end }}
 

@@ -7,10 +7,10 @@ group and of the order, so that the next leader finds the orders of the previous
 import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from manager.autoscaler.cloudprovider.aws import NAME
 from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
 
 TAG_JOINING = "headroom.io/joining"  # the group; empty once the instance has joined
@@ -23,28 +23,6 @@ TAGGED_AT_ONCE = 1000
 ON_DEMAND, SPOT = "on-demand", "spot"
 
 NOT_STARTED = "not all instances could be started"
-
-
-class FleetOptions(Protocol):
-    """A group's options in the node groups file. Without a launch template there is no fleet."""
-
-    @property
-    def launch_template_id(self) -> str: ...
-
-    @property
-    def launch_template_version(self) -> str: ...
-
-    @property
-    def fleet_ready_seconds(self) -> float: ...
-
-    @property
-    def lifecycle(self) -> str: ...
-
-    @property
-    def instance_type_overrides(self) -> Sequence[str]: ...
-
-    @property
-    def resource_tagging(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +66,7 @@ def overrides(group: ScalingGroup | None, instance_types: Sequence[str]) -> tupl
     return tuple((subnet, kind) for subnet in subnets for kind in instance_types or ("",))
 
 
-def request(group: ScalingGroup, options: FleetOptions, count: int, order: str) -> dict[str, object]:
+def request(group: ScalingGroup, options: AwsOptions, count: int, order: str) -> dict[str, object]:
     """The request for a fleet of `count` instances, all or none. Raises Refused."""
     lifecycle = options.lifecycle or ON_DEMAND
     template = {

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.aws import NAME, failures, fleet, messages
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
-from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions, FleetStep, Joining
+from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
 from manager.autoscaler.cloudprovider.aws.groups import pages
 from manager.autoscaler.cloudprovider.aws.messages import Ec2Instance, InstancesPage, ScalingGroup
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.contract import InstanceError
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from shared.clock import Clock
@@ -44,7 +45,7 @@ class FleetOrders:
     Groups that are not `enforced` are observed, and left alone.
     """
 
-    def __init__(self, ask: Ask, clock: Clock, fleets: Mapping[str, FleetOptions], enforced: Collection[str]) -> None:
+    def __init__(self, ask: Ask, clock: Clock, fleets: Mapping[str, AwsOptions], enforced: Collection[str]) -> None:
         self._ask = ask
         self._clock = clock
         self._fleets = fleets

@@ -17,8 +17,8 @@ from manager.autoscaler.cloudprovider.aws import (
     templates,
 )
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
-from manager.autoscaler.cloudprovider.aws.fleet import FleetOptions
 from manager.autoscaler.cloudprovider.aws.messages import InstancesPage, ScalingGroup
+from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.aws.orders import FleetOrders
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import (
@@ -48,7 +48,7 @@ class GroupSelection:
 
     listed: Collection[str] = ()
     discover: Mapping[str, str] = field(default_factory=dict)
-    fleets: Mapping[str, FleetOptions] = field(default_factory=dict)
+    fleets: Mapping[str, AwsOptions] = field(default_factory=dict)
     enforced: Collection[str] = ()
 
 

@@ -1,0 +1,29 @@
+"""The files of the chart that follow from the code: `python -m deploy.chart_files`.
+
+files/cloudproviders has what each built-in cloud provider needs of the cluster, as the `chart.yaml` beside its code
+says.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FILES = Path("deploy", "helm", "headroom", "files")
+PROVIDERS = Path("manager", "autoscaler", "cloudprovider")
+
+
+def generated() -> dict[Path, str]:
+    """The texts, by their paths in the repository."""
+    needs = sorted((ROOT / PROVIDERS).glob("*/chart.yaml"))
+    return {FILES / "cloudproviders" / f"{each.parent.name}.yaml": each.read_text("utf-8") for each in needs}
+
+
+def main() -> int:
+    for path, text in generated().items():
+        (ROOT / path).parent.mkdir(exist_ok=True)
+        (ROOT / path).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
