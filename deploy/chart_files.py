@@ -1,11 +1,13 @@
 """The files of the chart that follow from the code: `python -m deploy.chart_files`.
 
 files/cloudproviders has what each built-in cloud provider needs of the cluster, as the `chart.yaml` beside its code
-says.
+says; files/crds has the custom resource definitions, from the structs of `shared.api` (see `crds`).
 """
 
 import sys
 from pathlib import Path
+
+from deploy import crds
 
 ROOT = Path(__file__).parent.parent
 FILES = Path("deploy", "helm", "headroom", "files")
@@ -15,7 +17,10 @@ PROVIDERS = Path("manager", "autoscaler", "cloudprovider")
 def generated() -> dict[Path, str]:
     """The texts, by their paths in the repository."""
     needs = sorted((ROOT / PROVIDERS).glob("*/chart.yaml"))
-    return {FILES / "cloudproviders" / f"{each.parent.name}.yaml": each.read_text("utf-8") for each in needs}
+    return {
+        **{FILES / "cloudproviders" / f"{each.parent.name}.yaml": each.read_text("utf-8") for each in needs},
+        **{FILES / "crds" / f"{resource}.yaml": crds.rendered(resource) for resource in crds.RESOURCES},
+    }
 
 
 def main() -> int:

@@ -20,14 +20,14 @@ T = TypeVar("T")
 class _Call(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self.done = threading.Event()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self._work = work
         self._result: T
 
     def run(self) -> None:
         try:
             self._result = self._work()
-        except Exception as error:
+        except BaseException as error:
             self.error = error
         self.done.set()
 

@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-OPERATORS_COMMANDS = {file.name for file in (ROOT / "deploy").glob("*.py")} - {"chart_files.py", "values_schema.py"}
+OPERATORS_COMMANDS = {file.name for file in (ROOT / "deploy").glob("*.py")} - {
+    "chart_files.py",
+    "crds.py",
+    "values_schema.py",
+}
 OPERATORS_COMMANDS |= {f"backtest/{file.name}" for file in (ROOT / "deploy" / "backtest").glob("*.py")}
 
 MISSING = (
