@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from agent.backtest.recording import PodSchedule
 from agent.backtest.replay import ReplayTick
 from agent.predict_server import plugins
-from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.histories import Histories
 from agent.predict_server.ledger import Ledger
-from agent.predict_server.models import Outcome, Situation
+from agent.predict_server.models import Outcome, Situation, Uses
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.table import ModelTable
@@ -106,7 +105,7 @@ def fleet_models(
     """Each model once, or once per target if it has targets. Raises InvalidInput for an unknown name."""
 
     def targets(name: str) -> Sequence[float | None]:
-        return target_percents if PEAK_MIX in plugins.members(name, source="--model") else [None]
+        return target_percents if Uses.TARGET in plugins.uses(plugins.members(name, source="--model")) else [None]
 
     return [FleetModel(name, resource, horizons_hours, policy, target) for name in names for target in targets(name)]
 

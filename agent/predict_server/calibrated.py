@@ -15,7 +15,7 @@ from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECON
 from agent.predict_server.daily import DAY_SECONDS, Arrays, DailyMeans
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates, Histories
-from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
+from agent.predict_server.models import Outcome, Parameters, Predictor, Situation, Uses
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import NODE_DAYS, POD_DAYS, Forecast, Held, NodeArrays, PodArrays
 from shared.api import predictionprior
@@ -39,6 +39,7 @@ class PeakMix(Predictor):
     """In at most the target's percent of hours, usage exceeds the promise for the next horizon."""
 
     name = NAME
+    uses = frozenset({Uses.TARGET})
 
     def __init__(self, parameters: Parameters) -> None:
         self._factor = parameters.with_margin(0)

@@ -7,9 +7,10 @@ but `peak`. Amounts are arrays whose last axis has two places: cpu in cores, mem
 One predictor answers for any number of nodes at once: an agent asks about its own node, a backtest about a whole fleet.
 """
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,11 +145,27 @@ class Outcome:
     realised: Floats
 
 
+class Uses(enum.StrEnum):
+    """The parameters of a policy that a model may read, by the names they have in explanations."""
+
+    SIGMA = "sigma"
+    TARGET = "targetViolation"
+    PERCENTILE = "percentile"
+    BORG_RATIO = "borgRatio"
+
+
 class Predictor(Protocol):
     """A model of the peak. A predictor without state of its own only needs `peak`.
 
+    The class may declare the parameters that it `uses`, which are then shown with its result, and whose change begins
+    the record of its promises anew; and the safety margin that it takes where the policy sets none. Who uses the target
+    keeps to it, and starts from the fleet's prior.
+
     The agent records an exception or an invalid result, and uses a safe result instead.
     """
+
+    uses: ClassVar[frozenset[Uses]] = frozenset()
+    default_margin_percent: ClassVar[float | None] = None
 
     def update(self, keys: Sequence[str], usages: Floats, time: float) -> None:
         """A training step of the bank at `time` (Unix seconds): one sample for each key, shape (keys, 2)."""
@@ -191,6 +208,7 @@ class NSigmaV1(Predictor):
     """mean + N * stdev of the usage of all pods together (seed koordinator-node-prediction, N-sigma Prediction)."""
 
     name = "n-sigma-v1"
+    uses = frozenset({Uses.SIGMA})
 
     def __init__(self, parameters: Parameters) -> None:
         self._sigma = parameters.sigma
@@ -218,6 +236,7 @@ class BorgDefault(Predictor):
     """The sum of requests times a fixed ratio (seed, Alternatives); it ignores usage, also the system's."""
 
     name = "borg-default"
+    uses = frozenset({Uses.BORG_RATIO})
 
     def __init__(self, parameters: Parameters) -> None:
         self._factor = parameters.with_margin(0) / parameters.borg_ratio
@@ -231,6 +250,7 @@ class ResourceCentral(Predictor):
     """The sum of a percentile of the usage of each pod and of the system (seed, Alternatives)."""
 
     name = "resource-central"
+    uses = frozenset({Uses.PERCENTILE})
 
     def __init__(self, parameters: Parameters) -> None:
         self._percentiles = parameters.percentiles

@@ -12,7 +12,7 @@ import numpy as np
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates, Histories
 from agent.predict_server.lenders import ProdPod as Known
-from agent.predict_server.models import Parameters, Predictor, Situation
+from agent.predict_server.models import Parameters, Predictor, Situation, Uses
 from agent.predict_server.reclaimable import (
     UNITS,
     Inputs,
@@ -28,7 +28,7 @@ from shared.api.predictpolicy import PERCENTILE
 from shared.explanation import Term
 from shared.quantity import MILLI_PER_CORE, Resources
 
-DEFAULT_MARGIN_PERCENT = 10
+DEFAULT_MARGIN_PERCENT = 10.0
 
 BY_POD = "percentile-pods"
 BY_CLASS = "percentile-classes"
@@ -40,6 +40,8 @@ class Percentile(Predictor):
     """By default p95 of cpu and p98 of memory, plus 10 %; summed over pods, or over classes and system."""
 
     name = PERCENTILE
+    uses = frozenset({Uses.PERCENTILE})
+    default_margin_percent = DEFAULT_MARGIN_PERCENT
 
     def __init__(self, parameters: Parameters) -> None:
         self._percentiles = parameters.percentiles

@@ -7,7 +7,7 @@ a result that lends nothing.
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
 
@@ -16,7 +16,7 @@ import numpy as np
 from agent.predict_server import reclaimable
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
-from agent.predict_server.models import Outcome, Parameters, Predictor, Situation
+from agent.predict_server.models import Outcome, Parameters, Predictor, Situation, Uses
 from agent.predict_server.reclaimable import Inputs, Reclaimable
 from shared.api.predictionprior import ObservedTail, Tail
 from shared.errors import InvalidInput
@@ -53,6 +53,17 @@ def load(name: str, *, source: str = "--model") -> Callable[[Parameters], Predic
     return cast(Callable[[Parameters], Predictor], GROUP.load(name, source=source, field="predictor"))
 
 
+def uses(names: Iterable[str]) -> frozenset[Uses]:
+    """The policy's parameters that some of these models use."""
+    return frozenset().union(*(getattr(load(name), "uses", ()) for name in names))
+
+
+def default_margin_percent(names: Iterable[str]) -> float | None:
+    """The largest safety margin that these models take by themselves; None without one."""
+    margins = (getattr(load(name), "default_margin_percent", None) for name in names)
+    return max((margin for margin in margins if margin is not None), default=None)
+
+
 class Model:
     """The models of a policy, isolated from each other and from us.
 
@@ -74,6 +85,11 @@ class Model:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._members)
+
+    @property
+    def uses(self) -> frozenset[Uses]:
+        """The policy's parameters that the models use."""
+        return uses(self._members)
 
     @property
     def problem(self) -> str:
@@ -157,6 +173,10 @@ class Model:
             raise _unusable(name, source, f"cannot make the predictor: {told(error)}") from error
         if not callable(getattr(made, "peak", None)):
             raise _unusable(name, source, f"makes a {type(made).__name__}, which has no peak()")
+        if not isinstance(getattr(factory, "uses", frozenset()), frozenset):
+            raise _unusable(name, source, "declares in `uses` something other than a frozenset")
+        if not isinstance(getattr(factory, "default_margin_percent", None), int | float | None):
+            raise _unusable(name, source, "declares a default_margin_percent that is no number")
         return made
 
     @contextmanager

@@ -7,8 +7,7 @@ import numpy as np
 
 from agent.metric_cache.aggregate import Aggregation
 from agent.predict_server import plugins
-from agent.predict_server.models import HOUR_SECONDS, Parameters
-from agent.predict_server.percentile import DEFAULT_MARGIN_PERCENT
+from agent.predict_server.models import HOUR_SECONDS, Parameters, Uses
 from agent.settings import AgentSettings
 from shared.api import predictionprior, predictpolicy
 from shared.api.nodemetric import PredictPolicy, TrainingInput
@@ -82,25 +81,27 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         def term(name: str, percent: float) -> Term:
             points = round(100 * percent)
             value, unit = (points, "basisPoints") if points % 100 else (points // 100, "percent")
-            return Term(name, value, unit, "policy")
+            return Term(str(name), value, unit, "policy")
 
         terms = []
-        if any(name.startswith("n-sigma") for name in names):
-            terms.append(term("sigma", 100 * (self.sigma_cpu, self.sigma_memory)[resource]))
-        if "peak-mix" in names:
-            terms.append(term("targetViolation", self.target_violation_percent))
+        uses = plugins.uses(names)
+        if Uses.SIGMA in uses:
+            terms.append(term(Uses.SIGMA, 100 * (self.sigma_cpu, self.sigma_memory)[resource]))
+        if Uses.TARGET in uses:
+            terms.append(term(Uses.TARGET, self.target_violation_percent))
             start = predictionprior.tails(self.prior, self.horizon_seconds)[resource]
             source = "built-in prior" if self.prior is None else f"prior of {self.prior.nodes} nodes"
             for name, scales in (("priorQuantile", start.quantile), ("priorExcess", start.excess)):
                 terms.append(msgspec.structs.replace(term(name, 100 * scales), source=source))
-        if "percentile" in names or "resource-central" in names:
-            terms.append(term("percentile", (self.cpu_percentile, self.memory_percentile)[resource]))
-        if "borg-default" in names:
-            terms.append(term("borgRatio", 100 * self.borg_ratio))
-        if self.safety_margin_percent is not None:
-            terms.append(term("safetyMargin", self.safety_margin_percent))
-        elif "percentile" in names:
-            terms.append(term("safetyMargin", DEFAULT_MARGIN_PERCENT))
+        if Uses.PERCENTILE in uses:
+            terms.append(term(Uses.PERCENTILE, (self.cpu_percentile, self.memory_percentile)[resource]))
+        if Uses.BORG_RATIO in uses:
+            terms.append(term(Uses.BORG_RATIO, 100 * self.borg_ratio))
+        margin = self.safety_margin_percent
+        if margin is None:
+            margin = plugins.default_margin_percent(names)
+        if margin is not None:
+            terms.append(term("safetyMargin", margin))
         return terms
 
 

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry, Counter
 from agent.metric_cache import series
 from agent.metric_cache.cache import MetricCache
 from agent.predict_server import compact, expiry, lenders, n_sigma, plugins, policy, reclaimable, situations
-from agent.predict_server.calibrated import NAME as PEAK_MIX
 from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.compact import CompactHistogram
@@ -24,6 +23,7 @@ from agent.predict_server.forgetting import Forgetting
 from agent.predict_server.histories import Histories, History
 from agent.predict_server.lenders import ProdPod, Requests
 from agent.predict_server.model_time import ModelTime
+from agent.predict_server.models import Uses
 from agent.predict_server.plugins import Model
 from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.prediction import (
@@ -346,7 +346,7 @@ class PredictServer:
             shadows=shadows,
             withdrawn=tuple(one._replace(window_seconds=self._shown(one.window_seconds)) for one in withdrawn),
             recommended=recommended(model.name, promises, shadows, current.target_violation_percent),
-            target_violation_percent=current.target_violation_percent if PEAK_MIX in model.names else None,
+            target_violation_percent=current.target_violation_percent if Uses.TARGET in model.uses else None,
             history_percent=_covered_percent(learned_seconds, current.cold_start_seconds),
             prior=current.prior,
             last_forgotten=forgotten,

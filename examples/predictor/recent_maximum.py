@@ -10,6 +10,8 @@ DEFAULT_MARGIN_PERCENT = 10.0
 class RecentMaximum(Predictor):
     """The maximum of all pods together, with the policy's safety margin, or 10 % if the policy sets none."""
 
+    default_margin_percent = DEFAULT_MARGIN_PERCENT
+
     def __init__(self, parameters: Parameters) -> None:
         self._factor = parameters.with_margin(DEFAULT_MARGIN_PERCENT)
 

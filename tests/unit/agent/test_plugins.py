@@ -11,6 +11,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
@@ -20,7 +21,7 @@ from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
-from agent.predict_server.models import Outcome, Parameters, Situation
+from agent.predict_server.models import Outcome, Parameters, Situation, Uses
 from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import PredictServer
 from agent.settings import AgentSettings
@@ -339,6 +340,31 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
     server.apply({"predictPolicy": {"predictor": name}})
     assert server.policy.predictor == "peak-mix"
     assert "predictor" in server.predict([], None).policy_problem
+
+
+def test_what_a_plug_in_declares_is_shown_and_a_change_of_it_begins_its_record_anew(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Life(tmp_path, clock, "answers").server.policy
+    assert silent.terms(0, ("answers",)) == []
+    monkeypatch.setattr(third_party, "uses", frozenset({Uses.SIGMA}), raising=False)
+    monkeypatch.setattr(third_party, "default_margin_percent", 12.5, raising=False)
+    policy = Life(tmp_path, clock, "answers").server.policy
+    assert [(term.name, term.value, term.unit) for term in policy.terms(0, ("answers",))] == [
+        ("sigma", 500, "percent"),
+        ("safetyMargin", 1250, "basisPoints"),
+    ]
+    changed = msgspec.structs.replace(policy, sigma_cpu=6.0)
+    assert changed.identity(("answers",)) != policy.identity(("answers",))
+
+
+@pytest.mark.parametrize(("field", "value"), [("uses", ["sigma"]), ("default_margin_percent", "much")])
+def test_a_declaration_that_means_nothing_is_refused(
+    tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch, field: str, value: object
+) -> None:
+    monkeypatch.setattr(third_party, field, value, raising=False)
+    with pytest.raises(InvalidInput, match=f"entry point answers = third_party:Answers .*{field}"):
+        Life(tmp_path, clock, "answers")
 
 
 def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
