@@ -15,7 +15,8 @@ from typer.exceptions import TyperException
 
 from deploy.access import ClusterAccess
 from deploy.backtest.command import backtest
-from deploy.savings.command import recommend
+from deploy.prices.command import prices_app
+from deploy.savings.command import recommend, savings
 from shared import names
 from shared.errors import HeadroomError, InvalidInput
 
@@ -110,6 +111,8 @@ def plan(context: typer.Context) -> int:
 
 app.command(short_help="Replay recorded usage to the predictors")(backtest)
 app.command(short_help="Recommend requests and limits per container")(recommend)
+app.command(short_help="Show what a cluster could save, in dollars")(savings)
+app.add_typer(prices_app, name="prices")
 
 
 @explain_app.command("node")

@@ -1,1 +1,1 @@
-"""What machines cost the user: list prices, what is newer than those shipped, currency, discounts and commitments."""
+"""What machines cost the user: list prices that were fetched, currency, discounts and commitments."""

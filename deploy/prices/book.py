@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from manager.autoscaler.pricing import gce, list_prices, price_file
-from manager.autoscaler.pricing.list_prices import GCE_REGION, ListPricing, PricedCloud, PriceTable
+from manager.autoscaler.pricing.list_prices import ListPricing, PriceTable
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
 from shared import yaml_file
 from shared.errors import InvalidInput
@@ -78,12 +78,7 @@ class PriceBook:
         """Where the prices of these machines come from."""
         if not isinstance(self.model, ListPricing):
             return self.said
-        tables = self.model.tables
-        used = {list_prices.cloud_of(gce.machine_type(each.labels)) for each in machines}
-        said = [
-            f"{cloud} of {tables[cloud].date}" if cloud in tables else f"{cloud} of {GCE_REGION}"
-            for cloud in sorted(each for each in used if each is not None)
-        ]
+        said = sorted({self.model.said(each) for each in machines})
         return f"list prices, {', '.join(said)}" if said else "no known machine type"
 
     def pod_price(self, requests: Amounts) -> float:
@@ -119,8 +114,7 @@ def open_book(prices: str = "auto", discounts: str = "", region: str = "") -> Pr
     agreements = yaml_file.load(Path(discounts), Agreements) if discounts else Agreements()
     if prices != "auto":
         return PriceBook(price_file.load(Path(prices)), agreements, f"file {prices}")
-    tables = {**list_prices.shipped(), **refreshed()}
-    return PriceBook(ListPricing(tables, region), agreements, "list prices")
+    return PriceBook(ListPricing(read_refreshed(), region), agreements, "list prices")
 
 
 def folder() -> Path:
@@ -131,15 +125,12 @@ def folder() -> Path:
     return Path(base) / "headroom" / "prices"
 
 
-def refreshed() -> dict[PricedCloud, PriceTable]:
-    """Tables that are newer than those shipped. Raises InvalidInput for one that cannot be read."""
-    found = {}
-    for cloud in PricedCloud:
-        path = folder() / f"{cloud}_prices.json"
-        if not path.exists():
-            continue
+def read_refreshed() -> list[PriceTable]:
+    """Tables that were fetched. Raises InvalidInput for one that cannot be read."""
+    found = []
+    for path in sorted(folder().glob("*.json")):
         try:
-            found[cloud] = list_prices.decode(path.read_bytes(), str(path))
+            found.append(list_prices.decode(path.read_bytes(), str(path)))
         except OSError as error:
             raise InvalidInput(source=str(path), field="file", value=path.name, problem=str(error)) from error
     return found

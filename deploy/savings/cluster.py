@@ -86,7 +86,7 @@ def look(
         )
         others = _of_client(seen)
     pods = [pod for pod in seen.objects.pods if isinstance(pod, SeenPod)]
-    listed = workloads.listed(pods, others.autoscalers)
+    listed = workloads.list_containers(pods, others.autoscalers)
     notes = [*seen.notes, *(f"Pod {pod} is passed by: {why}" for pod, why in listed.refused.items())]
     known = KnownUsage()
     for found in (

@@ -35,6 +35,9 @@ class RecommendationFormat(enum.StrEnum):
     ANNOTATE = "annotate"
 
 
+_PATCHES = (RecommendationFormat.PATCH, RecommendationFormat.KUBECTL, RecommendationFormat.HELM)
+
+
 def recommend(
     file: Annotated[list[Path] | None, _FILES] = None,
     prometheus: Annotated[str, _PROMETHEUS] = "",
@@ -112,6 +115,78 @@ def recommend(
             text = patches.annotations(made)
     print(text, flush=True)
     if output not in (RecommendationFormat.TABLE, RecommendationFormat.WIDE):
-        for note in answer.notes:
+        notes = list(answer.notes)
+        if output in _PATCHES and (left := patches.list_unpatched(made)):
+            notes.append(f"no patch for {', '.join(map(str, left[:3]))}: their pods have no known template")
+        for note in notes:
             print(f"headroom recommend: {note}", file=sys.stderr)
     return 0
+
+
+class SavingsFormat(enum.StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+    CSV = "csv"
+
+
+def savings(
+    file: Annotated[list[Path] | None, _FILES] = None,
+    prometheus: Annotated[str, _PROMETHEUS] = "",
+    agent: Annotated[list[str] | None, _AGENTS] = None,
+    history_days: Annotated[float, _DAYS] = 8.0,
+    until: Annotated[str, _UNTIL] = "",
+    kubeconfig: Annotated[str, typer.Option(help="Kubeconfig of the live cluster.")] = "",
+    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    target: Annotated[
+        float, typer.Option(min=0.01, max=50, help="Percent of promises that may be broken by what is lent.")
+    ] = 1.0,
+    limits: Annotated[str, typer.Option(help="As for `recommend`: keep, ratio or request.")] = "keep",
+    estimator: Annotated[str, typer.Option(help="As for `recommend`: headroom or vpa.")] = "headroom",
+    allow_hpa: Annotated[
+        bool, typer.Option("--allow-hpa", help="Right-size also what a HorizontalPodAutoscaler scales by.")
+    ] = False,
+    group_label: Annotated[
+        str, typer.Option(help="Label whose value is a node's group; empty: those that clouds and installers write.")
+    ] = "",
+    prices: Annotated[str, _PRICES] = "auto",
+    discounts: Annotated[str, _DISCOUNTS] = "",
+    price_region: Annotated[str, _REGION] = "",
+    token_file: Annotated[Path | None, typer.Option(help="Bearer token for Prometheus and agents.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(help="Certificates of the CAs of both, in PEM.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Rows of each table, those that save most first.")] = 10,
+    fail_above: Annotated[
+        float | None, typer.Option(min=0, help="Exit with 1 where more than that could be saved a month.")
+    ] = None,
+    output: Annotated[SavingsFormat, typer.Option("--output", "-o", help="How to print it.")] = SavingsFormat.TABLE,
+) -> int:
+    """Show what a cluster costs, where that goes, and what it could save, with and without Headroom."""
+    import sys
+
+    from deploy import rendering
+    from deploy.backtest.server import Access
+    from deploy.prices import book
+    from deploy.savings import cluster, lendable, savings_table, settings
+    from deploy.savings import savings as core
+
+    rules = settings.rules(estimator, limits, 15, 15, minds_hpa=not allow_hpa)
+    access = Access(token_file, ca_file)
+    where = cluster.WhereToLook(
+        file or (), kubeconfig, context, names.INSTALL_NAMESPACE, prometheus, agent or (), history_days, access
+    )
+    question = core.SavingsQuestion(rules, book.open_book(prices, discounts, price_region), group_label)
+    found = cluster.look(where, with_history=estimator == "vpa", until=settings.instant(until))
+    predicted = lendable.ask(prometheus, access, found.now, history_days, target) if prometheus else None
+    answer = core.answer(found, question, predicted)
+    match output:
+        case SavingsFormat.TABLE:
+            text = savings_table.render(answer, top=top)
+        case SavingsFormat.CSV:
+            text = savings_table.table_csv(answer)
+        case _:
+            text = rendering.structured(answer, output.value)
+    print(text, flush=True)
+    if output is not SavingsFormat.TABLE:
+        for note in answer.notes:
+            print(f"headroom savings: {note}", file=sys.stderr)
+    return 1 if fail_above is not None and answer.with_headroom > fail_above else 0

@@ -12,7 +12,7 @@ from deploy.savings.objects import (
     VerticalPodAutoscalerCheckpoint,
 )
 from deploy.savings.usage import ContainerKey, ContainerUse, KnownUsage, ResourceUse, Source
-from deploy.savings.vpa import VpaHistory, filled
+from deploy.savings.vpa import VpaHistory, filled_buckets
 from shared import durations
 from shared.api import pods as api_pods
 from shared.names import CPU, MEMORY
@@ -89,7 +89,7 @@ def _compact(said: CheckpointHistogram) -> CompactHistogram:
 
 def _most(history: VpaHistory, resource: int) -> float:
     """The end of the last bucket that is not empty."""
-    return max((end for end, _ in filled((history.cpu, history.memory)[resource])), default=0.0)
+    return max((end for end, _ in filled_buckets((history.cpu, history.memory)[resource])), default=0.0)
 
 
 def snapshot(measured: Iterable[PodMetrics], owner_of: Mapping[str, tuple[str, str, str]]) -> KnownUsage:

@@ -24,7 +24,7 @@ from deploy.savings.usage import (
     PodSamples,
     Source,
     over_days,
-    remembered,
+    remember,
 )
 from deploy.savings.vpa import VpaHistory
 from shared.errors import InvalidInput
@@ -171,7 +171,7 @@ class _Asker:
     def _histories(self) -> dict[ContainerKey, VpaHistory]:
         cpu = self._samples(_CPU % (self._selected, "1h"))
         memory = self._samples(self._memory)
-        return {key: remembered(cpu.get(key, ()), memory.get(key, ())) for key in cpu.keys() | memory.keys()}
+        return {key: remember(cpu.get(key, ()), memory.get(key, ())) for key in cpu.keys() | memory.keys()}
 
     def _samples(self, query: str) -> dict[ContainerKey, list[PodSamples]]:
         pieces: defaultdict[_Replica, list[tuple[Floats, Floats]]] = defaultdict(list)

@@ -50,7 +50,7 @@ def patches(made: Iterable[ContainerRecommendation]) -> list[dict[str, Any]]:
     return [_patch(owner, members) for owner, members in sorted(by_owner.items())]
 
 
-def unpatched(made: Iterable[ContainerRecommendation]) -> list[ContainerKey]:
+def list_unpatched(made: Iterable[ContainerRecommendation]) -> list[ContainerKey]:
     """Containers that change and that no patch is known for: pods without a workload, and other kinds' pods."""
     return [each.container.key for each in made if each.changes and each.container.key.kind not in _API_VERSIONS]
 

@@ -78,7 +78,7 @@ def _money(of: Recommendations) -> str:
 def _line(row: ContainerRecommendationRow) -> tuple[str, ...]:
     saved = rendering.UNKNOWN if row.saved is None else f"{row.saved:,.2f}"
     return (
-        shortened(f"{row.namespace}/{row.workload}"),
+        shorten(f"{row.namespace}/{row.workload}"),
         row.container,
         str(row.replicas),
         _change(row.cpu, cpu),
@@ -125,6 +125,6 @@ def _kept(rows: Sequence[ContainerRecommendationRow]) -> list[str]:
     return rendering.aligned(lines, numbers={2})
 
 
-def shortened(name: str, most: int = MOST_NAME) -> str:
+def shorten(name: str, most: int = MOST_NAME) -> str:
     """Without its middle where it is long."""
     return name if len(name) <= most else f"{name[: most // 2 - 1]}..{name[-(most // 2 - 1) :]}"

@@ -66,3 +66,149 @@ class Recommendations:
     memory_saved: int
     saved_per_month: float | None
     notes: list[str]
+
+
+@dataclass(frozen=True)
+class BillRow:
+    """Per month. No part is in two of these: `idle` is requested by no pod, `unused` is requested and was not used
+    (null: nothing is known of usage), `offered` is on offer as Mid and Batch now and `lent` held as those; `used` is
+    the rest. Together they are the `total`, which has no node of `unpriced_nodes`.
+    """
+
+    total: float
+    used: float | None
+    unused: float | None
+    idle: float
+    offered: float
+    lent: float
+    nodes: int
+    spot_nodes: int
+    unpriced_nodes: int
+    unpriced_types: list[str]
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """A step from one state of the cluster to the next. `saved` is by how much the bill falls a month (null: it was
+    skipped, for the reason in `skipped`), so that stages add up. `cpu` (thousandths of a core) and `memory` (bytes) are
+    requests that are freed, capacity that goes, or what can be lent. `needs_headroom`: nothing else does this.
+    """
+
+    stage: str
+    saved: float | None
+    bill: float | None
+    nodes: int
+    cpu: int
+    memory: int
+    needs_headroom: bool
+    skipped: str
+    how: str
+
+
+@dataclass(frozen=True)
+class GroupSavingsRow:
+    """One node group. `goes` of its nodes could go, `then` are left or bought with a cheaper mix (null: none)."""
+
+    group: str
+    machine_type: str
+    nodes: int
+    price_per_hour: float | None
+    cost: float | None
+    goes: int
+    then: int | None
+    saved: float | None
+
+
+@dataclass(frozen=True)
+class OwnerSavingsRow:
+    """A namespace, or with `workload` one of its workloads: what its requests cost a month, and what right-sizing frees
+    of that. Negative: it asks for too little.
+    """
+
+    namespace: str
+    kind: str
+    workload: str
+    replicas: int
+    cpu_requested: int
+    memory_requested: int
+    cost: float | None
+    cpu_freed: int
+    memory_freed: int
+    freed: float | None
+
+
+@dataclass(frozen=True)
+class ObstacleRow:
+    """Nodes that stay for one reason, and what they cost a month."""
+
+    reason: str
+    nodes: int
+    cost: float | None
+    example: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class KnowledgeRow:
+    """What is known of usage: containers by source, days of history of the least and the median container, and the
+    largest number of days without a sample between others.
+    """
+
+    containers: int
+    known: dict[str, int]
+    days_least: float
+    days_median: float
+    gap_days: int
+    sure: str
+
+
+@dataclass(frozen=True)
+class LendableRow:
+    """The calibrated model over the recorded usage of one resource, in thousandths of a core or bytes: what pods
+    requested, and the peak that was promised for the next hours, over the last day. `violation_percent` of all its
+    promises in the recording were broken, of `target_percent` that may be.
+    """
+
+    resource: str
+    model: str
+    target_percent: float
+    violation_percent: float | None
+    horizon_hours: int
+    requested: int
+    promised: int
+    nodes: int
+    days: float
+
+
+@dataclass(frozen=True)
+class SinceRow:
+    """With Headroom installed: what is on offer and what of it is held, per month; `avoided` is what that would cost
+    otherwise. `withdrawn_percent_per_day` of what is lent is taken back (null: not known).
+    """
+
+    offered: float
+    lent: float
+    avoided: float
+    withdrawn_percent_per_day: float | None
+
+
+@dataclass(frozen=True)
+class Savings:
+    """`without_headroom` and `with_headroom` are what the stages save a month in all; the bill is never exceeded."""
+
+    cluster: str
+    time: str
+    currency: str
+    bill: BillRow
+    stages: list[StageRow]
+    without_headroom: float
+    with_headroom: float
+    groups: list[GroupSavingsRow]
+    namespaces: list[OwnerSavingsRow]
+    workloads: list[OwnerSavingsRow]
+    obstacles: list[ObstacleRow]
+    knowledge: KnowledgeRow
+    lendable: list[LendableRow]
+    since: SinceRow | None
+    assumptions: list[str]
+    notes: list[str]

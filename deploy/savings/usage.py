@@ -152,7 +152,7 @@ def over_days(days: Iterable[PodDay], *, of_peaks: bool, seconds_apart: float) -
     )
 
 
-def remembered(cpu: Iterable[PodSamples], memory: Iterable[PodSamples]) -> VpaHistory:
+def remember(cpu: Iterable[PodSamples], memory: Iterable[PodSamples]) -> VpaHistory:
     """What VPA would remember of these samples."""
     history = VpaHistory()
     steps = [(time, value) for each in cpu for time, value in zip(each.times, each.values, strict=True)]

@@ -58,14 +58,14 @@ def confidence(first: float, last: float, samples: int, interval_seconds: float 
     return min((last - first) / interval_seconds, samples / (interval_seconds / 60))
 
 
-def scaled(amount: int, factor: float) -> int:
+def scale(amount: int, factor: float) -> int:
     """An amount times a factor, cut to whole units, and to the largest amount that VPA knows."""
     product = amount * factor
     return MOST_AMOUNT if product > MOST_AMOUNT else int(product)
 
 
 def with_margin(amount: int, fraction: float = MARGIN) -> int:
-    return amount + scaled(amount, fraction)
+    return amount + scale(amount, fraction)
 
 
 def oom_need(used: int) -> int:
@@ -174,7 +174,7 @@ class VpaHistory:
             milli, used_bytes = with_margin(int(cores * MILLI_PER_CORE), margin), with_margin(int(used), margin)
             if multiplier is not None:
                 factor = multiplier.at(self.confidence)
-                milli, used_bytes = (scaled(each, factor) for each in (milli, used_bytes))
+                milli, used_bytes = (scale(each, factor) for each in (milli, used_bytes))
             return at_least(Resources(milli, used_bytes), floor(containers))
 
         return VpaEstimate(
@@ -190,14 +190,14 @@ def percentile(bank: Bank, p: float) -> float:
 def floor(containers: int) -> Resources:
     """The least of each of so many containers."""
     share = 1.0 / max(1, containers)
-    return Resources(scaled(POD_LEAST_MILLI, share), scaled(POD_LEAST_BYTES, share))
+    return Resources(scale(POD_LEAST_MILLI, share), scale(POD_LEAST_BYTES, share))
 
 
 def at_least(amount: Resources, least: Resources) -> Resources:
     return Resources(max(amount.cpu_milli, least.cpu_milli), max(amount.memory_bytes, least.memory_bytes))
 
 
-def filled(bank: Bank) -> Iterator[tuple[float, float]]:
+def filled_buckets(bank: Bank) -> Iterator[tuple[float, float]]:
     """The end of each bucket that is not empty, and its share of the weight."""
     weights = bank.histograms.counting(_ROW)[0]
     total, starts = weights.sum(), bank.histograms.buckets.starts

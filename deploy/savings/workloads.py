@@ -78,7 +78,7 @@ class Listed:
     owner_of: Mapping[str, tuple[str, str, str]]
 
 
-def listed(pods: Iterable[SeenPod], autoscalers: Iterable[HorizontalPodAutoscaler] = ()) -> Listed:
+def list_containers(pods: Iterable[SeenPod], autoscalers: Iterable[HorizontalPodAutoscaler] = ()) -> Listed:
     rules = {
         f"{each.metadata.namespace}/{each.spec.scale_target_ref.kind}/{each.spec.scale_target_ref.name}": ScalingRule(
             each.metadata.name,

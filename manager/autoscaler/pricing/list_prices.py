@@ -5,8 +5,7 @@ is us-central1), unless a newer table has its cores and memory in the machine's 
 """
 
 import enum
-import importlib.resources
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -72,46 +71,54 @@ class UnknownMachine(Unpriced):
 
 @dataclass(frozen=True)
 class ListPricing:
-    """See `PricingModel`. `region` stands in for that of every machine (empty: their own)."""
+    """See `PricingModel`. Of several `tables` the first that knows a machine counts. `region` stands in for that of
+    every machine (empty: their own).
+    """
 
-    tables: Mapping[PricedCloud, PriceTable]
+    tables: Sequence[PriceTable]
     region: str = ""
     _gce: GcePricing = field(default_factory=GcePricing)
 
     def node_price(self, machine: Machine) -> float:
         """Per hour, spot where its labels say so. Raises UnknownMachine."""
-        name = gce.machine_type(machine.labels)
-        if not name:
-            raise UnknownMachine("its labels name no machine type")
-        if machine.labels.get(LABEL_OS) == "windows":
-            raise UnknownMachine(f"{name} runs Windows, whose licence is in no table")
-        region, is_spot = self.region or region_of(machine), is_spot_machine(machine)
-        cloud = cloud_of(name)
-        price = None
-        if cloud is PricedCloud.GCP:
-            price = self._google(machine, name, region, is_spot=is_spot)
-        elif cloud is not None and cloud in self.tables:
-            table = self.tables[cloud]
-            price = table.find(table.spot if is_spot else table.on_demand, name, region)
-        if price is None:
-            kind = "spot" if is_spot else "on demand"
-            raise UnknownMachine(f"machine type {name}, {kind}, region {region or '(none)'}")
-        return price
+        return self._look_up(machine)[0]
+
+    def said(self, machine: Machine) -> str:
+        """Which table its price is from. Raises UnknownMachine."""
+        return self._look_up(machine)[1]
 
     def pod_price(self, requests: Amounts) -> float:
         """In units of which only the ratio counts."""
         return UNITS.price(requests)
 
-    def _google(self, machine: Machine, name: str, region: str, *, is_spot: bool) -> float | None:
-        table = self.tables.get(PricedCloud.GCP)
-        if table is not None:
-            family = name.partition("-")[0]
-            cores = table.find(table.spot_cores if is_spot else table.cores, family, region)
-            memory = table.find(table.spot_memory_gib if is_spot else table.memory_gib, family, region)
-            if cores is not None and memory is not None:
-                amounts = machine.capacity
-                return amounts.get("cpu", 0) / MILLI_PER_CORE * cores + amounts.get("memory", 0) / GIB * memory
-        return self._gce.node_price(machine) if gce.is_known(name) else None
+    def _look_up(self, machine: Machine) -> tuple[float, str]:
+        name, is_spot = gce.machine_type(machine.labels), is_spot_machine(machine)
+        if not name:
+            raise UnknownMachine("its labels name no machine type")
+        if machine.labels.get(LABEL_OS) == "windows":
+            raise UnknownMachine(f"{name} runs Windows, whose licence is in no table")
+        region, cloud = self.region or region_of(machine), cloud_of(name)
+        for table in self.tables:
+            if table.cloud is cloud and (price := _price(table, machine, name, region, is_spot=is_spot)) is not None:
+                return price, f"{table.cloud} of {table.date}"
+        if cloud is PricedCloud.GCP:
+            return self._gce.node_price(machine), f"{cloud} of {GCE_REGION}"
+        kind = "spot" if is_spot else "on demand"
+        where = f"machine type {name}, {kind}, region {region or '(none)'}"
+        fetched = f"; `headroom prices refresh {cloud} --region {region}` fetches prices" if cloud and region else ""
+        raise UnknownMachine(where + fetched)
+
+
+def _price(table: PriceTable, machine: Machine, name: str, region: str, *, is_spot: bool) -> float | None:
+    if table.cloud is not PricedCloud.GCP:
+        return table.find(table.spot if is_spot else table.on_demand, name, region)
+    family = name.partition("-")[0]
+    cores = table.find(table.spot_cores if is_spot else table.cores, family, region)
+    memory = table.find(table.spot_memory_gib if is_spot else table.memory_gib, family, region)
+    if cores is None or memory is None:
+        return None
+    amounts = machine.capacity
+    return amounts.get("cpu", 0) / MILLI_PER_CORE * cores + amounts.get("memory", 0) / GIB * memory
 
 
 def cloud_of(machine_type: str) -> PricedCloud | None:
@@ -144,12 +151,3 @@ def decode(text: bytes, source: str) -> PriceTable:
                 problem = f"expected {len(table.regions)} prices from 0 on, one for each region"
                 raise InvalidInput(source=source, field=name, value=prices, problem=problem)
     return table
-
-
-def shipped() -> dict[PricedCloud, PriceTable]:
-    """The tables that come with the product; Google's are in `gce`."""
-    folder = importlib.resources.files(__package__)
-    return {
-        cloud: decode(folder.joinpath(f"{cloud}_prices.json").read_bytes(), f"{cloud}_prices.json")
-        for cloud in (PricedCloud.AWS, PricedCloud.AZURE)
-    }

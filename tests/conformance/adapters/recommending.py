@@ -38,12 +38,12 @@ def estimated(row: Input) -> object:
         lasted = (row["samples"] - 1) * row["step_s"]
         known = vpa.confidence(0.0, lasted, row["samples"], row["confidence_interval_s"])
     factor = Multiplier(row["multiplier"], row["exponent"]).at(known)
-    milli = vpa.scaled(int(row["base_cpu"] * MILLI_PER_CORE), factor)
+    milli = vpa.scale(int(row["base_cpu"] * MILLI_PER_CORE), factor)
     return {
         "confidence": known,
         "cpu_milli": milli,
         "cpu_cores": milli / MILLI_PER_CORE,
-        "mem_bytes": float(vpa.scaled(int(row.get("base_mem", 0)), factor)),
+        "mem_bytes": float(vpa.scale(int(row.get("base_mem", 0)), factor)),
     }
 
 

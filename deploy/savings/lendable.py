@@ -1,0 +1,78 @@
+"""What could be lent: the calibrated model over the usage that a Prometheus has recorded, pods where they ran."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from agent.backtest import study
+from agent.backtest.engine import RESOURCES
+from agent.backtest.study import Trial
+from agent.predict_server.calibrated import NAME as PEAK_MIX
+from deploy.backtest import fleets, prometheus
+from deploy.backtest.fleets import SeriesPlacement
+from deploy.backtest.options import prediction_policy
+from deploy.backtest.prometheus import Period, Prometheus
+from deploy.backtest.server import Access
+from deploy.savings.rows import LendableRow
+from deploy.savings.usage import DAY_SECONDS
+from shared.errors import HeadroomError
+from shared.quantity import MILLI_PER_CORE
+
+HORIZON_HOURS = 24
+STEP_SECONDS = 300.0
+LEAST_DAYS = 3.0  # a promise for a day, watched for a day, after a day of history
+_LAST_HOURS = 24
+
+
+class LendableAnswer(NamedTuple):
+    """By resource; `problem` says why there is none."""
+
+    rows: tuple[LendableRow, ...]
+    problem: str = ""
+
+
+def ask(url: str, access: Access, now: float, days: float, target_percent: float) -> LendableAnswer:
+    """Of the days before `now`, in Unix seconds. Raises InvalidInput for a URL that is none."""
+    with Prometheus(url, access) as server:
+        return predict(server, Period(now - days * DAY_SECONDS, now, STEP_SECONDS), target_percent)
+
+
+def predict(
+    server: Prometheus, period: Period, target_percent: float, note: Callable[[str], None] = lambda text: None
+) -> LendableAnswer:
+    """Both resources; none where the recording is too short or has no requests."""
+    days = (period.end - period.start) / DAY_SECONDS
+    if days < LEAST_DAYS:
+        return LendableAnswer((), f"{days:.1f} days are asked for, and predictions take {LEAST_DAYS:g}")
+    try:
+        return LendableAnswer(tuple(_row(server, each, period, target_percent, note) for each in RESOURCES))
+    except (HeadroomError, ValueError) as error:
+        return LendableAnswer((), str(error))
+
+
+def _row(
+    server: Prometheus, resource: str, period: Period, target_percent: float, note: Callable[[str], None]
+) -> LendableRow:
+    """Raises HeadroomError, and ValueError for a recording in which no promise can be judged."""
+    samples = prometheus.samples(server, resource, period)
+    fleet = fleets.fleet(samples, None, SeriesPlacement(recorded=True), note)
+    trial = Trial(RESOURCES.index(resource), (PEAK_MIX,), (target_percent,), (HORIZON_HOURS,), prediction_policy(None))
+    played = study.play(fleet, trial)
+    (result,) = study.results(samples.source, trial, played)
+    (promised,) = played.promised.values()
+    last = slice(-_LAST_HOURS, None)
+    scale = MILLI_PER_CORE if resource == "cpu" else 1
+    requested = played.requested[last]
+    peaks = np.minimum(promised[last], requested)
+    return LendableRow(
+        resource=resource,
+        model=PEAK_MIX,
+        target_percent=target_percent,
+        violation_percent=round(result.violation_percent, 3),
+        horizon_hours=HORIZON_HOURS,
+        requested=int(requested.sum(axis=1).mean() * scale),
+        promised=int(np.ceil(peaks.sum(axis=1).mean() * scale)),
+        nodes=fleet.schedule.nodes,
+        days=round(fleet.recorded.ticks * fleet.recorded.interval_seconds / DAY_SECONDS, 2),
+    )

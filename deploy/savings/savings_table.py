@@ -1,0 +1,185 @@
+"""How savings are printed: the bill and where it goes, the stages, and what they rest on."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from deploy import rendering
+from deploy.savings.recommend_table import shorten
+from deploy.savings.rows import OwnerSavingsRow, Savings, StageRow
+from shared.quantity import MILLI_PER_CORE
+
+MOST_ROWS = 10
+_GIB = 1 << 30
+
+
+def render(of: Savings, *, top: int = MOST_ROWS) -> str:
+    blocks = [_bill(of), _stages(of), _groups(of), _owners(of, of.namespaces, top), _owners(of, of.workloads, top)]
+    blocks += [_obstacles(of, top), _prediction(of), _since(of), _ends(of)]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def table_csv(of: Savings) -> str:
+    """A line for each workload."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, OwnerSavingsRow.__dataclass_fields__, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in of.workloads)
+    return out.getvalue().rstrip()
+
+
+def money(value: float | None) -> str:
+    return rendering.UNKNOWN if value is None else f"{value:,.2f}"
+
+
+def _bill(of: Savings) -> list[str]:
+    bill, unit = of.bill, of.currency
+    known = of.knowledge
+    sources = ", ".join(f"{many} from {source}" for source, many in sorted(known.known.items())) or "none"
+    title = f"{of.cluster} at {of.time} costs {bill.total:,.2f} {unit} a month: {rendering.count(bill.nodes, 'node')}"
+    if bill.unpriced_nodes:
+        title += f", {bill.unpriced_nodes} of them without a known price ({', '.join(bill.unpriced_types[:3])})"
+    parts = [
+        ("used", bill.used),
+        ("requested and not used", bill.unused),
+        ("requested by no pod", bill.idle),
+        ("on offer as Mid and Batch", bill.offered),
+        ("held as Mid and Batch", bill.lent),
+    ]
+    if bill.used is None:
+        parts[:2] = [("requested (usage is not known)", round(bill.total - bill.idle - bill.offered - bill.lent, 2))]
+    rows = [
+        (f"  {name}", money(value), f"{value / bill.total:.0%}" if bill.total else "") for name, value in parts if value
+    ]
+    lines = rendering.aligned([("  WHERE IT GOES", f"{unit}/MONTH", "SHARE"), *rows], numbers=(1, 2))
+    sure = f"Usage known: {sources} of {known.containers} containers; {known.sure}"
+    if known.gap_days:
+        sure += f", {rendering.count(known.gap_days, 'day')} without samples"
+    return [title, *lines, f"{sure}."]
+
+
+def _stages(of: Savings) -> list[str]:
+    def column(row: StageRow, *, with_headroom: bool) -> str:
+        if row.saved is None:
+            return "skipped"
+        return "" if row.needs_headroom and not with_headroom else money(row.saved)
+
+    header = ("  STAGE", "WITHOUT HEADROOM", "WITH HEADROOM", "CORES", "GIB", "NODES LEFT", f"BILL {of.currency}/MONTH")
+    rows = [
+        (
+            f"  {row.stage}",
+            column(row, with_headroom=False),
+            column(row, with_headroom=True),
+            *_amounts(row.cpu, row.memory),
+            str(row.nodes),
+            money(row.bill),
+        )
+        for row in of.stages
+    ]
+    total = ("  total", money(of.without_headroom), money(of.with_headroom), "", "", "", "")
+    lines = rendering.aligned([header, *rows, total], numbers=range(1, 7))
+    why = [f"  {row.stage}: {row.how or 'skipped, ' + row.skipped}" for row in of.stages]
+    return [f"It could save, in {of.currency} a month, each stage after the one before:", *lines, *why]
+
+
+def _amounts(cpu: int, memory: int) -> tuple[str, str]:
+    return f"{cpu / MILLI_PER_CORE:,.1f}", f"{memory / _GIB:,.1f}"
+
+
+def _groups(of: Savings) -> list[str]:
+    if not of.groups:
+        return []
+    header = ("  GROUP", "MACHINE", "NODES", "EACH/H", f"{of.currency}/MONTH", "COULD GO", "THEN", "SAVED")
+    rows = [
+        (
+            f"  {shorten(row.group) or '(none)'}",
+            row.machine_type or rendering.UNKNOWN,
+            str(row.nodes),
+            rendering.price(row.price_per_hour),
+            money(row.cost),
+            str(row.goes),
+            rendering.UNKNOWN if row.then is None else str(row.then),
+            money(row.saved),
+        )
+        for row in of.groups
+    ]
+    return ["Node groups:", *rendering.aligned([header, *rows], numbers=range(2, 8))]
+
+
+def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int) -> list[str]:
+    if not rows:
+        return []
+    by_workload = bool(rows[0].workload)
+    what = "WORKLOAD" if by_workload else "NAMESPACE"
+    header = (f"  {what}", "CORES", "GIB", f"{of.currency}/MONTH", "CORES FREED", "GIB FREED", "WORTH")
+    lines = [header]
+    for row in rows[:top]:
+        name = f"{row.namespace}/{row.workload}" if by_workload else row.namespace
+        lines.append(
+            (
+                f"  {shorten(name)}",
+                *_amounts(row.cpu_requested, row.memory_requested),
+                money(row.cost),
+                *_amounts(row.cpu_freed, row.memory_freed),
+                money(row.freed),
+            )
+        )
+    title = "Workloads" if by_workload else "Namespaces"
+    listed = [
+        f"{title}, what they request and what right-sizing frees:",
+        *rendering.aligned(lines, numbers=range(1, 7)),
+    ]
+    if len(rows) > top:
+        listed.append(f"  and {len(rows) - top} more (--top N; all: -o json)")
+    return listed
+
+
+def _obstacles(of: Savings, top: int) -> list[str]:
+    if not of.obstacles:
+        return []
+    header = ("  WHY NODES STAY", "NODES", f"{of.currency}/MONTH", "FOR EXAMPLE")
+    rows = [
+        (f"  {row.reason}", str(row.nodes), money(row.cost), f"{row.example}: {row.detail}".rstrip(": "))
+        for row in of.obstacles[:top]
+    ]
+    return rendering.aligned([header, *rows], numbers=(1, 2))
+
+
+def _prediction(of: Savings) -> list[str]:
+    if not of.lendable:
+        return []
+    header = ("  RESOURCE", "REQUESTED", "PROMISED PEAK", "NODES", "DAYS", "BROKEN", "TARGET")
+    rows = []
+    for row in of.lendable:
+        scale, unit = (MILLI_PER_CORE, "cores") if row.resource == "cpu" else (_GIB, "GiB")
+        broken = rendering.UNKNOWN if row.violation_percent is None else f"{row.violation_percent:.2f} %"
+        rows.append(
+            (
+                f"  {row.resource}",
+                f"{row.requested / scale:,.1f} {unit}",
+                f"{row.promised / scale:,.1f} {unit}",
+                str(row.nodes),
+                f"{row.days:.1f}",
+                broken,
+                f"{row.target_percent:g} %",
+            )
+        )
+    title = f"Prediction by {of.lendable[0].model} over recorded usage, for {of.lendable[0].horizon_hours} h ahead:"
+    return [title, *rendering.aligned([header, *rows], numbers=range(1, 7))]
+
+
+def _since(of: Savings) -> list[str]:
+    if of.since is None:
+        return []
+    text = (
+        f"Headroom offers {of.since.offered:,.2f} {of.currency} a month of capacity now; pods hold "
+        f"{of.since.lent:,.2f} of it, which nodes would cost otherwise"
+    )
+    if of.since.withdrawn_percent_per_day is not None:
+        text += f"; {of.since.withdrawn_percent_per_day:.1f} % a day is taken back"
+    return [f"{text}."]
+
+
+def _ends(of: Savings) -> list[str]:
+    return ["Assumed:", *(f"  {each}" for each in of.assumptions), *(f"Note: {note}" for note in of.notes)]

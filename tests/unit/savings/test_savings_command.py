@@ -1,0 +1,230 @@
+"""`headroom savings`: stages that add up, on one simulated cluster, against the planner's own answers."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from deploy import cli, plan
+from deploy.savings.rows import Savings
+from tests.support import schemas
+from tests.unit.backtest.prometheus_server import PrometheusServer
+from tests.unit.savings import clusters
+from tests.unit.savings.clusters import GIB, container, dumped, node, pod, shop
+
+MONTH = 730
+EACH = 0.192 * MONTH  # of an m5.xlarge in us-east-1
+HISTORY = ("--until", clusters.NOW, "--history-days", "8")
+
+
+@pytest.fixture
+def server() -> Iterator[PrometheusServer]:
+    found = PrometheusServer()
+    yield found
+    found.close()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
+    assert (cli.app(["savings", *arguments], standalone_mode=False) or 0) == status
+    return capsys.readouterr().out
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    found = json.loads(run(capsys, *arguments, "-o", "json"))
+    assert list(schemas.problems(found, schemas.published("savings"))) == []
+    adds_up(found)
+    return found
+
+
+def adds_up(found: Any) -> None:
+    """Every stage ends with the bill that the next begins with, and nothing comes to more than the bill."""
+    bill, parts = found["bill"]["total"], found["bill"]
+    shares = [parts[name] or 0.0 for name in ("used", "unused", "idle", "offered", "lent")]
+    if parts["used"] is not None:
+        assert sum(shares) == pytest.approx(bill, abs=0.05)
+    assert sum(shares) <= bill + 0.05
+    for stage in found["stages"]:
+        if stage["needs_headroom"]:
+            continue
+        assert stage["bill"] == pytest.approx(bill - (stage["saved"] or 0.0), abs=0.02)
+        bill = stage["bill"]
+    assert found["without_headroom"] == pytest.approx(found["bill"]["total"] - bill, abs=0.05)
+    assert found["without_headroom"] <= found["with_headroom"] + 0.001 <= found["bill"]["total"] + 0.05
+
+
+def stages(found: Any) -> dict[str, Any]:
+    return {stage["stage"]: stage for stage in found["stages"]}
+
+
+def used_by_web(server: PrometheusServer, cores: float = 0.2, memory: float = 1.0 * GIB) -> None:
+    clusters.serve(server, {(f"web-5d9c7b-{number}", "main"): (cores, memory) for number in range(3)})
+
+
+def test_right_sizing_saves_nothing_by_itself_and_the_nodes_that_go_for_it_do(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by_web(server)
+    path = dumped(tmp_path / "dump.json", *shop())
+    found = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    by_name = stages(found)
+    assert by_name["nodes not needed today"]["saved"] == 0
+    assert (by_name["right-sizing"]["saved"], by_name["right-sizing"]["cpu"]) == (0, 3 * (3000 - 230))
+    assert by_name["nodes not needed then"]["saved"] == pytest.approx(2 * EACH, abs=0.01)
+    assert by_name["nodes not needed then"]["nodes"] == 1
+    assert found["without_headroom"] == pytest.approx(2 * EACH, abs=0.02)
+    assert found["knowledge"]["sure"].startswith("high")
+    assert found["groups"][0]["goes"] == 2
+
+
+def test_nodes_that_go_today_are_counted_before_and_not_again(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by_web(server)
+    path = dumped(tmp_path / "dump.json", *shop(), node("empty"))
+    by_name = stages(answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY))
+    assert by_name["nodes not needed today"]["saved"] == pytest.approx(EACH, abs=0.01)
+    assert by_name["nodes not needed then"]["saved"] == pytest.approx(2 * EACH, abs=0.01)
+    assert by_name["nodes not needed then"]["nodes"] == 1
+
+
+def test_without_usage_the_first_stage_is_what_the_planner_lets_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dumped(
+        tmp_path / "dump.json",
+        *shop(),
+        node("empty"),
+        node("small"),
+        pod("x-5d9c7b-0", "x", "small", container(cpu="500m")),
+    )
+    found = answered(capsys, "-f", str(path))
+    planned = json.loads(plan.main(["-f", str(path), "-o", "json", "--prices", _prices(tmp_path)]))
+    could_go = {row["node"] for row in planned["scale_down"]["nodes"] if row["standing"] in ("goes", "unneeded")}
+    saved = stages(found)["nodes not needed today"]
+    assert saved["saved"] == pytest.approx(planned["scale_down"]["savable_per_hour"] * MONTH, abs=0.02)
+    assert saved["nodes"] == 5 - len(could_go)
+    assert stages(found)["right-sizing"]["skipped"]
+
+
+def _prices(tmp_path: Path) -> str:
+    path = tmp_path / "prices.yaml"
+    path.write_text("machine_types: {m5.xlarge: 0.192, m5.4xlarge: 0.768, r5.xlarge: 0.252}")
+    return str(path)
+
+
+def test_a_cheaper_mix_takes_the_place_of_what_the_pods_do_not_need(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dear = [node(f"d{number}", "r5.xlarge", pool="dear") for number in range(4)]
+    full = [pod(f"w-5d9c7b-{number}", "w", f"d{number}", container(cpu="3500m", memory="4Gi")) for number in range(4)]
+    path = dumped(
+        tmp_path / "dump.json", *dear, node("c", pool="cheap"), *full, pod("y-5d9c7b-0", "y", "c", container(cpu="3"))
+    )
+    found = answered(capsys, "-f", str(path))
+    mix = stages(found)["cheaper node mix"]
+    assert mix["saved"] == pytest.approx(4 * (0.252 - 0.192) * MONTH, abs=0.01)
+    assert {row["group"]: row["then"] for row in found["groups"]} == {"dear": 0, "cheap": 5}
+
+
+def test_a_machine_without_a_price_counts_apart_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dumped(tmp_path / "dump.json", node("a"), node("b", "m5.unheard"), node("c", "our-own", pool="own"))
+    found = answered(capsys, "-f", str(path))
+    assert (found["bill"]["nodes"], found["bill"]["unpriced_nodes"]) == (3, 2)
+    assert found["bill"]["unpriced_types"] == ["m5.unheard", "our-own"]
+    assert found["bill"]["total"] == pytest.approx(EACH, abs=0.01)
+    assert stages(found)["nodes not needed today"]["nodes"] >= 2
+    assert any("m5.unheard" in note for note in found["notes"])
+
+
+def test_without_any_price_no_stage_says_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = answered(capsys, "-f", str(dumped(tmp_path / "dump.json", node("a", "metal-1"))))
+    assert [stage["saved"] for stage in found["stages"]] == [None] * 5
+    assert found["without_headroom"] == 0
+
+
+def test_what_is_committed_is_paid_whatever_goes(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by_web(server)
+    path = dumped(tmp_path / "dump.json", *shop())
+    agreed = tmp_path / "agreed.yaml"
+    agreed.write_text(
+        "{currency: EUR, rate: 0.5, commitments: [{per_hour: 0.144, percent: 25, machine_types: [m5.*]}]}"
+    )
+    given = ("-f", str(path), "--prometheus", server.url, *HISTORY, "--discounts", str(agreed))
+    found = answered(capsys, *given)
+    # Three nodes at 0.096 EUR; 0.144 EUR pay for 0.192 EUR, two of them.
+    assert found["currency"] == "EUR"
+    assert found["bill"]["total"] == pytest.approx((0.144 + 0.096) * MONTH, abs=0.01)
+    assert found["without_headroom"] == pytest.approx(0.096 * MONTH, abs=0.02)
+
+
+def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lends = node("a")
+    lends["status"]["allocatable"] |= {"kubernetes.io/mid-cpu": "2000", "kubernetes.io/mid-memory": "4Gi"}
+    mid = container()
+    mid["resources"] = {"requests": {"kubernetes.io/mid-cpu": "1000", "kubernetes.io/mid-memory": "1Gi"}}
+    path = dumped(
+        tmp_path / "dump.json",
+        lends,
+        pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi")),
+        pod("m", "m", "a", mid),
+    )
+    found = answered(capsys, "-f", str(path))
+    assert 0 < found["since"]["lent"] < found["since"]["offered"] < EACH
+    assert found["bill"]["lent"] == found["since"]["lent"]
+    assert found["bill"]["idle"] == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stages_of_any_cluster_add_up(
+    tmp_path: Path, seed: int, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(seed)
+    kinds = [("m5.xlarge", 4, "a"), ("r5.xlarge", 4, "b"), ("m5.4xlarge", 16, "c"), ("unheard", 8, "d")]
+    nodes = [
+        node(f"n{number}", machine, cores, pool)
+        for number in range(12)
+        for machine, cores, pool in [chance.choice(kinds)]
+    ]
+    pods, used = [], {}
+    for number in range(40):
+        place = chance.choice(nodes)["metadata"]["name"]
+        workload = f"w{number % 7}"
+        cores = chance.choice([0.1, 0.25, 0.5, 1.0])
+        pods.append(pod(f"{workload}-5d9c7b-{number}", workload, place, container(cpu=f"{cores}", memory="512Mi")))
+        if number % 7:
+            used[f"{workload}-5d9c7b-{number}", "main"] = (cores * chance.choice([0.1, 0.5, 2.0]), 200 * 2.0**20)
+    clusters.serve(server, used, days=chance.choice([0.5, 8.0]))
+    path = dumped(tmp_path / "dump.json", *nodes, *pods)
+    answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+
+
+def test_the_table_names_prices_hours_and_what_is_not_known(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by_web(server)
+    path = dumped(tmp_path / "dump.json", *shop())
+    text = run(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    for said in ("730 hours a month", "aws of 2026-07-20", "0 of 3 priced nodes are spot", "shop/web", "total"):
+        assert said in text
+    sheet = run(capsys, "-f", str(path), "-o", "csv")
+    assert sheet.splitlines()[0].startswith("namespace,kind,workload,replicas")
+
+
+def test_a_limit_makes_the_status_one(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dumped(tmp_path / "dump.json", *shop(), node("empty"))
+    run(capsys, "-f", str(path), "--fail-above", "100", status=1)
+    run(capsys, "-f", str(path), "--fail-above", "200")
+
+
+def test_the_published_schema_is_that_of_the_answer() -> None:
+    assert schemas.published("savings") == msgspec.json.schema(Savings)
