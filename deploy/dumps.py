@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
-from deploy import progress
+from deploy import dump_stream, progress
 from deploy.dump_heads import Head
 from shared import durations, yaml_file
 from shared.api.core import ConfigMap
@@ -93,7 +93,9 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], wante
     for path in files:
         reader = _Reader(dump, kinds, wanted, source=str(path))
         try:
-            taken = [reader.take(text, where=f"document {index}") for index, text in enumerate(_documents(path))]
+            taken = _take_items(reader, path)
+            if taken is None:
+                taken = [reader.take(text, where=f"document {index}") for index, text in enumerate(_documents(path))]
         except RecursionError as error:
             raise InvalidInput(source=str(path), field="(document)", value="", problem="nested too deeply") from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:  # it begins as JSON, and is none
@@ -102,6 +104,20 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], wante
             dump.unused.append(str(path))
     dump.now = min(dump.now, time.time())  # one object that is dated ahead does not make all others old
     return dump
+
+
+def _take_items(reader: "_Reader", path: Path) -> list[bool] | None:
+    """Of a list as kubectl prints it, without all of its text at once; None of another file."""
+    try:
+        if path == STDIN or not path.is_file():
+            return None
+        with progress.bar(path.stat().st_size, f"Reading {path.name}") as came:
+            items = dump_stream.items(path, came)
+            if items is None:
+                return None
+            return [reader.take(item, where=f"document 0 items[{index}]") for index, item in enumerate(items)]
+    except OSError as error:
+        raise InvalidInput(source="-f", field="file", value=str(path), problem=str(error)) from error
 
 
 @dataclass(frozen=True)

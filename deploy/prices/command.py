@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-prices_app = typer.Typer(help="List prices of clouds' machines.")
+prices_app = typer.Typer(help="List prices of machines, and renew them")
 
 
 @prices_app.command("show")

@@ -157,7 +157,7 @@ def _cpu(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRules) 
         return Proposal(now.cpu_request, now.cpu_limit, DecidingRule.NO_DATA, "no source knows what cpu it used")
     if rules.estimator is EstimatorName.VPA and use.history is not None:
         wanted, reason = use.history.estimate(now.containers).target.cpu_milli, DecidingRule.VPA
-        detail = f"VPA's target, 90 % of {use.history.samples} samples, decayed by half a day's age, and 15 %"
+        detail = f"VPA's target, 90 % of {use.history.samples} samples, with a half-life of a day, and 15 %"
     else:
         wanted, reason = -int(-use.cpu.quantile * (1 + rules.cpu_margin) * MILLI_PER_CORE // 1), DecidingRule.QUANTILE
         detail = f"p95 {use.cpu.quantile * MILLI_PER_CORE:.0f}m of {use.cpu.busiest}, and {rules.cpu_margin:.0%}"

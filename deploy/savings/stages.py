@@ -135,6 +135,8 @@ def _let_go(
     found.bill, found.gone = bill, gone
     left = len(capacity) - len(gone)
     text = f"{abs(more)} nodes {'go' if more >= 0 else 'are needed again'}: {how}"
+    if not more and abs(saved) >= LEAST_SAVING:
+        text = f"cheaper or dearer nodes go than before, as many: {how}"
     found.rows.append(StageRow(stage, round(saved, 2), round(bill, 2), left, *amount, False, "", text))
 
 
