@@ -13,7 +13,6 @@ from typing import Protocol
 from deploy.local import bootstrap, identities, kubeconfig, samples, webhook
 from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
-from deploy.local.control_plane import ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.freshness import WriteProbe
 from deploy.local.home import VARIABLE_CLUSTER, Home
@@ -21,7 +20,6 @@ from deploy.local.kubelet import node
 from deploy.local.notices import Notices
 from deploy.local.ports import LOOPBACK
 from deploy.local.profile import Profile
-from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program, Supervisor
 from shared.clock import SystemClock
 from shared.errors import HeadroomError
@@ -88,6 +86,10 @@ class Server(Protocol):
         """The server's processes, in start order."""
         ...
 
+    def prepare(self, admin: Path) -> None:
+        """Makes the served cluster fit for the product, with the administrator's kubeconfig."""
+        ...
+
     def controllers(self) -> list[Program]:
         """The controllers, which start once the API server serves."""
         ...
@@ -127,13 +129,12 @@ class LocalCluster:
         """Tests whether the API server stores writes; set by the start."""
 
     def write_files(self) -> None:
-        """Writes the kubeconfig and the settings of agents and scheduler, which the processes read at their start."""
+        """Writes the kubeconfig and the settings of agents, which the processes read at their start."""
         kubeconfig.write(self._home.kubeconfig, self._server.server, self._token, self._server.ca_file)
         self._agent_config.write_text(profiles.agent_settings(self._plan.profile))
-        configuration.write(self._scheduler_config, self.manager_url)
 
     def start(self, cancelled: Callable[[], bool]) -> None:
-        """Returns once every process has started and the API server serves. Raises StartFailed, MissingBinary."""
+        """Returns once every process has started and the API server serves. Raises StartFailed, HeadroomError."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # pods run `headroom` too
         environment = os.environ | {VARIABLE_CLUSTER: self._home.cluster_id, "PYTHONUNBUFFERED": "1", "PATH": path}
         self._supervisor = Supervisor(self._home.logs, environment, on_death=self._on_death)
@@ -150,8 +151,7 @@ class LocalCluster:
         if not bootstrap.install(client, self._plan.profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
         webhook.create_priority_classes(client)
-        if self._plan.kind is ClusterKind.APISERVER:
-            identities.install_chart(self._home.kubeconfig)
+        self._server.prepare(self._home.kubeconfig)
         webhook.register(client, f"https://{LOOPBACK}:{self._plan.ports.webhook}")
         for program in self._programs(client):
             self._supervisor.add(program)
@@ -215,7 +215,7 @@ class LocalCluster:
             )),
             Program("node", "deploy.local.node", (
                 *access, *self._cgroup_parent, *self._state("kubelet"), *self._server.kubelet_certificate,
-                *("--schedule", schedule, "--scheduler-config", str(self._scheduler_config)),
+                *("--schedule", schedule, "--extender-url", f"{self.manager_url}/scheduler"),
             )),
             *([simulated] if self._plan.simulated_nodes or self._plan.cloud is not None else []),
         ]  # fmt: skip
@@ -252,10 +252,6 @@ class LocalCluster:
         )
 
     @property
-    def _scheduler_config(self) -> Path:
-        return self._home.directory / "scheduler.yaml"
-
-    @property
     def _cgroup_parent(self) -> tuple[str, str]:
         return ("--cgroup-parent", self._home.cgroup_parent)
 
@@ -266,6 +262,9 @@ class LocalCluster:
 def _server(home: Home, plan: Plan, token: str) -> Server:
     if plan.kind is ClusterKind.EMBEDDED:
         return EmbeddedServer(home.directory / "apiserver", plan.ports.api, home.token_file)
+    # A checkout has the starter of a real control plane among its tests, as it has the local cluster.
+    from tests.apiserver.control_plane import ControlPlane
+
     return ControlPlane(
         home.directory / "control-plane",
         plan.ports.api,

@@ -39,6 +39,9 @@ class EmbeddedServer:
         )
         return [Program("apiserver", "deploy.local.apiserver", arguments)]
 
+    def prepare(self, admin: Path) -> None:
+        """Does nothing: the server defines the custom kinds at its start."""
+
     def controllers(self) -> list[Program]:
         """Empty: the server does their work itself."""
         return []

@@ -20,8 +20,8 @@ from deploy.local.kubelet.logs import Certificate, LogServer
 from deploy.local.kubelet.node import ADDRESS, NodeFacts, NodeHeart, host_name, host_size
 from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
-from deploy.local.scheduler import configuration, scheduler
-from deploy.local.scheduler.extender import Extenders
+from deploy.local.scheduler import scheduler
+from deploy.local.scheduler.extender import Extender
 from deploy.local.scheduler.scheduler import Scheduler
 from shared import settings, telemetry, termination
 from shared.clock import SystemClock
@@ -44,9 +44,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
     cgroup_parent: Annotated[str, Meta(description="path below which this node's pods live")] = "headroom"
     schedule: Annotated[bool, Meta(description="run the scheduler as well")] = True
-    scheduler_config: Annotated[
-        str, Meta(description="file with a KubeSchedulerConfiguration, for the scheduler's extenders")
-    ] = ""
+    extender_url: Annotated[str, Meta(description="URL of the scheduler's extender; empty: it has none")] = ""
     tls_cert_file: Annotated[str, Meta(description="certificate to serve logs with; empty: plain HTTP")] = ""
     tls_private_key_file: Annotated[str, Meta(description="its key")] = ""
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
@@ -63,18 +61,16 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
             environment=environment,
         )
         connection = config.discover(chosen.kubeconfig or None)
-        scheduling = configuration.load(Path(chosen.scheduler_config)) if chosen.scheduler_config else None
     except InvalidInput as error:
         print(error, file=sys.stderr)
         return 2
     telemetry.configure_logging(level=chosen.log_level)
     logger.info("starting", extra=settings.shown(chosen))
-    extenders = Extenders(scheduling.extenders if scheduling else ())
-    run(chosen, connection, extenders, termination.event())
+    run(chosen, connection, termination.event())
     return 0
 
 
-def run(chosen: NodeSettings, connection: Connection, extenders: Extenders, ended: threading.Event) -> None:
+def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) -> None:
     """Runs the node until `ended` is set."""
     client = Client(connection, "headroom-node")
     name = chosen.node_name or host_name()
@@ -91,13 +87,15 @@ def run(chosen: NodeSettings, connection: Connection, extenders: Extenders, ende
     loops.start("node-heart", heart.run)
     loops.start("kubelet-events", recorder.run)
     kubelet.start(loops)
+    extender = Extender(chosen.extender_url) if chosen.extender_url else None
     if chosen.schedule:
         events = Recorder(client, scheduler.NAME, name)
         loops.start("scheduler-events", events.run)
-        Scheduler(client, events, extenders).start(loops)
+        Scheduler(client, events, extender).start(loops)
     ended.wait()
     loops.close()
-    extenders.close()
+    if extender is not None:
+        extender.close()
     kubelet.shut_down()
     logs.close()
 

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 
 from deploy.local import identities, kubeconfig, ports
-from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
@@ -24,6 +23,7 @@ from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, CONFIGMAPS, NAMESPACES, NODEMETRICS, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
+from tests.apiserver.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.daemons import Daemon
 from tests.support.proxy import FaultProxy
@@ -110,7 +110,6 @@ class ApiServer(ABC):
         """A new namespace with a name of its own, in which pods may be created."""
         name = f"t-{uuid.uuid4().hex[:8]}"
         self.client().create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        self._wait_until_furnished(name)
         return name
 
     def heal(self) -> None:
@@ -121,20 +120,6 @@ class ApiServer(ABC):
         """Ends everything for good."""
         for name in reversed(list(self._processes)):
             self._end(name, signal.SIGKILL)
-
-    def _wait_until_furnished(self, namespace: str) -> None:
-        """Pods are admitted with a service account, whose tokens are mounted beside the certificate."""
-        client = self.client()
-
-        def furnished() -> bool:
-            try:
-                client.get(SERVICEACCOUNTS, "default", namespace)
-                client.get(CONFIGMAPS, "kube-root-ca.crt", namespace)
-            except NotFound:
-                return False
-            return True
-
-        eventually(furnished, START_SECONDS)
 
     def _run(self, program: Program) -> None:
         """Starts a part that does not run; it ends with this process."""
@@ -231,7 +216,7 @@ class RealApiServer(ApiServer):
         self._port = ports.free()
         try:
             self.start()
-            identities.install_chart(self.kubeconfig)
+            self._plane.prepare(self.kubeconfig)
             self._wait_for_custom_kinds(200)
         except BaseException:
             self.close()
@@ -302,6 +287,25 @@ class RealApiServer(ApiServer):
     def agent_connection(self, node_name: str) -> Connection:
         """The Node has to exist."""
         return self._speaking_as(identities.AGENT, node_name)
+
+    def add_namespace(self) -> str:
+        name = super().add_namespace()
+        self._wait_until_furnished(name)
+        return name
+
+    def _wait_until_furnished(self, namespace: str) -> None:
+        """Pods are admitted with a service account, whose tokens are mounted beside the certificate."""
+        client = self.client()
+
+        def furnished() -> bool:
+            try:
+                client.get(SERVICEACCOUNTS, "default", namespace)
+                client.get(CONFIGMAPS, "kube-root-ca.crt", namespace)
+            except NotFound:
+                return False
+            return True
+
+        eventually(furnished, START_SECONDS)
 
     def _wait_for_custom_kinds(self, *codes: int) -> None:
         """They are served later than it says it is ready: 404 until it knows them, 429 until it has read them."""

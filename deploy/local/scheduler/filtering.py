@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.api import placement, pods
-from shared.api.core import Node, NodeSelectorTerm, Pod
-from shared.api.placement import AFFINITY, FIELD_NAME, TOO_MANY_PODS, UNSCHEDULABLE, UNSCHEDULABLE_TAINT, UNTOLERATED
+from shared.api.core import Node, Pod
+from shared.api.placement import AFFINITY, TOO_MANY_PODS, UNSCHEDULABLE, UNSCHEDULABLE_TAINT, UNTOLERATED
 
 PODS = "pods"
 NO_NODES = "no nodes available to schedule pods"
-AFFINITY_NAMES_OTHERS = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,10 @@ def node_state(node: Node, placed: Sequence[Pod]) -> NodeState:
 def fitting(pod: Pod, states: Iterable[NodeState]) -> tuple[list[NodeState], dict[str, list[str]]]:
     """The nodes `pod` fits on, and the reasons against each of the others by name. Raises QuantityError."""
     asked = pods.requests(pod)
-    eligible = _named_by_affinity(pod)
     fits: list[NodeState] = []
     refusals: dict[str, list[str]] = {}
     for state in states:
-        if eligible is not None and state.name not in eligible:
-            reasons = [AFFINITY_NAMES_OTHERS]
-        else:
-            reasons = _reasons_against(pod, asked, state)
-        if reasons:
+        if reasons := _reasons_against(pod, asked, state):
             refusals[state.name] = reasons
         else:
             fits.append(state)
@@ -91,28 +85,7 @@ def _matches_selector_and_affinity(pod: Pod, node: Node) -> bool:
     labels = node.metadata.labels or {}
     if any(labels.get(key) != value for key, value in (pod.spec.node_selector or {}).items()):
         return False
-    terms = _required_terms(pod)
-    return terms is None or placement.matches_any_term(terms, node.metadata.name, labels)
-
-
-def _required_terms(pod: Pod) -> tuple[NodeSelectorTerm, ...] | None:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
-    return affinity.required.node_selector_terms if affinity and affinity.required else None
-
-
-def _named_by_affinity(pod: Pod) -> set[str] | None:
-    """The only nodes the affinity allows if each of its terms names nodes, as in a DaemonSet's pods; else None."""
-    terms = _required_terms(pod)
-    if not terms:
-        return None
-    allowed: set[str] = set()
-    for term in terms:
-        named = [
-            set(requirement.values or ())
-            for requirement in term.match_fields or ()
-            if requirement.key == FIELD_NAME and requirement.operator == "In"
-        ]
-        if not named:
-            return None
-        allowed |= set.intersection(*named)
-    return allowed
+    if not affinity or not affinity.required:
+        return True
+    return placement.matches_any_term(affinity.required.node_selector_terms, node.metadata.name, labels)

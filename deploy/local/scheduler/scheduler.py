@@ -1,7 +1,7 @@
 """Binds waiting pods to nodes: the I/O around the pure filter and score.
 
 One round reads the nodes and pods from the two informers, decides on every waiting pod, highest priority first, and
-writes. A round runs when a change may affect a decision. The scheduler calls extenders for the nodes a pod fits on.
+writes. A round runs when a change may affect a decision. The scheduler asks its extender about the nodes a pod fits on.
 There is no preemption.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from deploy.local.scheduler import filtering, scoring
-from deploy.local.scheduler.extender import Extenders
+from deploy.local.scheduler.extender import Extender
 from deploy.local.scheduler.filtering import NodeState
 from shared import durations
 from shared.api import pods
@@ -36,8 +36,8 @@ NAME = "default-scheduler"
 POD_SCHEDULED = "PodScheduled"
 TICK_SECONDS = 0.5
 _LISTING_SECONDS = 0.05  # between two checks whether the first lists of nodes and pods have arrived
-RETRY_SECONDS = 2.0  # after a failed write or extender
-ASK_AGAIN_SECONDS = 5.0  # for pods that extenders refused
+RETRY_SECONDS = 2.0  # after a failed write
+ASK_AGAIN_SECONDS = 5.0  # for pods that the extender refused
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
 class Placement(NamedTuple):
     """The node for a pod, or, if `node_name` is empty, why the pod fits nowhere.
 
-    Extenders may later allow what they refuse now without notice: `again` marks a pod to try again.
+    The extender may later allow what it refuses now without notice: `again` marks a pod to try again.
     """
 
     node_name: str
@@ -84,8 +84,8 @@ class Placement(NamedTuple):
     again: bool = False
 
 
-def decide(pod: Pod, cluster: Cluster, extenders: Extenders) -> Placement:
-    """The best of the nodes `pod` fits on. Raises ExtenderFailed."""
+def decide(pod: Pod, cluster: Cluster, extender: Extender | None = None) -> Placement:
+    """The best of the nodes `pod` fits on."""
     try:
         fits, refusals = filtering.fitting(pod, cluster.states.values())
         if not fits:
@@ -93,20 +93,22 @@ def decide(pod: Pod, cluster: Cluster, extenders: Extenders) -> Placement:
         asked = pods.requests(pod)
     except QuantityError as error:
         return Placement("", f"the pod's requests cannot be read: {error}")
-    say = extenders.filtered(pod, [state.node for state in fits])
+    if extender is None:
+        return Placement(scoring.best(asked, fits).name)
+    say = extender.filtered(pod, [state.node for state in fits])
     if not say.left:
         refused = {name: [reason] for name, reason in say.refusals.items()}
         return Placement("", filtering.fit_error(refusals | refused), again=True)
     left = {node.metadata.name for node in say.left}
-    extra = extenders.scores(pod, say.left) if len(left) > 1 else scoring.NOTHING
+    extra = extender.scores(pod, say.left) if len(left) > 1 else scoring.NOTHING
     return Placement(scoring.best(asked, [state for state in fits if state.name in left], extra).name)
 
 
 class Scheduler:
     """Watches nodes and pods and places waiting pods."""
 
-    def __init__(self, client: Client, recorder: Recorder, extenders: Extenders | None = None) -> None:
-        self._extenders = extenders or Extenders(())
+    def __init__(self, client: Client, recorder: Recorder, extender: Extender | None = None) -> None:
+        self._extender = extender
         self._client = client.single_attempt()
         self._recorder = recorder
         self._changed = threading.Event()
@@ -145,7 +147,7 @@ class Scheduler:
     def _schedule(self, pod: Pod, cluster: Cluster) -> float | None:
         """Returns the seconds until the next try; None to wait for a change."""
         try:
-            placement = decide(pod, cluster, self._extenders)
+            placement = decide(pod, cluster, self._extender)
             if placement.node_name:
                 self._bind(pod, placement.node_name, cluster)
             else:

@@ -11,18 +11,14 @@ import yaml
 
 from deploy import explain
 from deploy.access import ClusterAccess
-from deploy.local.scheduler import configuration
-from deploy.local.scheduler.extender import ExtenderFailed, Extenders
 from deploy.manager_api import ManagerApi
 from deploy.page import PageProxy
 from manager.nodeside.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
 from shared import names
-from shared.api.core import Node, Pod
-from shared.api.meta import ObjectMeta
 from shared.kube.resources import CONFIGMAPS, SERVICEACCOUNTS, Resource
 from tests.integration.manager.conftest import Cluster
 from tests.integration.manager.guarded import Guarded, ensure
-from tests.support import eventually
+from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.apiserver import REAL, ROOT, write_kubeconfig
 
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", namespaced=False)
@@ -123,20 +119,17 @@ def test_a_scheduler_that_is_configured_as_the_sample_says_asks_by_its_client_ce
     authorities.write_text(eventually(guarded.authorities))
     document = yaml.safe_load((ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml").read_text())
     (sample,) = document["extenders"]
-    sample |= {"urlPrefix": f"{guarded.url}/scheduler", "ignorable": False, "httpTimeout": "60s"}
-    sample["tlsConfig"] |= {"caFile": str(authorities), "certFile": str(certificate), "keyFile": str(key)}
-    file = tmp_path / "scheduler.yaml"
-    file.write_text(yaml.safe_dump(document))
-    pod, node = Pod(metadata=ObjectMeta(name="p", namespace="default")), Node(metadata=ObjectMeta(name="n"))
-    extenders = Extenders(configuration.load(file).extenders)
-    assert extenders.filtered(pod, [node]).left == [node]
-    extenders.close()
-    del sample["tlsConfig"]["certFile"], sample["tlsConfig"]["keyFile"]
-    file.write_text(yaml.safe_dump(document))
-    extenders = Extenders(configuration.load(file).extenders)
-    with pytest.raises(ExtenderFailed, match="status 401"):
-        extenders.filtered(pod, [node])
-    extenders.close()
+    context = ssl.create_default_context(cafile=str(authorities))
+
+    def asked() -> httpx.Response:
+        body = {"Pod": {"metadata": {"name": "p", "namespace": "default"}}, "NodeNames": ["n"]}
+        extensions = {"sni_hostname": sample["tlsConfig"]["serverName"]}
+        with httpx.Client(verify=context, timeout=PATIENCE_SECONDS) as http:
+            return http.post(f"{guarded.url}/scheduler/{sample['filterVerb']}", json=body, extensions=extensions)
+
+    assert asked().status_code == 401
+    context.load_cert_chain(certificate, key)
+    assert asked().raise_for_status().json()["NodeNames"] == ["n"]
 
 
 def test_explain_and_the_page_ask_with_the_rights_of_the_kubeconfigs_user(

@@ -18,10 +18,9 @@ import pytest
 import yaml
 
 from deploy.local import ports
-from deploy.local.control_plane import SCHEDULER, binary
 from deploy.local.ports import LOOPBACK
-from deploy.local.scheduler import configuration, scheduler
-from deploy.local.scheduler.extender import Extenders
+from deploy.local.scheduler import scheduler
+from deploy.local.scheduler.extender import Extender
 from deploy.local.scheduler.scheduler import Scheduler
 from manager.main import Manager
 from shared import durations, names
@@ -29,6 +28,7 @@ from shared.kube.events import Recorder
 from shared.kube.resources import EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops
+from tests.apiserver.control_plane import SCHEDULER, binary
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.integration.manager.guarded import Guarded
 from tests.support import eventually
@@ -117,20 +117,21 @@ def scheduling(request: pytest.FixtureRequest, server: ApiServer, manager: Manag
     document["leaderElection"] = {"leaderElect": False}
     config = tmp_path / "scheduler.yaml"
     config.write_text(yaml.safe_dump(document))
-    with _embedded(server, config) if request.param == "embedded" else _kube_scheduler(config, tmp_path):
+    url = document["extenders"][0]["urlPrefix"]
+    with _embedded(server, url) if request.param == "embedded" else _kube_scheduler(config, tmp_path):
         yield
 
 
 @contextlib.contextmanager
-def _embedded(server: ApiServer, config: Path) -> Iterator[None]:
+def _embedded(server: ApiServer, url: str) -> Iterator[None]:
     client, loops = server.client(), Loops()
     recorder = Recorder(client, scheduler.NAME, "here")
-    extenders = Extenders(configuration.load(config).extenders)
+    extender = Extender(url, timeout_seconds=10)
     loops.start("events", recorder.run)
-    Scheduler(client, recorder, extenders).start(loops)
+    Scheduler(client, recorder, extender).start(loops)
     yield
     loops.close()
-    extenders.close()
+    extender.close()
 
 
 @contextlib.contextmanager

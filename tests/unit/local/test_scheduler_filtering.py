@@ -187,7 +187,7 @@ def test_a_node_selector_wants_every_label() -> None:
 
 def test_nodes_outside_the_names_an_affinity_lists_are_refused_as_by_the_prefilter() -> None:
     candidate = pod(affinity=required(Term(match_fields=(Requirement("metadata.name", "In", ("other",)),))))
-    assert reasons(candidate, node()) == ["node(s) didn't satisfy plugin(s) [NodeAffinity]"]
+    assert reasons(candidate, node()) == ["node(s) didn't match Pod's node affinity/selector"]
 
 
 def test_the_message_counts_and_sorts_as_kube_scheduler_does() -> None:

@@ -11,18 +11,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from deploy.local import kubeconfig, ports, private
-from deploy.local.client_certificates import ClientAuthority
+from deploy.local.identities import CHART, RELEASE
 from deploy.local.ports import LOOPBACK
-from deploy.local.scheduler import configuration
 from deploy.local.supervisor import Program
+from shared import names
 from shared.errors import HeadroomError
+from tests.apiserver.client_certificates import ClientAuthority
 
 ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 VARIABLE_ASSETS = "KUBEBUILDER_ASSETS"
 
 # Controllers for cloud machines and for pod networks, which do not exist here.
 _CONTROLLERS = "*,-node-ipam-controller,-service-lb-controller,-node-route-controller,-cloud-node-lifecycle-controller"
+
+
+# The processes run beside the cluster, so the chart installs the workloads without pods; `up` writes the policy, and
+# the local cluster registers a webhook on this machine.
+_VALUES = (
+    "image.repository=headroom",  # unused, as no pod is created
+    "manager.replicas=0",
+    f"agent.nodeSelector.{names.LABEL_SIMULATED.replace('.', chr(92) + '.')}=no",
+    "manager.webhook.register=false",
+    "colocationConfig.create=false",
+    "priorityClasses.tiers=false",  # created beside Koordinator's bands, as on the embedded one
+    "rbac.eviction=true",
+    "manager.autoscaler.cloudProvider=simulated",
+    "manager.settings.capacityQuotasEnabled=true",
+)
+
+
+class ChartNotInstalled(HeadroomError):
+    """Helm reported an error."""
 
 
 class MissingBinary(HeadroomError):
@@ -76,6 +98,21 @@ class ControlPlane:
     def component_kubeconfig(self, component: str) -> Path:
         """The kubeconfig of a control-plane component, with a client certificate as under kubeadm."""
         return self.directory / f"{component}.kubeconfig"
+
+    def prepare(self, admin: Path) -> None:
+        """Installs or upgrades the chart with the administrator's kubeconfig: custom resources, service accounts, their
+        rights, admission policy.
+
+        Raises MissingBinary, ChartNotInstalled.
+        """
+        command = [str(binary("helm")), "upgrade", "--install", RELEASE, str(CHART)]
+        command += ["--namespace", names.INSTALL_NAMESPACE, "--create-namespace"]
+        for value in _VALUES:
+            command += ["--set-string" if value.startswith("agent") else "--set", value]
+        environment = os.environ | {"KUBECONFIG": str(admin)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ChartNotInstalled(f"helm could not install the chart: {done.stderr.strip()}")
 
     def programs(self) -> list[Program]:
         """etcd and kube-apiserver; writes the files they start from. Raises MissingBinary."""
@@ -136,13 +173,15 @@ class ControlPlane:
         if not self.manager_url:
             return self._component(SCHEDULER, port)
         file = self.directory / "scheduler.yaml"
-        configuration.write(
-            file,
-            self.manager_url,
-            clientConnection={"kubeconfig": str(self.component_kubeconfig(SCHEDULER))},
-            leaderElection={"leaderElect": False},
-            enableProfiling=False,
-        )
+        document = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(self.component_kubeconfig(SCHEDULER))},
+            "leaderElection": {"leaderElect": False},
+            "enableProfiling": False,
+            "extenders": [_managers_extender(self.manager_url)],
+        }
+        file.write_text(yaml.safe_dump(document, sort_keys=False))
         return (f"--config={file}", f"--bind-address={LOOPBACK}", f"--secure-port={port}")
 
     @property
@@ -171,6 +210,19 @@ class ControlPlane:
     @property
     def _client_authority(self) -> ClientAuthority:
         return ClientAuthority(self._certificates)
+
+
+def _managers_extender(manager_url: str) -> dict[str, object]:
+    """The manager as an extender. It is ignorable, so pods do not wait when the manager is down."""
+    return {
+        "urlPrefix": f"{manager_url}/scheduler",
+        "filterVerb": "filter",
+        "prioritizeVerb": "prioritize",
+        "weight": 1,
+        "nodeCacheCapable": True,
+        "ignorable": True,
+        "httpTimeout": "2s",
+    }
 
 
 def _program(name: str, arguments: tuple[str, ...]) -> Program:
