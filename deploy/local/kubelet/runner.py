@@ -15,12 +15,11 @@ import msgspec
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
 from deploy.local.kubelet import containment, lifecycle, process, status
 from deploy.local.kubelet.containment import Containment, Place
-from deploy.local.kubelet.environment import environment_of
 from deploy.local.kubelet.lifecycle import Record, RestartPolicy
 from deploy.local.kubelet.process import ContainerProcess, Launch, Orphaned, StartError
 from deploy.local.kubelet.records import PodFile, Records
 from deploy.local.kubelet.status import Json, Stage
-from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line
+from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line, environment_of
 from shared.api import pods
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.events import NORMAL, WARNING
@@ -217,14 +216,14 @@ class PodRunner:
         log_file = machine.log_file(self._uid, container.name)
         log_file.parent.mkdir(0o700, parents=True, exist_ok=True)
         own = {POD_UID_VARIABLE: self._uid, process.VARIABLE_CONTAINER_ID: place.container_id}
-        chosen = environment_of(container, self._pod, machine.ip)
-        environment = process.base_environment(self._pod.metadata.name, work_dir) | chosen | own
+        base = process.base_environment(self._pod.metadata.name, work_dir)
+        environment = base | environment_of(container) | own
         if container.volume_mounts:
             missing = ", ".join(mount.mount_path for mount in container.volume_mounts)
             self._say(WARNING, "VolumesNotMounted", f"Volumes are not mounted here, so these are missing: {missing}")
-        command = command_line(container, chosen)
+        command = command_line(container)
         if not command:
-            command = list(process.PAUSE_COMMAND)
+            command = process.PAUSE_COMMAND
             self._say(
                 NORMAL,
                 "NoCommand",

@@ -1,27 +1,18 @@
 """The fields of a Pod that only its kubelet reads: what to run, where, and with which variables."""
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shared.api.core import Container, Pod, PodSpec
 from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.errors import InvalidInput
 
 DEFAULT_GRACE_SECONDS = 30
-_REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][\w.-]*)\)")
-
-
-class ObjectFieldSelector(Wire, frozen=True):
-    field_path: str = ""
-
-
-class EnvVarSource(Wire, frozen=True):
-    field_ref: ObjectFieldSelector | None = None
 
 
 class EnvVar(Wire, frozen=True):
     name: str = ""
     value: str = ""
-    value_from: EnvVarSource | None = None
+    value_from: dict[str, object] | None = None
 
 
 class VolumeMount(Wire, frozen=True):
@@ -44,7 +35,6 @@ class RunnableContainer(Container, frozen=True):
 class RunnableSpec(PodSpec, frozen=True):
     containers: tuple[RunnableContainer, ...] = ()
     init_containers: tuple[RunnableContainer, ...] | None = None
-    service_account_name: str = ""
     security_context: SecurityContext = SecurityContext()
 
 
@@ -71,17 +61,15 @@ class RunnablePod(Pod, frozen=True):
         return (*(self.spec.init_containers or ()), *self.spec.containers)
 
 
-def expanded(text: str, values: Mapping[str, str]) -> str:
-    """`text` with $(NAME) replaced; as in Kubernetes, an unknown name stays as it is and $$ becomes a dollar."""
-
-    def replacement(match: re.Match[str]) -> str:
-        name = match[1]
-        return "$" if name is None else values.get(name, match[0])
-
-    return _REFERENCE.sub(replacement, text)
-
-
-def command_line(container: RunnableContainer, environment: Mapping[str, str]) -> list[str]:
+def command_line(container: RunnableContainer) -> Sequence[str]:
     """The command to execute; empty if the pod relies on an image, because there are no images here."""
-    words: Sequence[str] = (*container.command, *(container.args or ())) if container.command else ()
-    return [expanded(word, environment) for word in words]
+    return (*container.command, *(container.args or ())) if container.command else ()
+
+
+def environment_of(container: RunnableContainer) -> dict[str, str]:
+    """The container's own variables. Raises InvalidInput for one that takes its value from elsewhere."""
+    for variable in container.env or ():
+        if variable.value_from is not None:
+            problem, source = "this kubelet knows plain values only", f"container {container.name}"
+            raise InvalidInput(source=source, field=f"env {variable.name}", value=variable.value_from, problem=problem)
+    return {variable.name: variable.value for variable in container.env or ()}

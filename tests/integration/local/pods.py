@@ -69,7 +69,7 @@ def a_pod(
         name="main",
         image="image:1",
         command=command or None,
-        env=(EnvVar("WHO", "world"), EnvVar("GREETING", "hello $(WHO)")),
+        env=(EnvVar("WHO", "world"), EnvVar("GREETING", "hello world")),
         resources=ResourceRequirements(limits=limits, requests=requests),
     )
     meta = RunnableMeta(name="p", namespace="default", uid=secrets.token_hex(8))

@@ -14,8 +14,6 @@ from deploy.local.kubelet.containment import CgroupContainment, Containment
 from deploy.local.kubelet.runner import Machine
 from deploy.local.kubelet.wire import (
     EnvVar,
-    EnvVarSource,
-    ObjectFieldSelector,
     RunnableContainer,
     SecurityContext,
     VolumeMount,
@@ -30,7 +28,7 @@ SLEEP = ("sleep", "1000")
 
 
 def test_a_command_runs_with_its_environment_and_its_output_is_kept(run: Callable[..., Harness]) -> None:
-    harness = run("/bin/sh", "-c", "echo $(GREETING) $$HOME; pwd", policy="Never")
+    harness = run("/bin/sh", "-c", "echo $GREETING $HOME; pwd", policy="Never")
     status = harness.until(lambda status: status["phase"] == "Succeeded")
     work_dir = str(harness.machine.work_dir(harness.pod.metadata.uid))
     assert harness.log().splitlines() == [f"hello world {work_dir}", work_dir]
@@ -80,12 +78,12 @@ def test_a_container_that_is_refused_is_said_to_be_and_leaves_no_cgroup(
     run: Callable[..., Harness], held: Containment
 ) -> None:
     pod = a_pod(*SLEEP)
-    unknown = EnvVar("X", value_from=EnvVarSource(ObjectFieldSelector("spec.colour")))
+    unknown = EnvVar("COLOUR", value_from={"secretKeyRef": {"name": "s", "key": "k"}})
     containers = (msgspec.structs.replace(pod.spec.containers[0], env=(unknown,)),)
     pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
     waiting = run(pod=pod).container()["state"]["waiting"]
     assert waiting["reason"] == "CreateContainerConfigError"
-    assert "spec.colour" in waiting["message"]
+    assert "env COLOUR" in waiting["message"]
     tops = held._tops() if isinstance(held, CgroupContainment) else ()
     assert [path for top in tops for path in top.glob("kubepods/*/pod*/*/")] == []
 

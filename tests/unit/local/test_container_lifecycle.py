@@ -14,7 +14,6 @@ from deploy.local.kubelet.wire import (
     RunnablePod,
     RunnableSpec,
     command_line,
-    expanded,
 )
 from shared.api.core import Container, Quantities, ResourceRequirements
 
@@ -151,16 +150,8 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     assert (ready["status"], ready["lastTransitionTime"]) == ("False", "1970-01-12T13:47:40Z")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("$(A)", "1"), ("x$(A)y$(A)", "x1y1"), ("$(UNKNOWN)", "$(UNKNOWN)"), ("$$(A)", "$(A)"), ("$A", "$A"), ("$", "$")],
-)
-def test_references_expand_as_in_kubernetes(text: str, expected: str) -> None:
-    assert expanded(text, {"A": "1"}) == expected
-
-
 def test_arguments_without_a_command_belong_to_an_image_that_is_not_run() -> None:
-    assert command_line(RunnableContainer(args=("serve",)), {}) == []
+    assert not command_line(RunnableContainer(args=("serve",)))
 
 
 def sized(requests: Quantities | None = None, limits: Quantities | None = None) -> Container:
