@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
@@ -53,7 +52,6 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--data-dir", required=True, type=Path)
     parser.add_argument("--token-file", required=True, type=Path, help="holds the bearer token")
     parser.add_argument("--crd-dir", action="append", default=[], type=Path, help="manifests of custom kinds")
-    parser.add_argument("--ready-file", type=Path, help="gets the bound address once requests are answered")
     return parser.parse_args(argv)
 
 
@@ -120,15 +118,6 @@ def _ensure(
         writes.update(kind, namespace, name, lambda old: old | {"spec": obj["spec"]}, How())
 
 
-def publish_address(address: str, ready_file: Path | None) -> None:
-    """Prints the address and, if requested, writes it atomically to a file."""
-    print(address, flush=True)
-    if ready_file is not None:
-        temporary = ready_file.with_name(ready_file.name + ".tmp")
-        temporary.write_text(address + "\n", encoding="utf-8")
-        os.replace(temporary, ready_file)
-
-
 async def collect_garbage() -> None:
     """Frees cycles (tracebacks, finished tasks) every few seconds instead of during requests."""
     while True:
@@ -163,7 +152,7 @@ async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop)
     host, port = listener.getsockname()[:2]
-    publish_address(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", arguments.ready_file)
+    print(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}", flush=True)
     collector = asyncio.create_task(collect_garbage())
     await server.serve()
     collector.cancel()

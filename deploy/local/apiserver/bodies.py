@@ -1,9 +1,8 @@
-"""Request bodies: JSON or YAML objects, patches and options, checked against the path."""
+"""Request bodies: JSON objects, patches and options, checked against the path."""
 
 from __future__ import annotations
 
 import msgspec
-import yaml
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.deletion import PROPAGATIONS, Deletion
@@ -12,24 +11,8 @@ from deploy.local.apiserver.objects import Json, JsonObject, decode, encode
 from deploy.local.apiserver.requests import Request
 
 MAX_LEVELS = 128  # nesting of a body; a CustomResourceDefinition of a pod's spec has about 40
-_YAML = "application/yaml"
-_OBJECTS = ("", "application/json", _YAML)
-_MALFORMED = (msgspec.MsgspecError, yaml.YAMLError, ValueError, TypeError, RecursionError)
-
-
-class _JsonLoader(yaml.SafeLoader):
-    """YAML restricted to JSON's values: timestamps stay text, and aliases, which could multiply a document, fail."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not read here")
-        return super().compose_node(parent, index)
-
-
-_JsonLoader.yaml_implicit_resolvers = {
-    letter: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+_OBJECTS = ("", "application/json")
+_MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def parse(request: Request) -> Json:
@@ -44,8 +27,6 @@ def parse(request: Request) -> Json:
 
 def _decoded(request: Request) -> Json:
     """Raises one of _MALFORMED."""
-    if request.content_type == _YAML:
-        return decode(encode(yaml.load(request.body, _JsonLoader)))
     found = decode(request.body)
     if b"\\ud" in request.body.lower():
         encode(found)  # fails for half of a surrogate pair

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from deploy.local.apiserver import metadata, podspec, status, webhooks
+from deploy.local.apiserver import podspec, status, webhooks
 from deploy.local.apiserver.kinds import Kind
-from deploy.local.apiserver.objects import JsonObject, copy, dig
+from deploy.local.apiserver.objects import JsonObject, copy
 from deploy.local.apiserver.podspec import setdefaults
 from deploy.local.apiserver.status import FieldError
 
@@ -18,13 +18,11 @@ _POD_IMMUTABLE = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` "
     "(only removals)"
 )
-_DATA_BYTES = 1024 * 1024
 
 
 def _default_pod(pod: JsonObject) -> None:
     spec, state = pod["spec"], pod["status"]
     podspec.default(spec)
-    podspec.admit(spec)
     setdefaults(state, phase="Pending", qosClass=podspec.qos_class(spec))
     if state.get("podIP") and not state.get("podIPs"):
         state["podIPs"] = [{"ip": state["podIP"]}]
@@ -56,24 +54,6 @@ def _default_node(node: JsonObject) -> None:
         state["allocatable"] = dict(state["capacity"])
 
 
-def _node_errors(node: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    effects, seen = ("NoSchedule", "PreferNoSchedule", "NoExecute"), set()
-    for index, taint in enumerate(node["spec"].get("taints") or ()):
-        where, key, effect = f"metadata.taints[{index}]", taint.get("key") or "", taint.get("effect")
-        yield from metadata.key_errors(key, f"{where}.key")
-        if effect not in effects:
-            yield status.unsupported(f"{where}.effect", effect, effects)
-        if (key, effect) in seen:
-            yield status.duplicate(where, taint)
-        seen.add((key, effect))
-    for field in ("capacity", "allocatable"):
-        for name, amount in (dig(node, "status", field) or {}).items():
-            yield from podspec.amount_errors(name, amount, f"status.{field}.{name}")
-    before = dig(old or {}, "spec", "providerID")
-    if before and node["spec"].get("providerID") != before:
-        yield status.forbidden_field("spec.providerID", "may not be changed once it is set")
-
-
 def _default_namespace(namespace: JsonObject) -> None:
     if not namespace["metadata"].get("deletionTimestamp"):
         setdefaults(namespace["spec"], finalizers=["kubernetes"])
@@ -89,24 +69,6 @@ def _default_secret(secret: JsonObject) -> None:
         secret["data"] = (secret.get("data") or {}) | encoded
 
 
-def _config_map_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    for field in ("data", "binaryData"):
-        for key in obj.get(field) or {}:
-            if not re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", key):
-                yield status.invalid_value(f"{field}[{key}]", key, "must be made of letters, digits, '-', '_' and '.'")
-    for field in ("immutable", "data", "binaryData"):
-        if old and old.get("immutable") and obj.get(field) != old.get(field):
-            yield status.forbidden_field(field, "field is immutable when `immutable` is set")
-    if sum(len(value) for field in ("data", "binaryData") for value in (obj.get(field) or {}).values()) > _DATA_BYTES:
-        yield FieldError("data", "FieldValueTooLong", f"Too long: may not be more than {_DATA_BYTES} bytes")
-
-
-def _secret_errors(secret: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    yield from _config_map_errors(secret, old)
-    if old is not None and secret["type"] != old.get("type"):
-        yield status.immutable("type", secret["type"])
-
-
 def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     spec = budget.get("spec") or {}
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
@@ -115,42 +77,14 @@ def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[Field
         value = spec.get(name)
         if isinstance(value, str) and not re.fullmatch(r"\d{1,2}%|100%", value):
             yield status.invalid_value(f"spec.{name}", value, "must be a whole number or from 0% to 100%")
-        elif isinstance(value, int) and value < 0:
-            yield status.invalid_value(f"spec.{name}", value, "must be greater than or equal to 0")
 
 
 def _default_budget(budget: JsonObject) -> None:
     setdefaults(budget["status"], disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0)
 
 
-def _default_service(service: JsonObject) -> None:
-    spec = service["spec"]
-    setdefaults(spec, type="ClusterIP", sessionAffinity="None")
-    for port in spec.get("ports") or ():
-        setdefaults(port, protocol="TCP")
-        if port["targetPort"] in (0, ""):
-            port["targetPort"] = port["port"]
-
-
 def _default_priority_class(obj: JsonObject) -> None:
     setdefaults(obj, preemptionPolicy="PreemptLowerPriority")
-
-
-def _default_workload(obj: JsonObject) -> None:
-    """Defaults of the kinds with a pod template; no controller here creates the pods, but clients may rely on these."""
-    spec = obj["spec"]
-    if (template := spec.get("template")) is not None:
-        podspec.default(template["spec"])
-    if obj["kind"] != "DaemonSet":
-        setdefaults(spec, replicas=1)
-    if obj["kind"] == "ReplicationController" and not spec.get("selector"):
-        spec["selector"] = dict(dig(template, "metadata", "labels") or {})
-
-
-def _default_job(job: JsonObject) -> None:
-    spec = job["spec"]
-    podspec.default(spec["template"]["spec"])
-    setdefaults(spec, parallelism=1, completions=1, backoffLimit=6, suspend=False)
 
 
 def _nothing(obj: JsonObject) -> None:
@@ -170,18 +104,13 @@ class Rules:
 
 
 _WEBHOOKS = Rules(webhooks.default, webhooks.errors)
-_WORKLOADS = Rules(_default_workload)
 _RULES: Mapping[str, Rules] = {
     "Pod": Rules(_default_pod, _pod_errors),
-    "Node": Rules(_default_node, _node_errors),
+    "Node": Rules(_default_node),
     "Namespace": Rules(_default_namespace),
-    "ConfigMap": Rules(errors=_config_map_errors),
-    "Secret": Rules(_default_secret, _secret_errors),
+    "Secret": Rules(_default_secret),
     "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
-    "Service": Rules(_default_service),
     "PriorityClass": Rules(_default_priority_class),
-    "Job": Rules(_default_job),
-    **dict.fromkeys(("ReplicationController", "Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"), _WORKLOADS),
     webhooks.MUTATING: _WEBHOOKS,
     webhooks.VALIDATING: _WEBHOOKS,
 }

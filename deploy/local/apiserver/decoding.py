@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from deploy.local.apiserver import bodies, status, structs
+from deploy.local.apiserver import bodies, schemas, status
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.status import FieldError
@@ -34,16 +32,15 @@ class Taken:
 def take(kind: Kind, obj: JsonObject, how: How) -> Taken:
     """Raises StatusError (400)."""
     bodies.check_identity(obj, kind)
-    try:
-        decoded = structs.decode_metadata(obj) if kind.custom else structs.decode(kind.struct, obj)
-    except msgspec.ValidationError as error:
-        raise status.unfit(kind.kind, kind.version, str(error)) from None
-    taken, unknown, errors = decoded.obj, list(decoded.unknown), list[FieldError]()
-    taken["metadata"] = {key: value for key, value in taken["metadata"].items() if value or value == 0}
-    if kind.schema is not None:
-        checked = kind.schema.check(taken)
-        taken, errors = checked.obj, checked.errors
-        unknown += checked.unknown
+    meta, checked = schemas.of_metadata().check(obj["metadata"]), kind.shape.check(obj)
+    unfit, errors = list(meta.errors), checked.errors
+    if not kind.custom:
+        unfit += [error for error in errors if error.reason == status.INVALID]
+        errors = [error for error in errors if error.reason != status.INVALID]
+    if unfit:
+        raise status.unfit(kind.kind, kind.version, ", ".join(map(str, unfit)))
+    taken = checked.obj | {"metadata": {key: value for key, value in meta.obj.items() if value or value == 0}}
+    unknown = [*(f"metadata.{path}" for path in meta.unknown), *checked.unknown]
     warnings = [f'unknown field "{path}"' for path in unknown]
     if warnings and how.field_validation == "Strict":
         raise status.unfit(kind.kind, kind.version, f"strict decoding error: {', '.join(warnings)}")

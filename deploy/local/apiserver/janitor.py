@@ -49,7 +49,6 @@ class Janitor:
             "check-owners": self._check_owners,
             "drop-dependents": self._drop_dependents,
             "namespace": self._empty_namespace,
-            "furnish": self._furnish,
             "definition": self._drop_custom_objects,
             "budgets": self._update_budgets,
         }
@@ -81,8 +80,6 @@ class Janitor:
             self._later("check-owners", *where)
         if not change.deleted and b'"deletionTimestamp"' in record.value:
             self._later("namespace" if record.resource == "/namespaces" else "finish", *where)
-        if record.resource == "/namespaces" and previous is None and not change.deleted:
-            self._later("furnish", record.name)
         if record.resource in ("/pods", _BUDGETS):
             self._later("budgets", record.namespace)
 
@@ -101,8 +98,6 @@ class Janitor:
             self._later("drop-dependents", uid)
         if record.namespace and self._store.get("/namespaces", record.namespace):
             self._later("namespace", "/namespaces", record.namespace)
-            if record.resource in ("/serviceaccounts", "/configmaps"):
-                self._later("furnish", record.namespace)
         if record.resource == "apiextensions.k8s.io/customresourcedefinitions":
             self._later("definition", f"{obj['spec']['group']}/{obj['spec']['names']['plural']}")
 
@@ -206,11 +201,6 @@ class Janitor:
                 self._delete(record)
         if not content:
             self._update(kind, namespace, lambda old: old | {"spec": {}}, How("finalize"))
-
-    def _furnish(self, namespace: str, _: str) -> None:
-        record = self._store.get("/namespaces", namespace)
-        if record is not None and b'"deletionTimestamp"' not in record.value:
-            self._writes.furnish(namespace)
 
     def _drop_custom_objects(self, resource: str, _: str) -> None:
         """Removes the objects of a kind that is no longer defined, whatever their finalizers."""

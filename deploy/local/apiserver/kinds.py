@@ -7,13 +7,10 @@ kinds comes from their definitions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from deploy.local.apiserver import structs
-from deploy.local.apiserver.structs import FieldPath, ListRule
-
-if TYPE_CHECKING:
-    from deploy.local.apiserver.schema import Schema
+from deploy.local.apiserver import schemas
+from deploy.local.apiserver.schema import Schema
+from deploy.local.apiserver.schemas import FieldPath, ListRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +66,13 @@ class Kind:
         return self.schema is not None
 
     @property
-    def struct(self) -> str:
-        """The Go type of a built-in kind."""
-        return f"{self.group.partition('.')[0] or 'core'}/{self.version}.{self.kind}"
+    def shape(self) -> Schema:
+        """What an object of the kind is checked with."""
+        return self.schema or schemas.of_kind(self.group, self.version, self.kind)
 
     def list_rule(self, path: FieldPath) -> ListRule | None:
         """How a strategic patch of a built-in kind merges at a path of field names without indexes."""
-        return structs.list_rule(self.struct, path)
+        return schemas.list_rule(self.group, self.version, self.kind, path)
 
 
 _METADATA_FIELDS = ("metadata.name", "metadata.namespace")

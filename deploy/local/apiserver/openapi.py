@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from deploy.local.apiserver import components, discovery
-from deploy.local.apiserver.components import STRING, group_version_kind
+from deploy.local.apiserver import discovery, schemas
 from deploy.local.apiserver.kinds import REVIEWS, Kind
 from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.registry import Registry
 from deploy.local.apiserver.responses import Response, json_response
-from deploy.local.apiserver.structs import META
+from deploy.local.apiserver.schemas import META
 
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "pretty")
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC = "application/strategic-merge-patch+json"
 _TITLE = "Headroom's embedded Kubernetes API"
+_STRING = {"type": "string"}
 
 
 class Documents:
@@ -64,16 +64,16 @@ def _path(kind: Kind) -> str:
 
 def _document(kinds: Iterable[Kind]) -> JsonObject:
     """The document of a group version's kinds."""
-    schemas = components.schemas([META, *(kind.struct for kind in kinds if not kind.custom)])
-    schemas |= {_schema_name(kind): _custom_schema(kind) for kind in kinds if kind.custom}
+    found = schemas.with_references([META, *(_schema_name(kind) for kind in kinds if not kind.custom)])
+    found |= {_schema_name(kind): _custom_schema(kind) for kind in kinds if kind.custom}
     paths = {_url(kind): _operations(kind) for kind in kinds}
     info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
-    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": found}}
 
 
 def _schema_name(kind: Kind) -> str:
     if not kind.custom:
-        return components.name(kind.struct)
+        return schemas.name_of(kind.group, kind.version, kind.kind)
     return f"{'.'.join(reversed(kind.group.split('.')))}.{kind.version}.{kind.kind}"
 
 
@@ -84,21 +84,26 @@ def _url(kind: Kind) -> str:
 
 def _custom_schema(kind: Kind) -> JsonObject:
     assert kind.schema is not None
-    metadata = components.reference(components.name(META)) | {"description": "Identity and life."}
-    properties = {**components.IDENTITY, "metadata": metadata}
-    properties = {**kind.schema.raw.get("properties", {}), **properties}
+    # Fields beside `$ref` are ignored, so it is inside `allOf`.
+    metadata = {"allOf": [{"$ref": f"#/components/schemas/{META}"}], "description": "Identity and life."}
+    identity = {"apiVersion": _STRING, "kind": _STRING, "metadata": metadata}
+    properties = {**kind.schema.raw.get("properties", {}), **identity}
     return {
         **kind.schema.raw,
         "properties": properties,
-        "x-kubernetes-group-version-kind": [group_version_kind(kind)],
+        "x-kubernetes-group-version-kind": [_group_version_kind(kind)],
     }
+
+
+def _group_version_kind(kind: Kind) -> JsonObject:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
 def _operations(kind: Kind) -> JsonObject:
     schema = {"schema": {"$ref": f"#/components/schemas/{_schema_name(kind)}"}}
     answer = {"responses": {"200": {"description": "OK", "content": {"application/json": schema}}}}
-    common = {"x-kubernetes-group-version-kind": group_version_kind(kind)} | answer
-    written = common | {"parameters": [{"name": name, "in": "query", "schema": STRING} for name in _QUERY]}
+    common = {"x-kubernetes-group-version-kind": _group_version_kind(kind)} | answer
+    written = common | {"parameters": [{"name": name, "in": "query", "schema": _STRING} for name in _QUERY]}
     body = {"requestBody": {"content": {"*/*": schema}}}
     if kind in REVIEWS:
         return {"post": {"operationId": f"create{kind.kind}", **written, **body}}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.objects import Json, JsonObject, copy, encode
-from deploy.local.apiserver.structs import FieldPath, ListRule, ListRules
+from deploy.local.apiserver.schemas import FieldPath, ListRule, ListRules
 
 _COPIED_BYTES = 3 << 20  # the total of all operations of one patch
 _ORDER = "$setElementOrder/"

@@ -24,7 +24,7 @@ from deploy.local.apiserver.callouts import CallFailed, Callouts
 from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind
-from deploy.local.apiserver.objects import JsonObject, copy, decode, dig, encode
+from deploy.local.apiserver.objects import JsonObject, decode, dig, encode
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.webhooks import Asked, Registered, Webhook
@@ -53,7 +53,7 @@ class Reviewed:
         self._store = store
         self._writes = writes
         self._registered = registered
-        self._callouts = Callouts(store)
+        self._callouts = Callouts()
 
     async def close(self) -> None:
         await self._callouts.close()
@@ -99,31 +99,16 @@ class Reviewed:
         return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
 
     async def _mutate(self, asked: Asked, draft: Draft) -> None:
-        """Applies the mutating webhooks to a draft.
+        """Applies the mutating webhooks to a draft; after a change, the cluster's own admission runs again.
 
-        After a change, the cluster's own admission runs again, and so do the webhooks that ran before the change and
-        have reinvocation enabled. Raises StatusError.
+        Raises StatusError.
         """
-        obj = _shown(draft, asked)
-        called: set[str] = set()  # those to call again after a change
-        again: set[str] = set()
-        changed = False
-        for is_second in (False, True):
-            for webhook in self._registered.mutating:
-                if not self._wanted(webhook, asked, obj, draft.old) or (is_second and webhook.key not in again):
-                    continue
-                before, obj = obj, await self._mutated(webhook, asked, obj, draft)
-                if obj != before:
-                    changed, again, called = True, again | called, set()
-                if webhook.reinvoked:
-                    called.add(webhook.key)
-            if is_second or not changed:
-                break
-            if draft.old is None:
-                before = copy(obj)
-                self._writes.readmit(draft)
-                obj = _shown(draft, asked)
-                again |= called if obj != before else set()
+        obj = shown = _shown(draft, asked)
+        for webhook in self._registered.mutating:
+            if self._wanted(webhook, asked, obj, draft.old):
+                obj = await self._mutated(webhook, asked, obj, draft)
+        if draft.old is None and obj != shown:
+            self._writes.admit(draft)
 
     async def _mutated(self, webhook: Webhook, asked: Asked, obj: JsonObject, draft: Draft) -> JsonObject:
         """A draft's object after one webhook. Raises StatusError."""

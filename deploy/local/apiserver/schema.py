@@ -1,28 +1,33 @@
-"""Structural schemas of custom kinds: pruning, defaulting and validation as in CustomResourceDefinitions."""
+"""Structural schemas: pruning, defaulting and validation as in CustomResourceDefinitions."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.objects import Json, JsonObject, copy
 from deploy.local.apiserver.status import FieldError
 
+KEEPS_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 _UNCHECKED = ("apiVersion", "kind", "metadata")
-_KEEPS_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
-FORMATS: Mapping[str, str] = {
+_FORMATS: Mapping[str, str] = {
     "date-time": r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
     "duration": r"^-?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$|^0$",
     "date": r"^\d{4}-\d\d-\d\d$",
+    "byte": r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
+    "quantity": r"^[+-]?(\d+\.?\d*|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?$",
 }
-_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_RANGES = {"int32": 2**31, "int64": 2**63}
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,), "object": (dict,),
-    "array": (list,),
+    "array": (list,), "quantity": (str, int, float),
 }  # fmt: skip
+
+Where = tuple["Where", str] | None  # the way to a value, from the inside out
+Check = Callable[[Any], str]  # what is wrong with a value; empty if nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,168 +35,182 @@ class Checked:
     """An object after its schema: pruned and defaulted, its errors, and the dropped fields."""
 
     obj: JsonObject
-    errors: list[FieldError]
-    unknown: list[str]
+    errors: list[FieldError] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
 class Schema:
-    """An openAPIV3Schema."""
+    """An openAPIV3Schema of a whole object."""
 
-    raw: JsonObject
+    def __init__(self, raw: JsonObject) -> None:
+        self.raw = raw
+        properties = {name: part for name, part in raw.get("properties", {}).items() if name not in _UNCHECKED}
+        self._root = _Node(raw | {"properties": properties})
 
     def check(self, obj: JsonObject) -> Checked:
-        """Prunes, defaults and validates; does not change `obj`."""
-        obj = copy(obj)
-        unknown: list[str] = []
-        complete(obj, self.raw, "", unknown, root=True)
-        return Checked(obj, list(validate(obj, self.raw, "", root=True)), sorted(unknown))
+        """Prunes, defaults and validates all but the identity; does not change `obj`."""
+        content: JsonObject = copy({key: value for key, value in obj.items() if key not in _UNCHECKED})
+        found = Checked(content)
+        self._root.take(content, None, found)
+        identity = {key: obj[key] for key in _UNCHECKED if key in obj}
+        return Checked(identity | content, found.errors, sorted(found.unknown))
 
 
-def complete(value: Json, schema: JsonObject, path: str, unknown: list[str], *, root: bool = False) -> None:
-    """Drops in place the fields that the schema does not name, collects their paths, and sets the schema's defaults.
+class _Node:
+    """One schema, prepared for many values. The nodes of inner schemas are made when a value first has the field.
 
-    A field that is null where null is not allowed counts as absent.
+    `is_part`: the schema is an operand of anyOf, allOf, oneOf or not, which neither prunes nor sets defaults.
     """
-    keeps_unknown = bool(schema.get(_KEEPS_UNKNOWN))
-    if isinstance(value, list):
-        items = schema.get("items") or {_KEEPS_UNKNOWN: keeps_unknown}
-        for index, item in enumerate(value):
-            complete(item, items, f"{path}[{index}]", unknown)
-    if not isinstance(value, dict):
-        return
-    properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
-    unchecked = _UNCHECKED if root or schema.get("x-kubernetes-embedded-resource") else ()
-    for key in [key for key in value if key not in unchecked]:
-        child = properties.get(key, extra if isinstance(extra, dict) else None)
-        if child is None:
-            if not extra and not keeps_unknown:
-                unknown.append(f"{path}.{key}".lstrip("."))
-                del value[key]
-        elif value[key] is None and not child.get("nullable"):
-            del value[key]
-    for key, child in properties.items():
-        if key not in value and "default" in child:
-            value[key] = copy(child["default"])
-    for key, item in value.items():
-        child = properties.get(key, extra if isinstance(extra, dict) else None)
-        if child is not None and key not in unchecked:
-            if child.get("type") == "integer" and isinstance(item, float) and item.is_integer():
-                value[key] = int(item)
-            complete(item, child, f"{path}.{key}".lstrip("."), unknown)
+
+    def __init__(self, schema: JsonObject, *, is_part: bool = False) -> None:
+        self._schema = schema
+        self._is_part = is_part
+        self._types = tuple(python for name in _type_names(schema) for python in _TYPES[name])
+        self.nullable = bool(schema.get("nullable"))
+        self._enum: Sequence[Json] | None = schema.get("enum")
+        self._checks = tuple(_checks(schema))
+        self._properties: JsonObject = schema.get("properties") or {}
+        self._extra = schema.get("additionalProperties")
+        self._keeps_unknown = is_part or bool(schema.get(KEEPS_UNKNOWN) or self._extra)
+        self._defaults = () if is_part else tuple(
+            (name, inner["default"]) for name, inner in self._properties.items() if "default" in inner
+        )  # fmt: skip
+        self._fields: dict[str, _Node | None] = {}
+        self._items: _Node | None = None
+
+    def take(self, value: Json, where: Where, found: Checked) -> Json:
+        """The value as it is stored; reports to `found`, and changes objects and lists in place."""
+        if value is None and self.nullable:
+            return value
+        if type(value) is float and int in self._types and float not in self._types and value.is_integer():
+            value = int(value)
+        if self._types and type(value) not in self._types:
+            wanted = " or ".join(_type_names(self._schema))
+            found.errors.append(status.invalid_value(_path(where), value, f"must be of type {wanted}"))
+            return value
+        if self._enum is not None and value not in self._enum:
+            found.errors.append(status.unsupported(_path(where), value, self._enum))
+        for check in self._checks:
+            if problem := check(value):
+                found.errors.append(status.invalid_value(_path(where), value, problem))
+        if type(value) is dict:
+            self._take_object(value, where, found)
+        elif type(value) is list:
+            self._take_list(value, where, found)
+        return value
+
+    def _take_object(self, value: JsonObject, where: Where, found: Checked) -> None:
+        for key, item in list(value.items()):
+            node = self._field(key)
+            if node is None:
+                if not self._keeps_unknown:
+                    found.unknown.append(_path((where, key)))
+                    del value[key]
+            elif item is None and not node.nullable and not self._is_part:
+                del value[key]  # a null where none is allowed counts as absent
+        for key, default in self._defaults:
+            if key not in value:
+                value[key] = copy(default) if isinstance(default, dict | list) else default
+        for key, item in value.items():
+            if (node := self._field(key)) is not None:
+                value[key] = node.take(item, (where, key), found)
+        for key in self._schema.get("required") or ():
+            if key not in value:
+                found.errors.append(status.required(_path((where, key))))
+
+    def _take_list(self, value: list[Json], where: Where, found: Checked) -> None:
+        if self._items is None:
+            self._items = self._inner(self._schema.get("items") or {KEEPS_UNKNOWN: self._keeps_unknown})
+        value[:] = [self._items.take(item, (where, f"[{index}]"), found) for index, item in enumerate(value)]
+        if self._schema.get("x-kubernetes-list-type") in ("map", "set"):
+            keys, seen = self._schema.get("x-kubernetes-list-map-keys"), []
+            for index, item in enumerate(value):
+                identity = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
+                if identity in seen:
+                    found.errors.append(status.duplicate(_path((where, f"[{index}]")), identity))
+                seen.append(identity)
+
+    def _field(self, key: str) -> _Node | None:
+        if key not in self._fields:
+            schema = self._properties.get(key, self._extra if isinstance(self._extra, dict) else None)
+            self._fields[key] = None if schema is None else self._inner(schema)
+        return self._fields[key]
+
+    def _inner(self, schema: JsonObject) -> _Node:
+        return _Node(schema, is_part=self._is_part)
 
 
-def validate(value: Json, schema: JsonObject, path: str, *, root: bool = False) -> Iterator[FieldError]:
-    """Every violation of the schema."""
-    if value is None and schema.get("nullable"):
-        return
-    wanted = ("integer", "string") if schema.get("x-kubernetes-int-or-string") else _types_of(schema)
-    if wanted and not any(_has_type(value, name) for name in wanted):
-        found = next((name for name in _TYPES if _has_type(value, name)), "null")
-        yield status.invalid_value(path, value, f"must be of type {' or '.join(wanted)}, and is of type {found}")
-        return
-    yield from _violations(value, schema, path)
-    if isinstance(value, dict):
-        yield from _object_errors(value, schema, path, root)
-    elif isinstance(value, list):
-        yield from _list_errors(value, schema, path)
+def _path(where: Where) -> str:
+    steps = []
+    while where is not None:
+        where, step = where
+        steps.append(step)
+    return ".".join(reversed(steps)).replace(".[", "[")
 
 
-def _types_of(schema: JsonObject) -> tuple[str, ...]:
+def _type_names(schema: JsonObject) -> tuple[str, ...]:
+    if schema.get("x-kubernetes-int-or-string"):
+        return ("integer", "string")
+    if schema.get("format") == "quantity":
+        return ("quantity",)
     return (schema["type"],) if schema.get("type") else ()
 
 
-def _has_type(value: Json, wanted: str) -> bool:
-    if isinstance(value, bool):
-        return wanted == "boolean"
-    return isinstance(value, _TYPES.get(wanted, (object,)))
+def _checks(schema: JsonObject) -> Iterator[Check]:
+    """The checks that a schema asks for, beside those of types and fields."""
+    for keyword, (kinds, problem) in _LIMITS.items():
+        if keyword in schema:
+            yield _limit(kinds, problem, schema[keyword], exclusive=bool(schema.get(f"exclusive{keyword.title()}")))
+    pattern = schema.get("pattern") or _FORMATS.get(schema.get("format", ""))
+    if pattern:
+        matches = re.compile(pattern).search
+        yield lambda value: f"must match '{pattern}'" if isinstance(value, str) and not matches(value) else ""
+    if bound := _RANGES.get(schema.get("format", "")):
+        yield lambda value: "" if not isinstance(value, int) or -bound <= value < bound else "is out of range"
+    for keyword, fits in _COMBINED.items():
+        if keyword in schema and not schema.get("x-kubernetes-int-or-string"):
+            parts = schema[keyword] if isinstance(schema[keyword], list) else [schema[keyword]]
+            yield _combination(keyword, [_Node(part, is_part=True) for part in parts], fits)
 
 
-def _object_errors(value: JsonObject, schema: JsonObject, path: str, root: bool) -> Iterator[FieldError]:
-    prefix = f"{path}." if path else ""
-    for name in schema.get("required") or ():
-        if name not in value:
-            yield status.required(prefix + name)
-    properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
-    for key, item in value.items():
-        child = properties.get(key, extra if isinstance(extra, dict) else None)
-        if child is not None and not (root and key in _UNCHECKED):
-            yield from validate(item, child, prefix + key)
-
-
-def _list_errors(value: list[Json], schema: JsonObject, path: str) -> Iterator[FieldError]:
-    keys, seen = schema.get("x-kubernetes-list-map-keys"), []
-    for index, item in enumerate(value):
-        yield from validate(item, schema.get("items") or {}, f"{path}[{index}]")
-        if schema.get("x-kubernetes-list-type") in ("map", "set"):
-            identity = {key: item.get(key) for key in keys} if keys and isinstance(item, dict) else item
-            if identity in seen:
-                yield status.duplicate(f"{path}[{index}]", identity)
-            seen.append(identity)
-
-
-def _violations(value: Json, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    if "enum" in schema and value not in schema["enum"]:
-        yield status.unsupported(path, value, schema["enum"])
-    for limit in schema.keys() & _LIMITS.keys():
-        if detail := _LIMITS[limit](value, schema[limit], schema):
-            yield status.invalid_value(path, value, detail)
-    name = schema.get("format", "")
-    if isinstance(value, str) and name in FORMATS and not re.search(FORMATS[name], value):
-        yield status.invalid_value(path, value, f"must be a {name}")
-    if isinstance(value, int) and name in _RANGES and not _RANGES[name][0] <= value <= _RANGES[name][1]:
-        yield status.invalid_value(path, value, f"must be an {name}")
-    if not schema.get("x-kubernetes-int-or-string"):
-        yield from _combined_errors(value, schema, path)
-
-
-def _combined_errors(value: Json, schema: JsonObject, path: str) -> Iterator[FieldError]:
-    for part in schema.get("allOf") or ():
-        yield from validate(value, part, path)
-    for name in ("anyOf", "oneOf"):
-        passing = [part for part in schema.get(name) or () if not any(validate(value, part, path))]
-        if name in schema and (not passing or (name == "oneOf" and len(passing) > 1)):
-            yield status.invalid_value(path, value, f"must validate {name} of the given schemas")
-    if "not" in schema and not any(validate(value, schema["not"], path)):
-        yield status.invalid_value(path, value, "must not validate the schema (not)")
-
-
-def _number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _too_small(value: Json, limit: float, schema: JsonObject) -> str:
-    exclusive = bool(schema.get("exclusiveMinimum"))
-    if not _number(value) or value > limit or (value == limit and not exclusive):
-        return ""
-    return f"must be greater than {'' if exclusive else 'or equal to '}{limit}"
-
-
-def _too_large(value: Json, limit: float, schema: JsonObject) -> str:
-    exclusive = bool(schema.get("exclusiveMaximum"))
-    if not _number(value) or value < limit or (value == limit and not exclusive):
-        return ""
-    return f"must be less than {'' if exclusive else 'or equal to '}{limit}"
-
-
-def _size(kind: type[str | list[Json] | JsonObject], *, at_least: bool) -> Callable[[Json, int, JsonObject], str]:
-    def broken(value: Json, limit: int, _: JsonObject) -> str:
-        if not isinstance(value, kind) or (len(value) >= limit if at_least else len(value) <= limit):
+def _limit(kinds: tuple[type, ...], problem: Callable[..., bool], limit: Any, *, exclusive: bool) -> Check:
+    def check(value: Json) -> str:
+        if type(value) not in kinds or not (problem(value, limit) or (exclusive and value == limit)):
             return ""
-        return f"must have a size of at {'least' if at_least else 'most'} {limit}"
+        return f"is beyond the limit of {limit}"
 
-    return broken
+    return check
 
 
-_LIMITS: Mapping[str, Callable[[Json, Any, JsonObject], str]] = {
-    "minimum": _too_small,
-    "maximum": _too_large,
-    "multipleOf": lambda v, limit, _: f"must be a multiple of {limit}" if _number(v) and v % limit else "",
-    "minLength": _size(str, at_least=True),
-    "maxLength": _size(str, at_least=False),
-    "minItems": _size(list, at_least=True),
-    "maxItems": _size(list, at_least=False),
-    "minProperties": _size(dict, at_least=True),
-    "maxProperties": _size(dict, at_least=False),
-    "pattern": lambda v, p, _: f"must match '{p}'" if isinstance(v, str) and not re.search(p, v) else "",
+def _combination(keyword: str, parts: Sequence[_Node], fits: Callable[[int, int], bool]) -> Check:
+    def check(value: Json) -> str:
+        passing = sum(not _errors(part, value) for part in parts)
+        return "" if fits(passing, len(parts)) else f"must validate {keyword} of the given schemas"
+
+    return check
+
+
+def _errors(part: _Node, value: Json) -> list[FieldError]:
+    found = Checked({})
+    part.take(value, None, found)
+    return found.errors
+
+
+_NUMBERS, _TEXT, _LIST, _OBJECT = (int, float), (str,), (list,), (dict,)
+_LIMITS: Mapping[str, tuple[tuple[type, ...], Callable[..., bool]]] = {
+    "minimum": (_NUMBERS, lambda value, limit: value < limit),
+    "maximum": (_NUMBERS, lambda value, limit: value > limit),
+    "multipleOf": (_NUMBERS, lambda value, limit: bool(value % limit)),
+    "minLength": (_TEXT, lambda value, limit: len(value) < limit),
+    "maxLength": (_TEXT, lambda value, limit: len(value) > limit),
+    "minItems": (_LIST, lambda value, limit: len(value) < limit),
+    "maxItems": (_LIST, lambda value, limit: len(value) > limit),
+    "minProperties": (_OBJECT, lambda value, limit: len(value) < limit),
+    "maxProperties": (_OBJECT, lambda value, limit: len(value) > limit),
+}
+_COMBINED: Mapping[str, Callable[[int, int], bool]] = {
+    "allOf": lambda passing, total: passing == total,
+    "anyOf": lambda passing, total: passing > 0,
+    "oneOf": lambda passing, total: passing == 1,
+    "not": lambda passing, total: passing == 0,
 }

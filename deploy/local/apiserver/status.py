@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from deploy.local.apiserver.objects import Json, JsonObject, encode
 
+INVALID = "FieldValueInvalid"
 RESOURCE_VERSION_CONFLICT = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
@@ -75,7 +76,7 @@ def required(field: str, detail: str = "") -> FieldError:
 
 
 def invalid_value(field: str, value: Json, detail: str) -> FieldError:
-    return FieldError(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+    return FieldError(field, INVALID, f"Invalid value: {shown(value)}: {detail}")
 
 
 def unsupported(field: str, value: Json, allowed: Sequence[Json]) -> FieldError:

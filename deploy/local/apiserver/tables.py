@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from deploy.local.apiserver import jsonpath
 from deploy.local.apiserver.kinds import Column, Kind
-from deploy.local.apiserver.objects import Json, JsonObject, dig, unix_seconds
+from deploy.local.apiserver.objects import Json, JsonObject, dig, dotted, unix_seconds
 
 Cell = Callable[[JsonObject], Json]
 PrinterColumn = tuple[str, str, int, Cell]  # name, type, priority (1: wide only), value
@@ -122,10 +121,6 @@ def _event_source(event: JsonObject) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _ready_of(ready: str, wanted: str) -> Cell:
-    return lambda obj: f"{dig(obj, 'status', ready) or 0}/{dig(obj, 'spec', wanted) or 0}"
-
-
 def _count(*path: str) -> Cell:
     return _at(*path, default=0)
 
@@ -134,24 +129,8 @@ def _keys(*fields: str) -> Cell:
     return lambda obj: sum(len(obj.get(field) or {}) for field in fields)
 
 
-def _selector(*path: str) -> Cell:
-    def cell(obj: JsonObject) -> str:
-        selector: JsonObject = dig(obj, *path) or {}
-        labels = selector.get("matchLabels", selector)
-        return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or _NONE
-
-    return cell
-
-
-def _service_ports(service: JsonObject) -> str:
-    ports = dig(service, "spec", "ports") or ()
-    return ",".join(f"{port.get('port')}/{port.get('protocol', 'TCP')}" for port in ports) or _NONE
-
-
 _NAME: PrinterColumn = ("Name", "string", 0, _at("metadata", "name"))
 _AGE: PrinterColumn = ("Age", "string", 0, _age_of)
-_SELECTOR: PrinterColumn = ("Selector", "string", 1, _selector("spec", "selector"))
-_WEBHOOKS: tuple[PrinterColumn, ...] = (_NAME, ("Webhooks", "integer", 0, _keys("webhooks")), _AGE)
 _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "Node": (
         _NAME, ("Status", "string", 0, _node_status), ("Roles", "string", 0, _node_roles), _AGE,
@@ -182,35 +161,11 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
         ("Name", "string", 1, _at("metadata", "name")),
     ),
     "Lease": (_NAME, ("Holder", "string", 0, _at("spec", "holderIdentity", default="")), _AGE),
-    "Service": (
-        _NAME, ("Type", "string", 0, _at("spec", "type")), ("Cluster-IP", "string", 0, _at("spec", "clusterIP")),
-        ("Port(s)", "string", 0, _service_ports), _AGE, _SELECTOR,
-    ),
     "PodDisruptionBudget": (
         _NAME, ("Min Available", "string", 0, _text("spec", "minAvailable")),
         ("Max Unavailable", "string", 0, _text("spec", "maxUnavailable")),
         ("Allowed Disruptions", "integer", 0, _count("status", "disruptionsAllowed")), _AGE,
     ),
-    "Deployment": (
-        _NAME, ("Ready", "string", 0, _ready_of("readyReplicas", "replicas")),
-        ("Up-to-date", "string", 0, _count("status", "updatedReplicas")),
-        ("Available", "string", 0, _count("status", "availableReplicas")), _AGE,
-    ),
-    "ReplicaSet": (
-        _NAME, ("Desired", "integer", 0, _count("spec", "replicas")),
-        ("Current", "integer", 0, _count("status", "replicas")),
-        ("Ready", "integer", 0, _count("status", "readyReplicas")), _AGE,
-    ),
-    "DaemonSet": (
-        _NAME, ("Desired", "integer", 0, _count("status", "desiredNumberScheduled")),
-        ("Current", "integer", 0, _count("status", "currentNumberScheduled")),
-        ("Ready", "integer", 0, _count("status", "numberReady")),
-        ("Up-to-date", "integer", 0, _count("status", "updatedNumberScheduled")),
-        ("Available", "integer", 0, _count("status", "numberAvailable")),
-        ("Node Selector", "string", 0, _selector("spec", "template", "spec", "nodeSelector")), _AGE,
-    ),
-    "MutatingWebhookConfiguration": _WEBHOOKS,
-    "ValidatingWebhookConfiguration": _WEBHOOKS,
     "PriorityClass": (
         _NAME, ("Value", "integer", 0, _count("value")),
         ("Global-Default", "boolean", 0, _at("globalDefault", default=False)), _AGE,
@@ -222,7 +177,7 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
 
 def _custom_column(column: Column) -> PrinterColumn:
     def cell(obj: JsonObject) -> Json:
-        found = jsonpath.find(obj, column.json_path)
+        found = dotted(obj, column.json_path.lstrip("."))
         if column.type == "string" and type(found) is int:  # int-or-string
             return str(found)
         return age(found) if found is not None and column.type == "date" else found

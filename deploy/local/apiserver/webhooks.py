@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
-from deploy.local.apiserver import metadata, selectors, status
+from deploy.local.apiserver import selectors, status
 from deploy.local.apiserver.kinds import ADMISSION_GROUP, Kind
 from deploy.local.apiserver.objects import JsonObject, dig
+from deploy.local.apiserver.podspec import setdefaults
 from deploy.local.apiserver.selectors import Selector
 from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import Change, Store
@@ -76,19 +76,16 @@ def _among(wanted: Sequence[str], value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """The address of a webhook: a URL, or a service (namespace, name, port) and a path."""
+    """The address of a webhook, which is empty for one behind a Service: no network carries Services here."""
 
     url: str
-    service: tuple[str, str, int] | None
-    path: str
     ca_bundle: str
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One webhook of a registration; `key` identifies it among all webhooks."""
+    """One webhook of a registration. Each is called once for a write, whatever its reinvocation policy."""
 
-    key: str
     name: str
     client: Client
     rules: Sequence[Rule]
@@ -97,7 +94,6 @@ class Webhook:
     ignores_failure: bool
     timeout_seconds: int
     version: str
-    reinvoked: bool
 
     def wants(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
         """Whether the webhook matches a request, given the labels of the request's namespace."""
@@ -116,10 +112,8 @@ def _labels(obj: JsonObject) -> Mapping[str, str]:
 
 def webhooks_of(configuration: JsonObject) -> list[Webhook]:
     """The webhooks of a stored registration."""
-    name = configuration["metadata"]["name"]
     return [
         Webhook(
-            key=f"{name}/{webhook['name']}/{index}",
             name=webhook["name"],
             client=_client(webhook["clientConfig"]),
             rules=[_rule(rule) for rule in webhook.get("rules") or ()],
@@ -128,16 +122,13 @@ def webhooks_of(configuration: JsonObject) -> list[Webhook]:
             ignores_failure=webhook["failurePolicy"] == "Ignore",
             timeout_seconds=webhook["timeoutSeconds"],
             version=next(version for version in webhook["admissionReviewVersions"] if version in REVIEW_VERSIONS),
-            reinvoked=webhook.get("reinvocationPolicy") == "IfNeeded",
         )
-        for index, webhook in enumerate(configuration.get("webhooks") or ())
+        for webhook in configuration.get("webhooks") or ()
     ]
 
 
 def _client(config: JsonObject) -> Client:
-    service = config.get("service")
-    named = (service["namespace"], service["name"], service["port"]) if service else None
-    return Client(config.get("url") or "", named, (service or {}).get("path") or "", config.get("caBundle") or "")
+    return Client(config.get("url") or "", config.get("caBundle") or "")
 
 
 def _rule(rule: JsonObject) -> Rule:
@@ -149,18 +140,12 @@ def default(configuration: JsonObject) -> None:
     """Sets the defaults of a registration."""
     mutating = {"reinvocationPolicy": "Never"} if configuration["kind"] == MUTATING else {}
     for webhook in configuration.get("webhooks") or ():
-        _fill(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10, **mutating)
-        _fill(webhook, namespaceSelector={}, objectSelector={})
+        setdefaults(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10, **mutating)
+        setdefaults(webhook, namespaceSelector={}, objectSelector={})
         if service := webhook["clientConfig"].get("service"):
-            _fill(service, port=443)
+            setdefaults(service, port=443)
         for rule in webhook.get("rules") or ():
-            _fill(rule, scope="*")
-
-
-def _fill(target: JsonObject, **defaults: object) -> None:
-    for key, value in defaults.items():
-        if target.get(key) is None:
-            target[key] = value
+            setdefaults(rule, scope="*")
 
 
 def errors(configuration: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
@@ -174,11 +159,12 @@ def errors(configuration: JsonObject, old: JsonObject | None) -> Iterator[FieldE
 
 
 def _webhook_errors(webhook: JsonObject, where: str) -> Iterator[FieldError]:
-    yield from metadata.name_errors(webhook["name"], "subdomain", f"{where}.name")
+    if not webhook["name"]:
+        yield status.required(f"{where}.name")
     client = webhook["clientConfig"]
     if (client.get("url") is None) == (client.get("service") is None):
         yield status.required(f"{where}.clientConfig", "exactly one of url or service is required")
-    elif client.get("url") is not None and not _is_https(client["url"]):
+    elif not client.get("url", "https://").startswith("https://"):
         yield status.invalid_value(f"{where}.clientConfig.url", client["url"], "must be https://host[:port][/path]")
     versions = webhook.get("admissionReviewVersions") or ()
     if not set(versions) & set(REVIEW_VERSIONS):
@@ -187,14 +173,6 @@ def _webhook_errors(webhook: JsonObject, where: str) -> Iterator[FieldError]:
         for field_ in ("operations", "apiGroups", "apiVersions", "resources"):
             if not rule.get(field_):
                 yield status.required(f"{where}.rules[{index}].{field_}")
-
-
-def _is_https(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        return parts.scheme == "https" and bool(parts.hostname) and not parts.username and parts.port != 0
-    except ValueError:
-        return False
 
 
 class Registered:

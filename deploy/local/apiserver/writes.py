@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from deploy.local.apiserver import builtin, deletion, metadata, registry, status
@@ -30,10 +30,6 @@ _SERVER_OWNED = (
 )  # fmt: skip
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
-_FURNITURE: Mapping[tuple[str, str], JsonObject] = {
-    ("/serviceaccounts", "default"): {},
-    ("/configmaps", "kube-root-ca.crt"): {"data": {"ca.crt": ""}},
-}
 _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
 
 
@@ -86,25 +82,17 @@ class Writes:
         name = self._new_name(kind, namespace, meta)
         if meta.pop("resourceVersion", "") not in ("", "0"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
-        take(kind, obj, how)  # refuses an invalid object before admission checks it
-        self._admission.admit(kind, namespace, name, obj)
         identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(time.time())}
         if kind.generation:
             identity["generation"] = 1
         draft = Draft(kind, namespace, name, how, obj, identity=identity)
         self._form(draft, obj, how)
+        self.admit(draft)
         return draft
 
-    def readmit(self, draft: Draft) -> None:
-        """Repeats the cluster's own admission for a new object that was changed. Raises StatusError (403, 404)."""
+    def admit(self, draft: Draft) -> None:
+        """The cluster's own admission of a new object. Raises StatusError (403, 404)."""
         self._admission.admit(draft.kind, draft.namespace, draft.name, draft.obj)
-
-    def furnish(self, namespace: str) -> None:
-        """Creates a namespace's default objects: its default service account, and the (here empty) CA bundle."""
-        for (resource, name), content in _FURNITURE.items():
-            kind = self._kinds.of_resource(resource)
-            if kind is not None and self._store.latest(resource, object_key(namespace, name)) is None:
-                self.create(kind, namespace, {"metadata": {"name": name}} | content, How())
 
     def _new_name(self, kind: Kind, namespace: str, meta: JsonObject) -> str:
         name: str = meta.get("name") or ""
@@ -204,10 +192,7 @@ class Writes:
             return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
         if self._store.latest(kind.resource, object_key(namespace, name)) is not None:
             raise status.already_exists(kind.group, kind.plural, name)
-        outcome = replace(self._put(kind, namespace, name, draft.obj, how), created=True, warnings=draft.warnings)
-        if kind.resource == "/namespaces" and not how.dry_run:
-            self.furnish(name)
-        return outcome
+        return replace(self._put(kind, namespace, name, draft.obj, how), created=True, warnings=draft.warnings)
 
     def _store_update(
         self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.apiserver import jsonpath, patching, quantities
+from deploy.local.apiserver import patching
 from deploy.local.apiserver.kinds import BUILT_IN
 from deploy.local.apiserver.objects import copy
 from deploy.local.apiserver.schema import Schema
-from deploy.local.apiserver.structs import FieldPath
+from deploy.local.apiserver.schemas import FieldPath
 
 pytestmark = pytest.mark.embedded_only("nothing here asks a server")
 
@@ -163,52 +163,6 @@ def test_what_a_schema_made_of_an_object_it_leaves_as_it_is(obj: dict[str, Any])
 )
 def test_a_schema_names_the_field_that_is_wrong(obj: dict[str, Any], field: str) -> None:
     assert [error.field for error in Schema(SCHEMA).check(obj).errors] == [field]
-
-
-@given(st.integers(1, 10**15), st.sampled_from(["", "k", "M", "G", "Ki", "Mi", "Gi", "m"]))
-def test_a_canonical_quantity_is_its_own_canonical_form(number: int, suffix: str) -> None:
-    form = quantities.canonical(f"{number}{suffix}")
-    assert quantities.canonical(form) == form
-
-
-@pytest.mark.parametrize(
-    ("given_text", "expected"),
-    [
-        ("0.5", "500m"),
-        ("1000m", "1"),
-        ("16000", "16k"),
-        ("1024Mi", "1Gi"),
-        ("0.5Gi", "512Mi"),
-        ("512", "512"),
-        ("1e3", "1e3"),
-        ("0", "0"),
-        ("1.5", "1500m"),
-        ("100Ki", "100Ki"),
-        ("0.0000000001", "1n"),
-        ("1.0", "1"),
-        ("-1", "-1"),
-        ("0.1Ki", "102400m"),
-    ],
-)
-def test_quantities_are_written_as_kubernetes_does(given_text: str, expected: str) -> None:
-    assert quantities.canonical(given_text) == expected
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (".a.b", 1),
-        (".list[1].x", 2),
-        (".list[?(@.t=='q')].x", 2),
-        (".d\\.e/f", 3),
-        ("['d.e/f']", 3),
-        (".none", None),
-        (".list[5].x", None),
-    ],
-)
-def test_json_paths_find_what_they_name(path: str, expected: Any) -> None:
-    value = {"a": {"b": 1}, "list": [{"t": "p", "x": 1}, {"t": "q", "x": 2}], "d.e/f": 3}
-    assert jsonpath.find(value, path) == expected
 
 
 @given(objects)

@@ -2,7 +2,7 @@
 
 from tests.parity.behaviours import Area
 from tests.parity.behaviours.objects import NODE_METRIC, USAGE
-from tests.parity.calls import YAML, Json, Step, get, given, patch, post
+from tests.parity.calls import Json, Step, get, given, patch, post
 
 customs = Area("customs", "The custom kind NodeMetric")
 
@@ -56,11 +56,6 @@ customs.table({
     "a custom object's name is checked": post("$nm", {**NODE_METRIC, "metadata": {"name": "A_b"}}),
     "a custom object of all namespaces has none":
         post("$nm", {**NODE_METRIC, "metadata": {"name": "$me", "namespace": "default"}}),
-    "a custom object is written as YAML": post(
-        "$nm",
-            "{apiVersion: slo.koordinator.sh/v1alpha1, kind: NodeMetric, metadata: {name: $me}, spec: {nothing: 1}}",
-            YAML
-    ),
     "the kind is found by its group": get("/apis/slo.koordinator.sh/v1alpha1"),
     "the group is found": get("/apis/slo.koordinator.sh"),
 })  # fmt: skip

@@ -9,7 +9,7 @@ subresources = Area("subresources", "status, scale and binding")
 _NODE, _METRIC, _POD = given("$nodes", NODE), given("$nm", NODE_METRIC), given("$pods", pod())
 _STATUS = {"status": {"updateTime": "2020-01-01T00:00:00Z"}}
 _SPEC = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7}}}
-_MID = {"status": {"allocatable": {"kubernetes.io/mid-cpu": "7000"}, "capacity": {"kubernetes.io/mid-cpu": "7000"}}}
+_MID = {"status": {"allocatable": {"kubernetes.io/mid-cpu": "7k"}, "capacity": {"kubernetes.io/mid-cpu": "7k"}}}
 _READY = {"type": "Ready", "status": "True"}
 
 
@@ -65,10 +65,6 @@ subresources.table({
     "a node's conditions merge by type": [
         _NODE,
         patch("$nodes/$me/status", {"status": {"conditions": [{"type": "Mid", "status": "True"}]}}, STRATEGIC),
-    ],
-    "a node's quantities become canonical": [
-        _NODE,
-        patch("$nodes/$me/status", {"status": {"capacity": {"cpu": "4000m", "memory": "1024Mi", "x.io/y": "2k"}}}),
     ],
     "a missing node has no status": patch("$nodes/nope/status", _MID),
     "a pod's status is not the pod's": [
