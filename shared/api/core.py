@@ -178,10 +178,9 @@ class Volume(Wire, frozen=True):
 
 
 class PodResourceClaim(Wire, frozen=True):
-    """A ResourceClaim by its name, or one that is made from a template and named in the pod's status."""
+    """A ResourceClaim that a pod asks for, by the name it has in the pod."""
 
     name: str = ""
-    resource_claim_name: str = ""
 
 
 class PodSpec(Wire, frozen=True):
@@ -233,7 +232,6 @@ class PodStatus(Wire, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
     ephemeral_container_statuses: tuple[ContainerStatus, ...] | None = None
-    resource_claim_statuses: tuple[PodResourceClaim, ...] | None = None
 
 
 @prepared
