@@ -15,8 +15,9 @@ from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.freshness import WriteProbe
-from deploy.local.home import VARIABLE_CLUSTER, Home
+from deploy.local.home import Home
 from deploy.local.kubelet import node
+from deploy.local.kubelet.process import VARIABLE_CLUSTER
 from deploy.local.notices import Notices
 from deploy.local.ports import LOOPBACK
 from deploy.local.profile import Profile

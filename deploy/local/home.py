@@ -21,11 +21,11 @@ import psutil
 
 from deploy.local import private
 from deploy.local.kubelet import containment
+from deploy.local.kubelet.process import VARIABLE_CLUSTER
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
-VARIABLE_CLUSTER = "HEADROOM_CLUSTER"
 _ID = re.compile(r"[0-9a-f]{8}")
 _ID_FILE = "cluster-id"
 CGROUP_ROOT = Path("/sys/fs/cgroup")

@@ -1,6 +1,7 @@
 """This machine as a node of a cluster, and the scheduler that assigns pods: `python -m deploy.local.node`.
 
-On SIGTERM it ends every process of every pod; after a kill -9, the next start adopts the processes.
+On SIGTERM it ends every process of every pod. After a kill -9, the next start ends what is left, and starts the pods
+anew.
 """
 
 import logging
@@ -18,7 +19,6 @@ from deploy.local.kubelet import containment
 from deploy.local.kubelet.kubelet import Kubelet
 from deploy.local.kubelet.logs import Certificate, LogServer
 from deploy.local.kubelet.node import ADDRESS, NodeFacts, NodeHeart, host_name, host_size
-from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
 from deploy.local.scheduler import scheduler
 from deploy.local.scheduler.extender import Extender
@@ -40,7 +40,7 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     kubeconfig: Annotated[str, Meta(description="kubeconfig file")] = ""
     node_name: Annotated[str, Meta(description="name of the Node; empty: the host's")] = ""
-    state_dir: Annotated[str, Meta(description="what has to survive a restart")] = "/var/lib/headroom/kubelet"
+    state_dir: Annotated[str, Meta(description="working directories and logs of pods")] = "/var/lib/headroom/kubelet"
     cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
     cgroup_parent: Annotated[str, Meta(description="path below which this node's pods live")] = "headroom"
     schedule: Annotated[bool, Meta(description="run the scheduler as well")] = True
@@ -74,12 +74,11 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
     """Runs the node until `ended` is set."""
     client = Client(connection, "headroom-node")
     name = chosen.node_name or host_name()
-    state_dir = Path(chosen.state_dir)
     held = containment.choose(Path(chosen.cgroup_root), chosen.cgroup_parent)
     logger.info("pods run in %s", held.description)
     loops = Loops()
     recorder = Recorder(client, "kubelet", name)
-    machine = Machine(state_dir, Records(state_dir / "pods"), held, ADDRESS)
+    machine = Machine(Path(chosen.state_dir), held, ADDRESS)
     kubelet = Kubelet(client, recorder, machine, name)
     logs = LogServer(kubelet.log_file, certificate=_certificate(chosen))
     logs.start()

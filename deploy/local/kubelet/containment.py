@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ import psutil
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, Hierarchy, Layout
 from deploy.local.kubelet import limits
-from deploy.local.kubelet.process import VARIABLE_CONTAINER_ID
+from deploy.local.kubelet.process import VARIABLE_CLUSTER, VARIABLE_CONTAINER_ID
 from shared.api.core import Container
 from shared.names import KubeQoS
 
@@ -99,6 +99,7 @@ class CgroupContainment:
         self._controls = [self._layout, *_separate_cpu(root, hierarchy, parent)]
         self.description = self._layout.description
         for top in self._tops():
+            clear(top)  # an earlier kubelet may have left processes there
             self._make(top / cgroups.KUBEPODS)
 
     def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
@@ -179,7 +180,7 @@ class TreeContainment:
         return []
 
     def members(self, place: Place) -> list[int]:
-        return marked(place.container_id)
+        return _marked(place.container_id)
 
     def oom_kills(self, place: Place) -> int:
         return 0
@@ -200,6 +201,7 @@ def choose(root: Path, parent: str) -> Containment:
         return CgroupContainment(root, parent)
     except OSError as error:
         logger.warning("cgroups cannot be made, so pods run as plain process trees without limits: %s", error)
+        kill_all(_strays)
         return TreeContainment()
 
 
@@ -241,11 +243,23 @@ def _remove(directories: Iterable[Path]) -> None:
             logger.warning("cgroup left behind: %s", error)
 
 
-def marked(container_id: str) -> list[int]:
-    """The processes that inherited the container's variable, whether or not they have entered its cgroups."""
+def _marked(container_id: str) -> list[int]:
+    """The processes that inherited the container's variable."""
+    return _with_environment(lambda environment: environment.get(VARIABLE_CONTAINER_ID) == container_id)
+
+
+def _strays() -> list[int]:
+    """The processes of pods that an earlier kubelet of this cluster left behind."""
+    cluster = os.environ.get(VARIABLE_CLUSTER)
+    if cluster is None:
+        return []
+    return _with_environment(lambda its: VARIABLE_CONTAINER_ID in its and its.get(VARIABLE_CLUSTER) == cluster)
+
+
+def _with_environment(wanted: Callable[[Mapping[str, str]], bool]) -> list[int]:
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(VARIABLE_CONTAINER_ID) == container_id:
+            if wanted(process.environ()):
                 found.append(process.pid)
     return found

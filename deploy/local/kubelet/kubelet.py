@@ -5,12 +5,9 @@ import logging
 import threading
 from pathlib import Path
 
-import msgspec
-
-from deploy.local.kubelet.records import PodFile
 from deploy.local.kubelet.runner import Machine, PodRunner
 from deploy.local.kubelet.status import Json
-from deploy.local.kubelet.wire import RunnableMeta, RunnablePod
+from deploy.local.kubelet.wire import RunnablePod
 from shared.api import pods
 from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
@@ -45,7 +42,6 @@ class Kubelet:
             on_change=lambda _: self._changed.set(),
             jitter=Jitter(cap_seconds=2.0),
         )
-        self._known = machine.records.load()
         self._pods: dict[str, RunnablePod] = {}  # pods with a runner, by uid, as last seen
         self._runners: dict[str, PodRunner] = {}
         self._written: dict[str, Json] = {}
@@ -70,9 +66,6 @@ class Kubelet:
         wanted = {pod.metadata.uid: pod for pod in self._informer.values()}
         for uid, pod in wanted.items():
             self._meet(uid, pod, now)
-        for uid, known in list(self._known.items()):
-            # An earlier kubelet ran this pod, and the pod was deleted while no kubelet ran.
-            self._meet(uid, _stub(known), now)
         for uid, pod in list(self._pods.items()):
             if uid not in wanted:
                 self._remove(uid, pod, now)
@@ -94,19 +87,16 @@ class Kubelet:
         ending = list(self._runners.values())
         while ending := [runner for runner in ending if not runner.terminate(SHUTDOWN_GRACE_SECONDS, clock.now())]:
             clock.wait(threading.Event(), 0.05)
-        for runner in self._runners.values():
-            runner.rest(clock.now())
         self._machine.containment.close()
 
     def _meet(self, uid: str, pod: RunnablePod, now: float) -> None:
-        known = self._known.pop(uid, None)
         if uid in self._runners:
             self._pods[uid] = pod
-        elif known is not None or pods.is_active(pod):
+        elif pods.is_active(pod):
             reference = ObjectRef("v1", "Pod", pod.metadata.name, pod.metadata.namespace, uid)
             say = functools.partial(self._recorder.event, reference)
             self._pods[uid] = pod
-            self._runners[uid] = PodRunner(pod, self._machine, say, now, known)
+            self._runners[uid] = PodRunner(pod, self._machine, say, now)
 
     def _sync(self, uid: str, pod: RunnablePod, now: float) -> None:
         self._report(uid, pod, self._runners[uid].sync(pod, now), now)
@@ -158,9 +148,3 @@ class Kubelet:
     def _pause(self, what: str, pod: RunnablePod, error: HeadroomError, now: float) -> None:
         logger.warning("%s: %s", what, error, extra={"pod": pod.metadata.key})
         self._write_at = now + WRITE_PAUSE_SECONDS
-
-
-def _stub(known: PodFile) -> RunnablePod:
-    """A pod of which only the processes remain."""
-    meta = RunnableMeta(name=known.name, namespace=known.namespace, uid=known.uid)
-    return msgspec.structs.replace(RunnablePod(), metadata=meta)

@@ -9,7 +9,6 @@ MAX_BACKOFF_SECONDS = 300.0
 CALM_SECONDS = 600.0  # after a run this long, the backoff starts anew
 
 SIGKILLED = 137
-UNKNOWN_EXIT = "ContainerStatusUnknown"
 COMPLETED, ERROR, OOM_KILLED = "Completed", "Error", "OOMKilled"
 CRASH_LOOP, CREATING = "CrashLoopBackOff", "ContainerCreating"
 
@@ -28,19 +27,13 @@ class Exit(msgspec.Struct, frozen=True):
     started_at: float
     finished_at: float
     container_id: str
-    message: str = ""
 
 
 class Record(msgspec.Struct, frozen=True):
-    """All that is known about one container; written to disk, so that the next kubelet can continue from it.
-
-    `pid` and `process_started` (psutil's create time) identify the running process uniquely.
-    """
+    """All that is known about one container."""
 
     name: str
     container_id: str = ""
-    pid: int = 0
-    process_started: float = 0.0
     started_at: float = 0.0
     restarts: int = 0
     failures: int = 0  # consecutive ones; determine the backoff
@@ -69,13 +62,11 @@ def exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def started(record: Record, *, container_id: str, pid: int, process_started: float, now: float) -> Record:
+def started(record: Record, *, container_id: str, now: float) -> Record:
     """`record` with its next process."""
     return msgspec.structs.replace(
         record,
         container_id=container_id,
-        pid=pid,
-        process_started=process_started,
         started_at=now,
         restarts=record.restarts + (1 if record.exit else 0),
         exit=None,
@@ -84,18 +75,11 @@ def started(record: Record, *, container_id: str, pid: int, process_started: flo
     )
 
 
-def ended(record: Record, *, code: int, reason: str, now: float, message: str = "") -> Record:
+def ended(record: Record, *, code: int, reason: str, now: float) -> Record:
     """`record` after its process ended; the first restart is immediate, later ones wait 10 s, 20 s, ... 300 s."""
-    end = Exit(code, reason, record.started_at, now, record.container_id, message)
+    end = Exit(code, reason, record.started_at, now, record.container_id)
     failures = 0 if now - record.started_at >= CALM_SECONDS else record.failures
-    return msgspec.structs.replace(
-        record, pid=0, exit=end, failures=failures + 1, retry_at=now + backoff_seconds(failures)
-    )
-
-
-def excused(record: Record, now: float) -> Record:
-    """`record` without the backoff that its end would cause."""
-    return msgspec.structs.replace(record, failures=0, retry_at=now)
+    return msgspec.structs.replace(record, exit=end, failures=failures + 1, retry_at=now + backoff_seconds(failures))
 
 
 def refused(record: Record, *, reason: str, message: str, now: float) -> Record:

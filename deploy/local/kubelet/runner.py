@@ -5,19 +5,17 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
 from deploy.local.kubelet import containment, lifecycle, process, status
 from deploy.local.kubelet.containment import Containment, Place
 from deploy.local.kubelet.lifecycle import Record, RestartPolicy
-from deploy.local.kubelet.process import ContainerProcess, Launch, Orphaned, StartError
-from deploy.local.kubelet.records import PodFile, Records
+from deploy.local.kubelet.process import Launch, StartError
 from deploy.local.kubelet.status import Json, Stage
 from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line, environment_of
 from shared.api import pods
@@ -35,7 +33,6 @@ class Machine:
     """What all pods of one kubelet share. Working directories and logs are below `root`."""
 
     root: Path
-    records: Records
     containment: Containment
     ip: str
 
@@ -49,23 +46,19 @@ class Machine:
 class PodRunner:
     """The processes of one pod. Not thread-safe."""
 
-    def __init__(self, pod: RunnablePod, machine: Machine, say: Say, now: float, known: PodFile | None = None) -> None:
+    def __init__(self, pod: RunnablePod, machine: Machine, say: Say, now: float) -> None:
         self._uid = pod.metadata.uid
         # The QoS class never changes during a pod's life, and is part of its cgroups' names.
-        self._qos = known.qos if known else pods.kube_qos(pod)
+        self._qos = pods.kube_qos(pod)
         self._machine = machine
         self._say = say
-        self._acknowledged_at = known.acknowledged_at if known else now
+        self._acknowledged_at = now
         self._since = {(c.type, c.status): c.last_transition_time or "" for c in pod.status.conditions or ()}
         self._pod = pod
-        self._records: dict[str, Record] = dict(known.records) if known else {}
-        self._processes: dict[str, ContainerProcess] = {}
+        self._records: dict[str, Record] = {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._initialized = False
         self._kill_at: float | None = None
-        if known is None:  # lets the next kubelet find everything that this pod leaves behind
-            self._save()
-        for record in self._records.values():
-            self._adopt(record)
 
     def sync(self, pod: RunnablePod, now: float) -> Json:
         """Moves the pod one step towards its spec; returns its status."""
@@ -95,15 +88,9 @@ class PodRunner:
             self._reap(now)
         return not self._running()
 
-    def rest(self, now: float) -> None:
-        """Records an orderly shutdown of the node: the end of the processes is not their failure."""
-        for record in list(self._records.values()):
-            self._keep(lifecycle.excused(record, now))
-
     def forget(self) -> None:
         """Removes all files and cgroups of the pod, which has no processes any more."""
         self._machine.containment.dissolve_pod(self._qos, self._uid)
-        self._machine.records.forget(self._uid)
         shutil.rmtree(self._machine.work_dir(self._uid), ignore_errors=True)
         shutil.rmtree(self._machine.log_file(self._uid, "").parent, ignore_errors=True)
 
@@ -117,46 +104,23 @@ class PodRunner:
         """The container's processes, including the main process before it enters its cgroup."""
         members = set(self._machine.containment.members(self._place(record)))
         main = self._processes.get(record.name)
-        return members | {main.pid} if main and main.is_alive() else members
-
-    def _adopt(self, record: Record) -> None:
-        """Continues with a process of an earlier kubelet, or ends what remains of its container."""
-        if not record.is_running:
-            return
-        found = process.adopt(record.pid, record.process_started)
-        if found is None:
-            # The earlier kubelet may have died before the process entered its cgroup.
-            containment.kill_all(functools.partial(containment.marked, record.container_id))
-            return
-        self._processes[record.name] = found
-        logger.info("container adopted", extra={"pod": self._pod.metadata.key, "container": record.name})
+        return members | {main.pid} if main and main.poll() is None else members
 
     def _reap(self, now: float) -> None:
         for record in self._running():
-            try:
-                code = self._returncode(record)
-                if code is not None:
-                    self._end(record, lifecycle.exit_code(code), now)
-            except Orphaned:
-                self._end(record, lifecycle.SIGKILLED, now, unknown=True)
+            code = self._processes[record.name].poll()
+            if code is not None:
+                self._end(record, lifecycle.exit_code(code), now)
 
-    def _returncode(self, record: Record) -> int | None:
-        running = self._processes.get(record.name)
-        if running is None:  # its kubelet died while starting it, or it died with the machine
-            raise Orphaned
-        return running.returncode()
-
-    def _end(self, record: Record, code: int, now: float, *, unknown: bool = False) -> None:
+    def _end(self, record: Record, code: int, now: float) -> None:
         """Records the end of the container's main process and ends all processes that it started."""
         place = self._place(record)
         oom_killed = self._machine.containment.oom_kills(place) > 0
         containment.kill_all(functools.partial(self._members, record))
         self._machine.containment.dissolve(place)
         self._processes.pop(record.name, None)
-        reason, message = lifecycle.exit_reason(code, oom_killed=oom_killed), ""
-        if unknown:
-            reason, message = lifecycle.UNKNOWN_EXIT, "it ended while no kubelet was there to see how"
-        self._keep(lifecycle.ended(record, code=code, reason=reason, message=message, now=now))
+        reason = lifecycle.exit_reason(code, oom_killed=oom_killed)
+        self._keep(lifecycle.ended(record, code=code, reason=reason, now=now))
 
     def _start_due(self, now: float) -> None:
         for container in self._pod.spec.init_containers or ():
@@ -182,25 +146,12 @@ class PodRunner:
 
     def _start(self, container: RunnableContainer, record: Record, now: float) -> None:
         place = Place(self._qos, self._uid, process.new_container_id())
-        started = lifecycle.started(
-            record,
-            container_id=place.container_id,
-            pid=0,
-            process_started=0.0,
-            now=now,
-        )
         try:
-            launch = self._launch(container, place)
-            # Writes the record first: if the kubelet dies before the start, the next one has an id to look for, and
-            # does not start a second copy.
-            self._keep(started)
-            running = process.start(launch)
+            self._processes[container.name] = process.start(self._launch(container, place))
         except (HeadroomError, QuantityError, OSError):
             self._machine.containment.dissolve(place)
-            self._records[container.name] = record
             raise
-        self._processes[container.name] = running
-        self._keep(msgspec.structs.replace(started, pid=running.pid, process_started=running.started_at))
+        self._keep(lifecycle.started(record, container_id=place.container_id, now=now))
         self._say(NORMAL, "Started", f"Started container {container.name}")
 
     def _launch(self, container: RunnableContainer, place: Place) -> Launch:
@@ -238,10 +189,3 @@ class PodRunner:
 
     def _keep(self, record: Record) -> None:
         self._records[record.name] = record
-        self._save()
-
-    def _save(self) -> None:
-        meta = self._pod.metadata
-        self._machine.records.save(
-            PodFile(self._uid, meta.namespace, meta.name, self._qos, self._acknowledged_at, self._records)
-        )

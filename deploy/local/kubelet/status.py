@@ -166,7 +166,6 @@ def _terminated(end: Exit) -> Json:
         "terminated": {
             "exitCode": end.code,
             "reason": end.reason,
-            "message": end.message,
             "startedAt": durations.timestamp(end.started_at),
             "finishedAt": durations.timestamp(end.finished_at),
             "containerID": CONTAINER_ID_SCHEME + end.container_id,

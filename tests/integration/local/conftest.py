@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from deploy.local.kubelet.containment import CgroupContainment, Containment, TreeContainment
-from deploy.local.kubelet.records import Records
 from deploy.local.kubelet.runner import Machine
 from deploy.local.kubelet.wire import RunnablePod
 from tests.integration.local.pods import Harness, a_pod
@@ -32,7 +31,7 @@ def held(request: pytest.FixtureRequest) -> Iterator[Containment]:
 
 @pytest.fixture
 def machine(held: Containment, tmp_path: Path) -> Machine:
-    return Machine(tmp_path, Records(tmp_path / "pods"), held, "127.0.0.1")
+    return Machine(tmp_path, held, "127.0.0.1")
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ class Harness:
         self.pod, self.machine = pod, machine
         self.events: list[tuple[str, str, str]] = []
         self.now = time.time()
-        known = machine.records.load().get(pod.metadata.uid)
-        self.runner = PodRunner(pod, machine, lambda *event: self.events.append(event), self.now, known)
+        self.runner = PodRunner(pod, machine, lambda *event: self.events.append(event), self.now)
 
     def sync(self) -> dict[str, Any]:
         return self.runner.sync(self.pod, self.now)

@@ -152,12 +152,16 @@ def test_a_pod_that_is_evicted_goes(node: NodeProcess, client: Client, namespace
     assert pids(uid) == []
 
 
-def test_a_kubelet_that_was_killed_finds_its_pods_again(node: NodeProcess, client: Client, namespace: str) -> None:
+def test_a_kubelet_that_was_killed_ends_what_is_left_and_starts_its_pods_anew(
+    node: NodeProcess, client: Client, namespace: str
+) -> None:
     uid = create(client, node, namespace, "exec sleep 1000").uid
     eventually(lambda: phase(client, namespace) == "Running", SETTLE_SECONDS)
-    eventually(lambda: pids(uid))  # while a process replaces itself, it shows no environment
+    left = set(eventually(lambda: pids(uid)))  # while a process replaces itself, it shows no environment
     node.end(signal.SIGKILL)
+    assert left <= set(pids(uid))
     node.start()
+    eventually(lambda: (found := set(pids(uid))) and not found & left, SETTLE_SECONDS)
     client.delete(PODS, "p", namespace)
     eventually(lambda: is_gone(client, namespace), SETTLE_SECONDS)
     assert pids(uid) == []

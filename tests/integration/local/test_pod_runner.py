@@ -6,12 +6,10 @@ import sys
 from collections.abc import Callable
 
 import msgspec
-import psutil
 import pytest
 
 from deploy.local.kubelet import containment
 from deploy.local.kubelet.containment import CgroupContainment, Containment
-from deploy.local.kubelet.runner import Machine
 from deploy.local.kubelet.wire import (
     EnvVar,
     RunnableContainer,
@@ -137,48 +135,6 @@ def test_a_polite_process_ends_on_sigterm_long_before_the_grace_is_over(run: Cal
     harness.sync()
     eventually(lambda: harness.runner.terminate(30, harness.now))
     assert harness.container()["state"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
-
-
-def test_the_next_kubelet_adopts_what_runs_and_starts_no_second_copy(run: Callable[..., Harness]) -> None:
-    first = run(*SLEEP)
-    first.sync()
-    before = eventually(first.pids)
-    second = run(pod=first.pod)
-    container = second.container()
-    assert "running" in container["state"]
-    assert container["restartCount"] == 0
-    assert second.pids() == before
-
-
-def test_the_next_kubelet_starts_again_what_died_meanwhile(run: Callable[..., Harness]) -> None:
-    first = run(*SLEEP)
-    first.sync()
-    for pid in eventually(first.pids):
-        psutil.Process(pid).kill()
-    eventually(lambda: not first.pids())
-    second = run(pod=first.pod)
-    eventually(lambda: second.container()["restartCount"] == 1)  # a dying process is a process for a moment more
-    assert second.container()["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
-
-
-def test_a_kubelet_killed_while_it_started_a_process_leaves_no_stray_copy(run: Callable[..., Harness]) -> None:
-    first = run(*SLEEP)
-    first.sync()
-    stray = eventually(first.pids)
-    known = first.machine.records.load()[first.pod.metadata.uid]
-    text = (first.machine.root / "pods" / f"{first.pod.metadata.uid}.json").read_text()
-    pid = known.records["main"].pid
-    (first.machine.root / "pods" / f"{first.pod.metadata.uid}.json").write_text(text.replace(f'"pid":{pid}', '"pid":0'))
-    second = run(pod=first.pod)
-    second.sync()
-    assert not set(stray) & set(second.pids())
-
-
-def test_a_torn_state_file_is_set_aside(machine: Machine) -> None:
-    path = machine.root / "pods" / "torn.json"
-    path.write_text('{"uid": "torn", "rec')
-    assert machine.records.load() == {}
-    assert path.with_suffix(".unreadable").exists()
 
 
 def test_requests_and_limits_reach_the_cgroup(run: Callable[..., Harness], held: Containment) -> None:

@@ -20,8 +20,9 @@ import psutil
 import pytest
 
 from deploy.local import home, kubeconfig, ports
-from deploy.local.home import VARIABLE_CLUSTER, Claim
+from deploy.local.home import Claim
 from deploy.local.kubelet.logs import LogServer
+from deploy.local.kubelet.process import VARIABLE_CLUSTER
 from deploy.local.supervisor import Program, Supervisor, restart_delay_seconds
 from shared.errors import InvalidInput
 from tests.support import eventually

@@ -22,7 +22,7 @@ NOW = 1_000_000.0
 
 
 def running(name: str = "main") -> Record:
-    return Record(name, container_id="id", pid=1, started_at=NOW)
+    return Record(name, container_id="id", started_at=NOW)
 
 
 def ended(code: int, name: str = "main") -> Record:
@@ -64,10 +64,10 @@ def test_the_first_restart_comes_at_once_and_later_ones_ever_later() -> None:
 def test_a_container_that_ran_long_is_forgiven_its_failures() -> None:
     record = ended(1)
     for _ in range(4):
-        record = lifecycle.started(record, container_id="next", pid=2, process_started=NOW, now=NOW)
+        record = lifecycle.started(record, container_id="next", now=NOW)
         record = lifecycle.ended(record, code=1, reason="Error", now=NOW + 1)
     assert record.retry_at > NOW + 1
-    record = lifecycle.started(record, container_id="next", pid=2, process_started=NOW, now=NOW)
+    record = lifecycle.started(record, container_id="next", now=NOW)
     late = NOW + lifecycle.CALM_SECONDS
     assert lifecycle.ended(record, code=1, reason="Error", now=late).retry_at == late
 
@@ -78,7 +78,7 @@ def test_backoff_grows_but_never_beyond_five_minutes(failures: int) -> None:
 
 
 def test_a_restart_is_counted_and_remembers_the_last_end() -> None:
-    again = lifecycle.started(ended(3), container_id="new", pid=2, process_started=NOW, now=NOW + 2)
+    again = lifecycle.started(ended(3), container_id="new", now=NOW + 2)
     assert again.restarts == 1
     assert again.is_running
     assert again.previous_exit == Exit(3, "Error", NOW, NOW + 1, "id")
