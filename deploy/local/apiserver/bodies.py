@@ -112,6 +112,5 @@ def deletion(options: JsonObject) -> Deletion:
         grace_period_seconds=grace,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        propagation=propagation,
         dry_run=bool(options.get("dryRun")),
     )

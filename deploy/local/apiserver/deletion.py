@@ -9,8 +9,7 @@ from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp, unix_seconds
 
-ORPHAN = "orphan"  # the finalizer of an object until its dependents no longer refer to it
-PROPAGATIONS = ("Background", "Foreground", "Orphan")  # foreground deletion works as background deletion
+PROPAGATIONS = ("Background", "Foreground")  # foreground deletion works as background deletion; none leaves orphans
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,6 @@ class Deletion:
     grace_period_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
-    propagation: str = "Background"
     dry_run: bool = False
 
 
@@ -63,12 +61,6 @@ def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
 def marked_grace(meta: JsonObject) -> int:
     """The grace period that the object was marked with, in seconds."""
     return int(meta.get("deletionGracePeriodSeconds") or 0)
-
-
-def finalizers(meta: JsonObject, propagation: str) -> list[str]:
-    """The finalizers that remain, including the garbage collector's if it must orphan the dependents first."""
-    kept = [name for name in meta.get("finalizers") or () if name != ORPHAN]
-    return [*kept, ORPHAN] if propagation == "Orphan" else kept
 
 
 def mark(kind: Kind, obj: JsonObject, grace: int) -> None:

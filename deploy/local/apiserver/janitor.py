@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from deploy.local.apiserver import disruption, selectors, status
 from deploy.local.apiserver.decoding import How
-from deploy.local.apiserver.deletion import ORPHAN, Deletion
+from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import Kind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, timestamp, unix_seconds
 from deploy.local.apiserver.registry import Registry
@@ -45,7 +45,6 @@ class Janitor:
         self._pending: dict[Work, None] = {}
         self._wake = asyncio.Event()
         self._chores: dict[str, Callable[[str, str], None]] = {
-            "finish": self._finish,
             "check-owners": self._check_owners,
             "drop-dependents": self._drop_dependents,
             "namespace": self._empty_namespace,
@@ -78,8 +77,8 @@ class Janitor:
             self._notice_deletion(record)
         elif record.owners != before:
             self._later("check-owners", *where)
-        if not change.deleted and b'"deletionTimestamp"' in record.value:
-            self._later("namespace" if record.resource == "/namespaces" else "finish", *where)
+        if not change.deleted and record.resource == "/namespaces" and b'"deletionTimestamp"' in record.value:
+            self._later("namespace", *where)
         if record.resource in ("/pods", _BUDGETS):
             self._later("budgets", record.namespace)
 
@@ -144,17 +143,13 @@ class Janitor:
         return [record for record in found if record is not None]
 
     def _check_owners(self, resource: str, key: str) -> None:
-        """Deletes a dependent whose owners are all deleted; if only some are, removes the references to them."""
+        """Deletes a dependent whose owners are all deleted."""
         record = self._store.get(resource, key)
         if record is None:
             return
         references = list(owner_references(record.load()))
-        gone = [reference for reference in references if not self._exists(reference, record.namespace)]
-        if references and len(gone) == len(references):
+        if references and not any(self._exists(reference, record.namespace) for reference in references):
             self._delete(record)
-            return
-        for reference in gone:
-            self._disown(record, reference["uid"])
 
     def _exists(self, reference: JsonObject, namespace: str) -> bool:
         resource, key = self._owner(reference, namespace)
@@ -166,22 +161,6 @@ class Janitor:
     def _drop_dependents(self, uid: str, _: str) -> None:
         for record in self._records_of(uid):
             self._check_owners(record.resource, record.key)
-
-    def _finish(self, resource: str, key: str) -> None:
-        """Removes the owner references to an object, then its finalizer, so that its deletion completes."""
-        record, kind = self._store.get(resource, key), self._kinds.of_resource(resource)
-        if record is None or kind is None:
-            return
-        meta = record.load()["metadata"]
-        if meta.get("deletionTimestamp") and ORPHAN in (meta.get("finalizers") or ()):
-            for dependent in self._records_of(meta["uid"]):
-                self._disown(dependent, meta["uid"])
-            self._update(kind, record, lambda old: _without_finalizer(old, ORPHAN), _HOW)
-
-    def _disown(self, record: Record, uid: str) -> None:
-        kind = self._kinds.of_resource(record.resource)
-        if kind is not None:
-            self._update(kind, record, lambda old: _without_owner(old, uid), _HOW)
 
     def _empty_namespace(self, resource: str, name: str) -> None:
         """Deletes the content of a terminating namespace, then completes the namespace's deletion."""
@@ -258,16 +237,6 @@ def _ignored(outcome: Outcome) -> None:
     """Ignores the result, because no caller waits for a chore; a failing store reports its errors to other callers."""
     if outcome.done is not None:
         outcome.done.add_done_callback(lambda done: done.exception())
-
-
-def _without_finalizer(obj: JsonObject, name: str) -> JsonObject:
-    kept = [finalizer for finalizer in obj["metadata"].get("finalizers") or () if finalizer != name]
-    return obj | {"metadata": obj["metadata"] | {"finalizers": kept}}
-
-
-def _without_owner(obj: JsonObject, uid: str) -> JsonObject:
-    kept = [owner for owner in owner_references(obj) if owner["uid"] != uid]
-    return obj | {"metadata": obj["metadata"] | {"ownerReferences": kept}}
 
 
 def _last_seen(event: JsonObject) -> float:

@@ -217,14 +217,10 @@ class Writes:
             raise status.forbidden("", kind.plural, name, "this namespace may not be deleted")
         deletion.check_preconditions(kind, meta, wanted)
         grace = deletion.grace_seconds(kind, obj, wanted)
-        finalizers = deletion.finalizers(meta, wanted.propagation)
+        finalizers = meta.get("finalizers")
         marked = meta.get("deletionTimestamp") is not None
-        if marked and finalizers == (meta.get("finalizers") or []) and grace >= deletion.marked_grace(meta):
+        if marked and grace >= deletion.marked_grace(meta):
             return Outcome(record.value, self._store.pending(kind.resource, record.key), uid=meta["uid"])
-        if finalizers:
-            meta["finalizers"] = finalizers
-        else:
-            meta.pop("finalizers", None)
         if grace == 0 and not finalizers and not deletion.holds_content(kind, obj):
             if kind.resource == "/pods":
                 deletion.mark(kind, obj, 0)

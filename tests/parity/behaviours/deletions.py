@@ -117,26 +117,6 @@ def _(c: Calls) -> None:
     c.gone("$leases/b")
 
 
-@deletions.behaviour("dependents stay as orphans")
-def _(c: Calls) -> None:
-    c.given("$leases", _owned(owner(c.given("$cm", config_map()))))
-    c.delete("$cm/a?propagationPolicy=Orphan")
-    c.gone("$cm/a")
-    c.settled("$leases/b", lambda obj: not obj["metadata"].get("ownerReferences"))
-    c.get("$leases/b")
-
-
-@deletions.behaviour("a dependent of two owners stays for the second")
-def _(c: Calls) -> None:
-    first, second = (owner(c.given("$cm", config_map(name))) for name in ("a", "z"))
-    both = _owned(first)
-    both["metadata"]["ownerReferences"].append(second)
-    c.given("$leases", both)
-    c.delete("$cm/a")
-    c.settled("$leases/b", lambda obj: len(obj["metadata"]["ownerReferences"]) == 1)
-    c.get("$leases/b")
-
-
 @deletions.behaviour("a dependent of a missing owner goes")
 def _(c: Calls) -> None:
     reference = owner(c.given("$cm", config_map()))

@@ -289,8 +289,6 @@ for _sentence, _script in {
     "what is asked of a deletion":
         _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a", {"propagationPolicy": "Background"})),
     "what is asked of a deletion without options": _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a")),
-    "what is asked of a deletion with options in its query":
-        _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a?propagationPolicy=Orphan&dryRun=All")),
     "nothing is asked of a deletion of nothing": _asked("$validating", _CONFIG_MAPS, delete("$cm/nope")),
     "nothing is asked of what is no object": _asked("$mutating", _CONFIG_MAPS, post("$cm", config_map(data=1))),
     "what is asked of an object that is there": _asked("$validating", _CONFIG_MAPS, _GIVEN, _POST),
