@@ -32,8 +32,8 @@ RATE = 150  # requests a second
 KIB = 2048  # hashed for each: 2 to 3 ms of a core
 GONE = "evicted"
 
-# What Mid lives from, and the service and its client request.
-IDLE = {"cpu": "1000m", "memory": "6Gi"}
+# What Mid lives from, beyond all of the memory that the machine uses; the service and its client.
+IDLE = {"cpu": "1000m", "memory": f"{psutil.virtual_memory().total * 3 // 5 >> 20}Mi"}
 SERVICE, CLIENT = {"cpu": "500m", "memory": "128Mi"}, {"cpu": "100m", "memory": "64Mi"}
 # What pods of Mid do, and request.
 MID = {
@@ -61,7 +61,7 @@ class Scenario:
     values: Mapping[str, Any] = field(default_factory=dict)
     limited: bool = False
 
-    def resources(self, asks: Mapping[str, str]) -> dict[str, Mapping[str, str]]:
+    def resources(self, asks: Mapping[str, str]) -> dict[str, Any]:
         return {"requests": asks} | ({"limits": asks} if self.limited else {})
 
 

@@ -33,7 +33,7 @@ def made(cache: Path, unpacked_tools: Path, images: Sequence[Path]) -> Path:
     unfinished = cache / "containerd.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
     print("importing the images into containerd, once", file=sys.stderr, flush=True)
-    importing = [sys.executable, "-m", "tests.node.seed", unfinished, *images]
+    importing: list[str | Path] = [sys.executable, "-m", "tests.node.seed", unfinished, *images]
     try:
         subprocess.run(tools.command(unpacked_tools, *importing), cwd=ROOT, check=True, stdout=sys.stderr)
     except (OSError, subprocess.CalledProcessError) as error:
