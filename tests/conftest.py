@@ -26,11 +26,10 @@ ONE_CLUSTER = (
     tuple(f"tests/e2e/test_{name}.py" for name in ("journey", "admission", "scheduling", "kept_directory")),
     # Of clusters with real nodes there are two, side by side. After outages, schedulers and kubelets wait for a while
     # before they ask again.
+    tuple(f"tests/node/test_{name}.py" for name in ("counters", "installation", "isolation", "shortfall", "outages")),
     tuple(
-        f"tests/node/test_{name}.py"
-        for name in ("counters", "installation", "isolation", "lending", "shortfall", "outages")
+        f"tests/node/test_{name}.py" for name in ("leaves_nothing", "lifecycle", "lending", "second_node", "uninstall")
     ),
-    tuple(f"tests/node/test_{name}.py" for name in ("leaves_nothing", "lifecycle", "second_node", "uninstall")),
 )
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
