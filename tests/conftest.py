@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -34,9 +34,10 @@ ONE_CLUSTER = (
 
 # How long one example takes is a matter of the machine's load, and no property of the code.
 # The same examples every time, so that a failure comes from a change; `--hypothesis-profile search` draws others.
-settings.register_profile("search", deadline=None)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=10)
-settings.register_profile("ci", deadline=None, derandomize=True, max_examples=100)
+ANY_LOAD = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", ANY_LOAD)
+settings.register_profile("quick", ANY_LOAD, derandomize=True, max_examples=10)
+settings.register_profile("ci", ANY_LOAD, derandomize=True, max_examples=100)
 settings.load_profile("ci" if IN_CI else "quick")
 
 # On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.
