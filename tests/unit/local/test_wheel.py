@@ -14,7 +14,11 @@ OPERATORS_COMMANDS = {file.name for file in (ROOT / "deploy").glob("*.py")} - {
     "crds.py",
     "values_schema.py",
 }
-OPERATORS_COMMANDS |= {f"backtest/{file.name}" for file in (ROOT / "deploy" / "backtest").glob("*.py")}
+OPERATORS_COMMANDS |= {
+    f"{folder}/{file.name}"
+    for folder in ("backtest", "prices", "savings", "top")
+    for file in (ROOT / "deploy" / folder).glob("*.py")
+}
 
 MISSING = (
     "headroom: up: the local cluster is not part of this installation; "
