@@ -1,10 +1,15 @@
-"""Raises target sizes: stores the request, asks the cloud, and drops the request if the cloud refuses."""
+"""Raises target sizes: stores the request, asks the cloud, and drops the request if the cloud refuses.
 
+The decided targets are raised one after another or all at once.
+"""
+
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from manager.autoscaler.actuation import execution
 from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import (
@@ -21,6 +26,16 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class IncreaseResult:
+    """One increase and its error; after an error the target may or may not have been raised."""
+
+    increase: Increase
+    error: ProviderError | None = None
 
 
 class ScaleUpExecutor:
@@ -55,7 +70,7 @@ class ScaleUpExecutor:
             logger.error("no scale-up, as it could not be noted first: %s", error)
             return {each.group: error for each in wanted}, kept
         kept = noted
-        results = execution.carry_out(wanted, self._increase, parallel=self._config.parallel)
+        results = carry_out(wanted, self._increase, parallel=self._config.parallel)
         errors = {each.increase.group: each.error for each in results}
         for each in wanted:
             failure = errors.get(each.group)
@@ -101,3 +116,35 @@ class ScaleUpExecutor:
         seen = self._guard.observed.groups.get(group)
         own = None if seen is None else seen.options.max_node_provision_seconds
         return self._config.start.provision_seconds if own is None else own
+
+
+def carry_out(
+    increases: Sequence[Increase], increase: Callable[[str, int], None], *, parallel: bool = False
+) -> list[IncreaseResult]:
+    """The attempts, in the given order. One after another, the first error stops; in parallel, all are attempted."""
+
+    def attempt(each: Increase) -> IncreaseResult:
+        try:
+            increase(each.group, each.nodes)
+        except ProviderError as error:
+            return IncreaseResult(each, error)
+        return IncreaseResult(each)
+
+    if parallel and increases:
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(increases)), "increase") as pool:
+            return list(pool.map(attempt, increases))
+    results: list[IncreaseResult] = []
+    for each in increases:
+        results.append(attempt(each))
+        if results[-1].error is not None:
+            break
+    return results
+
+
+def combined_errors(results: Sequence[IncreaseResult]) -> str:
+    """All errors as one text, each once, by kind and then text; empty without errors."""
+    errors = sorted({(type(each.error).__name__, str(each.error)) for each in results if each.error is not None})
+    texts = list(dict.fromkeys(text for _, text in errors))
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{texts[0]} ...and other errors: [{', '.join(json.dumps(text) for text in texts[1:])}]"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from manager.autoscaler.actuation import execution
+from manager.autoscaler.actuation import scale_up_executor
 from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.capacity_quotas import CapacityLimits
@@ -94,7 +94,7 @@ def _executed(row: Input, decision: ScaleUpDecision, targets: dict[str, int]) ->
         if failures >= 0:
             raise Refused("test", group, "failed")
 
-    results = execution.carry_out(decision.increases, increase, parallel=row["parallel"])
+    results = scale_up_executor.carry_out(decision.increases, increase, parallel=row["parallel"])
     failed = [each for each in results if each.error is not None]
     return {
         "sum_of_target_sizes": sum(targets.values()),

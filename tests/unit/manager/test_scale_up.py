@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler.actuation import execution
+from manager.autoscaler.actuation import scale_up_executor
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
@@ -460,18 +460,21 @@ def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does()
         if name in errors:
             raise errors[name]
 
-    results = execution.carry_out(wanted, increase)
+    results = scale_up_executor.carry_out(wanted, increase)
     assert (asked, [each.error for each in results]) == ([("a", 1)], [errors["a"]])
     asked.clear()
-    results = execution.carry_out(wanted, increase, parallel=True)
+    results = scale_up_executor.carry_out(wanted, increase, parallel=True)
     assert (sorted(asked), [each.increase.group for each in results]) == (
         [("a", 1), ("b", 2), ("c", 1)],
         ["a", "b", "c"],
     )
     combined = 'cloud: group a: no ...and other errors: ["cloud: group b: timed \\"out\\""]'
-    assert execution.combined_errors(results) == combined
-    assert execution.combined_errors([execution.IncreaseResult(wanted[0], errors["a"])] * 2) == "cloud: group a: no"
-    assert execution.combined_errors([]) == ""
+    assert scale_up_executor.combined_errors(results) == combined
+    assert (
+        scale_up_executor.combined_errors([scale_up_executor.IncreaseResult(wanted[0], errors["a"])] * 2)
+        == "cloud: group a: no"
+    )
+    assert scale_up_executor.combined_errors([]) == ""
 
 
 def test_a_group_that_takes_too_few_by_itself_still_shares_the_nodes_of_one_like_it() -> None:
