@@ -4,7 +4,6 @@ import os
 import tempfile
 from pathlib import Path
 
-MODE = 0o600
 DIRECTORY_MODE = 0o700
 UMASK = 0o077
 """The umask of all processes of a local cluster: only the cluster's owner can access what they create."""

@@ -20,8 +20,6 @@ class Column:
     name: str
     type: str
     json_path: str
-    description: str = ""
-    format: str = ""
     priority: int = 0
 
 

@@ -17,15 +17,6 @@ encode = msgspec.json.encode
 decode = msgspec.json.Decoder().decode
 
 
-def metadata(obj: JsonObject) -> JsonObject:
-    """The object's metadata, created if absent."""
-    meta = obj.get("metadata")
-    if meta is None:
-        meta = obj["metadata"] = {}
-    result: JsonObject = meta
-    return result
-
-
 def timestamp(seconds: float) -> str:
     """Unix seconds in the API's time format: RFC 3339, UTC, whole seconds."""
     return _timestamp(int(seconds))

@@ -81,12 +81,9 @@ def kind_of(definition: JsonObject) -> Kind:
     version = next(version for version in spec["versions"] if version.get("storage"))
     subresources = version.get("subresources") or {}
     columns = tuple(
-        Column(
-            item["name"], item["type"], item["jsonPath"], item.get("description", ""), item.get("format", ""),
-            item.get("priority", 0),
-        )
+        Column(item["name"], item["type"], item["jsonPath"], item.get("priority", 0))
         for item in version.get("additionalPrinterColumns") or ()
-    )  # fmt: skip
+    )
     return Kind(
         group=spec["group"],
         version=version["name"],

@@ -47,9 +47,8 @@ def text_response(text: str, code: int = 200) -> Response:
 
 
 def failure(error: StatusError) -> Response:
-    headers = warning_headers(error.warnings)
-    if error.retry_after_seconds:
-        headers = (*headers, (b"retry-after", str(error.retry_after_seconds).encode()))
+    seconds = error.retry_after_seconds
+    headers: Headers = ((b"retry-after", str(seconds).encode()),) if seconds else ()
     return Response(encode(error.to_object()), error.code, headers=headers)
 
 

@@ -31,7 +31,6 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.continue_token = continue_token
-        self.warnings: Sequence[str] = ()  # for the response's Warning headers
 
     @property
     def retry_after_seconds(self) -> int:
