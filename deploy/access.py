@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ClusterAccess:
+class ClusterContext:
     """A kubeconfig and a context of it, in kubectl's words. Without both: the cluster that the command runs in, or the
     current context of the user's kubeconfig.
     """
@@ -29,4 +29,4 @@ class ClusterAccess:
         return [*kubeconfig, *(["--context", self.context] if self.context else [])]
 
 
-CURRENT = ClusterAccess()
+CURRENT = ClusterContext()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from deploy import cleanup_pods, cleanup_state
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings import AutoscalerSettings
@@ -126,7 +126,7 @@ def removal(
 
 def run(
     *,
-    access: ClusterAccess,
+    access: ClusterContext,
     namespace: str,
     dry_run: bool,
     say: Callable[[str], None],

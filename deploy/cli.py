@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.backtest.command import backtest
 from deploy.prices.command import prices_app
 from deploy.savings.command import recommend, savings
@@ -143,12 +143,12 @@ def explain_node(
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
         answer = command.by_manager(
-            name, manager, style=output.value, access=ClusterAccess(kubeconfig, context), namespace=config_namespace
+            name, manager, style=output.value, access=ClusterContext(kubeconfig, context), namespace=config_namespace
         )
         _print(answer)
         return OK
     key = ConfigKey(config_namespace, config_name)
-    access = ClusterAccess(kubeconfig, context)
+    access = ClusterContext(kubeconfig, context)
     _print(command.node(name, files=file or [], access=access, style=output.value, config_key=key))
     return OK
 
@@ -175,7 +175,7 @@ def top(
 
     answer = command.run(
         manager=manager,
-        access=ClusterAccess(kubeconfig, context),
+        access=ClusterContext(kubeconfig, context),
         namespace=namespace,
         service=service,
         style=output.value,
@@ -203,7 +203,7 @@ def page(
 
     command.run(
         manager,
-        access=ClusterAccess(kubeconfig, context),
+        access=ClusterContext(kubeconfig, context),
         namespace=namespace,
         service=service,
         browse=browser,
@@ -247,7 +247,7 @@ def cleanup(
     past = command.FormerManager(
         offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, PodCleanup(pods), state_daemonset
     )
-    command.run(access=ClusterAccess(kubeconfig, context), namespace=namespace, dry_run=dry_run, say=print, past=past)
+    command.run(access=ClusterContext(kubeconfig, context), namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 
 
@@ -261,7 +261,7 @@ def forget_node(
     """Let the agents of Nodes forget everything that was recorded until now: a node that became another one."""
     from deploy.forget import Asking
 
-    asking = Asking(ClusterAccess(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
+    asking = Asking(ClusterContext(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
     asking.nodes(nodes)
     asking.close()
     return OK
@@ -280,7 +280,7 @@ def forget_workload(
     """Let agents forget what a workload and its pods used until now, on all Nodes or on some."""
     from deploy.forget import Asking
 
-    asking = Asking(ClusterAccess(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
+    asking = Asking(ClusterContext(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
     asking.workload(workload, nodes or [])
     asking.close()
     return OK
@@ -334,7 +334,7 @@ def version(
     """Show the versions of this command, and of what is installed in the cluster."""
     from deploy import versions as command
 
-    _print(command.run(None if client else ClusterAccess(kubeconfig, context), output.value))
+    _print(command.run(None if client else ClusterContext(kubeconfig, context), output.value))
     return OK
 
 

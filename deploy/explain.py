@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from deploy import dumps, rendering
-from deploy.access import CURRENT, ClusterAccess
+from deploy.access import CURRENT, ClusterContext
 from deploy.dump_heads import Head
 from deploy.nodeside import ConfigKey, NodeSide
 from manager.nodeside import answers
@@ -51,7 +51,7 @@ class Objects:
 
 
 def node(
-    name: str, *, files: Sequence[Path], access: ClusterAccess, style: str, config_key: ConfigKey | None = None
+    name: str, *, files: Sequence[Path], access: ClusterContext, style: str, config_key: ConfigKey | None = None
 ) -> str:
     """The answer, ready to print. Raises InvalidInput, and what the API server answers."""
     key = config_key or ConfigKey()
@@ -73,7 +73,7 @@ def by_manager(
     url: str,
     *,
     style: str,
-    access: ClusterAccess = CURRENT,
+    access: ClusterContext = CURRENT,
     namespace: str = names.INSTALL_NAMESPACE,
 ) -> str:
     """The manager's own answer, ready to print. Raises HeadroomError where there is none."""
@@ -86,7 +86,7 @@ def by_manager(
         api.close()
 
 
-def from_cluster(name: str, access: ClusterAccess, config_key: ConfigKey) -> Objects:
+def from_cluster(name: str, access: ClusterContext, config_key: ConfigKey) -> Objects:
     """What the API server says of one node now."""
     connection = access.connection()
     client = Client(connection, "headroom-explain").single_attempt()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from shared import durations, names
 from shared.api import forgetting
 from shared.api.core import Node
@@ -19,7 +19,7 @@ CONFLICTS = 5  # for others who change the same Node at once
 class Asking:
     """Annotates Nodes, or only says so. `now` is in Unix seconds."""
 
-    def __init__(self, access: ClusterAccess, *, now: float, dry_run: bool, say: Callable[[str], None]) -> None:
+    def __init__(self, access: ClusterContext, *, now: float, dry_run: bool, say: Callable[[str], None]) -> None:
         self._client = Client(access.connection(), "headroom-forget")
         self._until = durations.timestamp(now)
         self._dry_run = dry_run

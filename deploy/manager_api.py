@@ -11,7 +11,7 @@ from typing import TypeVar
 import httpx
 import msgspec
 
-from deploy.access import CURRENT, ClusterAccess
+from deploy.access import CURRENT, ClusterContext
 from shared import names
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -36,7 +36,7 @@ class ManagerApi:
     def __init__(
         self,
         url: str,
-        access: ClusterAccess = CURRENT,
+        access: ClusterContext = CURRENT,
         namespace: str = names.INSTALL_NAMESPACE,
     ) -> None:
         self._url = url.rstrip("/")

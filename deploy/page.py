@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
 from shared import web
 from shared.errors import HeadroomError
@@ -72,7 +72,7 @@ class PageProxy:
 
 
 @contextlib.contextmanager
-def forwarded(access: ClusterAccess, namespace: str, service: str) -> Iterator[str]:
+def forwarded(access: ClusterContext, namespace: str, service: str) -> Iterator[str]:
     """The manager's URL while `kubectl port-forward` runs. Raises HeadroomError."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
@@ -97,7 +97,7 @@ def forwarded(access: ClusterAccess, namespace: str, service: str) -> Iterator[s
 
 
 def run(
-    url: str, *, access: ClusterAccess, namespace: str, service: str, browse: bool, say: Callable[[str], None]
+    url: str, *, access: ClusterContext, namespace: str, service: str, browse: bool, say: Callable[[str], None]
 ) -> None:
     """Until Ctrl-C. Raises HeadroomError."""
     with contextlib.ExitStack() as open_things:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud, plan_nodes, plan_sources, plan_table, rendering
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from manager.autoscaler import config, planning, scanning
@@ -119,7 +119,7 @@ def _by_manager(settings: PlanSettings, sources: Mapping[str, str]) -> tuple[Pla
 
     answer, groups = plan_by_manager.plan(
         settings.manager,
-        access=ClusterAccess(Path(settings.kubeconfig) if settings.kubeconfig else None, settings.context),
+        access=ClusterContext(Path(settings.kubeconfig) if settings.kubeconfig else None, settings.context),
         namespace=settings.namespace,
         files=settings.file,
         overrides=plan_by_manager.overrides(settings, sources),

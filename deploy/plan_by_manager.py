@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from deploy import dumps
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
 from manager.autoscaler.plan_request import Overrides
 from manager.autoscaler.reporting.schemas import Groups, Plan
@@ -39,7 +39,7 @@ def overrides(settings: msgspec.Struct, sources: Mapping[str, str]) -> dict[str,
 
 
 def plan(
-    url: str, *, access: ClusterAccess, namespace: str, files: Sequence[str], overrides: Mapping[str, Any]
+    url: str, *, access: ClusterContext, namespace: str, files: Sequence[str], overrides: Mapping[str, Any]
 ) -> tuple[Plan, Groups]:
     """The manager's answer, and the groups as it sees them; `namespace` is its own. Raises HeadroomError."""
     dump = dumps.read([Path(each) for each in files], {"Pod": Pod}, lambda _kind, _head: True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.rendering import UNKNOWN, aligned, structured
 from shared.api.meta import ObjectMeta, Wire
 from shared.errors import HeadroomError
@@ -51,13 +51,13 @@ class _Crd(Wire, frozen=True):
     spec: _CrdSpec = _CrdSpec()
 
 
-def run(access: ClusterAccess | None, style: str) -> str:
+def run(access: ClusterContext | None, style: str) -> str:
     """What to print; without `access` no cluster is asked."""
     found = _versions(access)
     return _table(found) if style == "table" else structured(found, style)
 
 
-def _versions(access: ClusterAccess | None) -> Versions:
+def _versions(access: ClusterContext | None) -> Versions:
     here = importlib.metadata.version("headroom")
     if access is None:
         return Versions(here)

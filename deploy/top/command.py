@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
 from deploy.page import forwarded
 from deploy.rendering import structured
@@ -40,7 +40,7 @@ class Following:
 def run(
     *,
     manager: str,
-    access: ClusterAccess,
+    access: ClusterContext,
     namespace: str,
     service: str,
     style: str,
@@ -63,7 +63,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _api(manager: str, access: ClusterAccess, namespace: str, service: str) -> Iterator[ManagerApi]:
+def _api(manager: str, access: ClusterContext, namespace: str, service: str) -> Iterator[ManagerApi]:
     with contextlib.ExitStack() as open_things:
         url = manager or open_things.enter_context(forwarded(access, namespace, service))
         api = ManagerApi(url, access, namespace)

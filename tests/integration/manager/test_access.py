@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deploy import explain
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
 from deploy.page import PageProxy
 from manager.nodeside.webhook.serving import AUTHENTICATION, AUTHENTICATION_NAMESPACE, CLIENT_CA
@@ -140,8 +140,8 @@ def test_explain_and_the_page_ask_with_the_rights_of_the_kubeconfigs_user(
     eventually(lambda: "BEGIN CERTIFICATE" in guarded.authorities())
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", guarded.server.connection)
     eventually(lambda: guarded.status("/api/v1/nodes/n1", guarded.server.token) == 200)
-    assert "Node n1" in explain.by_manager("n1", guarded.url, style="table", access=ClusterAccess(kubeconfig))
-    api = ManagerApi(guarded.url, ClusterAccess(kubeconfig))
+    assert "Node n1" in explain.by_manager("n1", guarded.url, style="table", access=ClusterContext(kubeconfig))
+    api = ManagerApi(guarded.url, ClusterContext(kubeconfig))
     page = PageProxy(api)
     page.start()
     try:

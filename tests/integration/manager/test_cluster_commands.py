@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from deploy import versions
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.top import command as top
 from shared import names
 from shared.errors import HeadroomError
@@ -22,7 +22,7 @@ from tests.support.apiserver import ApiServer, write_kubeconfig
 def printed(url: str, style: str, containing: str = "") -> str:
     return top.run(
         manager=url,
-        access=ClusterAccess(),
+        access=ClusterContext(),
         namespace=names.INSTALL_NAMESPACE,
         service="headroom-manager",
         style=style,
@@ -86,8 +86,8 @@ def test_version_tells_what_is_installed_in_the_context_that_is_named(server: Ap
     config["current-context"] = "away"
     kubeconfig.write_text(yaml.safe_dump(config))
 
-    found = json.loads(versions.run(ClusterAccess(kubeconfig, there["name"]), "json"))
+    found = json.loads(versions.run(ClusterContext(kubeconfig, there["name"]), "json"))
     assert {each["name"]: each["version"] for each in found["components"]} == {"agent": "0.2.0", "manager": "0.3.0"}
     assert found["node_metric"] == ["v1alpha1"]
     assert found["problem"] == ""
-    assert json.loads(versions.run(ClusterAccess(kubeconfig), "json"))["problem"] != ""
+    assert json.loads(versions.run(ClusterContext(kubeconfig), "json"))["problem"] != ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy import explain
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.nodeside import ConfigKey
 from shared import names
 from shared.errors import HeadroomError, InvalidInput
@@ -33,14 +33,14 @@ def test_the_policy_is_that_of_the_config_map_named(
     cluster.add_reporting_node("n1", at=time.time())
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
     for key, cpu in ((None, 800), (ConfigKey(elsewhere, "mine"), 400), (ConfigKey(elsewhere), 0)):
-        said = explain.node("n1", files=[], access=ClusterAccess(kubeconfig), style="json", config_key=key)
+        said = explain.node("n1", files=[], access=ClusterContext(kubeconfig), style="json", config_key=key)
         assert json.loads(said)["resources"]["cpu"]["result"] == cpu
 
 
 def test_a_node_that_the_cluster_does_not_have_is_named(server: ApiServer, tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
     with pytest.raises(InvalidInput, match=r"Node: 'n2': there is no such node$"):
-        explain.node("n2", files=[], access=ClusterAccess(kubeconfig), style="table")
+        explain.node("n2", files=[], access=ClusterContext(kubeconfig), style="table")
 
 
 def test_a_manager_that_is_asked_tells_what_it_has_written(cluster: Cluster, start_manager: StartManager) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy import cli
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, called: str = "headroom") -> int:
@@ -102,6 +102,6 @@ def test_shells_complete(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_kubectl_is_told_the_same_cluster() -> None:
-    access = ClusterAccess(Path("/a/kubeconfig"), "prod")
+    access = ClusterContext(Path("/a/kubeconfig"), "prod")
     assert access.kubectl_flags() == ["--kubeconfig", "/a/kubeconfig", "--context", "prod"]
-    assert ClusterAccess().kubectl_flags() == []
+    assert ClusterContext().kubectl_flags() == []

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deploy import cli, explain, progress
-from deploy.access import ClusterAccess
+from deploy.access import ClusterContext
 from deploy.nodeside import ConfigKey
 from shared import durations
 from shared.errors import HeadroomError, InvalidInput
@@ -56,7 +56,7 @@ def written(tmp_path: Path, *documents: str) -> Path:
 
 
 def answer(path: Path, name: str = "n1", style: str = "json", config_key: ConfigKey | None = None) -> str:
-    return explain.node(name, files=[path], access=ClusterAccess(), style=style, config_key=config_key)
+    return explain.node(name, files=[path], access=ClusterContext(), style=style, config_key=config_key)
 
 
 def cpu_of(answered: str) -> int:
