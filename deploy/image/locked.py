@@ -21,6 +21,9 @@ PROJECT = ROOT / "pyproject.toml"
 
 EXTRAS = ("grpc", "aws")  # one image serves all, those who buy nodes too
 
+# Who needs whom by an extra that the image does not ask for; the lock names no extras. textual asks for this one.
+OPTIONAL = {("markdown-it-py", "linkify-it-py")}
+
 _PINNED = re.compile(r"([a-z0-9][a-z0-9-]*)==\S+(?: ; [^\\]+)? \\$")
 _HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 _VIA = re.compile(r"    # via(?: (\S.*))?$|    #   (\S.*)$")
@@ -59,7 +62,10 @@ def closure(of: Iterable[str], lock: Collection[Pin]) -> list[Pin]:
         if missing := reached - {pin.name for pin in lock}:
             raise ValueError(f"requirements.lock: {', '.join(sorted(missing))} is not in it")
         wanted |= reached
-        reached = {pin.name for pin in lock if reached.intersection(pin.needed_by)} - wanted
+        needed = (
+            pin.name for pin in lock for by in reached.intersection(pin.needed_by) if (by, pin.name) not in OPTIONAL
+        )
+        reached = set(needed) - wanted
     return [pin for pin in lock if pin.name in wanted]
 
 

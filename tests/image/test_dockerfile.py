@@ -62,7 +62,7 @@ def test_the_image_takes_one_folder_from_the_builder_to_where_it_was_made() -> N
 def test_the_image_runs_headroom_without_a_shell_as_nobody_and_stops_on_sigterm() -> None:
     (entrypoint,), (user,), (signal,) = FINAL.all("ENTRYPOINT"), FINAL.all("USER"), FINAL.all("STOPSIGNAL")
     assert dockerfile.exec_form(entrypoint) == ["headroom"]
-    assert list(PROJECT["scripts"]) == ["headroom"]
+    assert list(PROJECT["scripts"]) == ["headroom", "kubectl-headroom"]
     assert user.value == "65532:65532"
     assert signal.value == "SIGTERM"
 
