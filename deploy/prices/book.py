@@ -136,6 +136,13 @@ def read_refreshed() -> list[PriceTable]:
     return found
 
 
+def how_to_price(machines: Iterable[Machine]) -> str:
+    """What gives machines a price that have none: tables of the regions that they are in, or the user's own file."""
+    regions = {(list_prices.cloud_of(gce.machine_type(each.labels)), list_prices.region_of(each)) for each in machines}
+    commands = [f"`headroom prices refresh {cloud} --region {region}`" for cloud, region in regions if cloud and region]
+    return f"{' and '.join(sorted(commands))} fetches prices" if commands else "--prices FILE gives prices of your own"
+
+
 def price(book: PriceBook, machine: Machine) -> float | None:
     """None where it has none."""
     try:

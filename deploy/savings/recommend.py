@@ -104,7 +104,7 @@ def answer(
         if each.use is not None:
             known[each.use.source] = known.get(each.use.source, 0) + 1
     cpu, memory = sum(each[0] for each in saved), sum(each[1] for each in saved)
-    notes = [*found.notes, *_price_notes(split)]
+    notes = [*found.notes, *_price_notes(split, found.seen.objects.nodes)]
     if not found.known.uses:
         notes.append("nothing is known of usage: name a Prometheus, agents, or dump VPA's checkpoints, too")
     return (
@@ -126,13 +126,19 @@ def answer(
     )
 
 
-def _price_notes(split: OwnUnits | None) -> list[str]:
+def _price_notes(split: OwnUnits | None, nodes: Iterable[Node]) -> list[str]:
+    unpriced = [
+        Machine({}, node.metadata.labels or {})
+        for node in nodes
+        if split is None or node.metadata.name in split.unpriced
+    ]
+    if not unpriced:
+        return []
     if split is None:
-        return ["no node has a known price, so nothing is said of money: give prices with --prices"]
-    if split.unpriced:
-        kinds = ", ".join(sorted({kind or "(none)" for kind in split.unpriced.values()})[:3])
-        return [f"{len(split.unpriced)} nodes have no known price (machine type {kinds}) and count apart"]
-    return []
+        return [f"no node has a known price, so nothing is said of money: {prices.how_to_price(unpriced)}"]
+    kinds = ", ".join(sorted({kind or "(none)" for kind in split.unpriced.values()})[:3])
+    how = prices.how_to_price(unpriced)
+    return [f"{len(unpriced)} nodes have no known price (machine type {kinds}) and count apart; {how}"]
 
 
 def _name(row: ContainerRecommendationRow) -> str:

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
 from deploy.rendering import HOURS_PER_MONTH
 from deploy.savings import recommend, simulation, stages
@@ -26,6 +27,7 @@ from deploy.savings.stages import PricedNodes, Staged
 from deploy.savings.usage import Source
 from deploy.savings.workloads import ContainerRole
 from manager.autoscaler.pricing import gce, list_prices
+from manager.autoscaler.pricing.model import Machine
 from shared import durations
 from shared.api import pods as api_pods
 from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
@@ -338,7 +340,12 @@ def _notes(found: LookedAt, nodes: PricedNodes) -> list[str]:
     if nodes.unpriced:
         kinds = ", ".join(sorted({kind or "(none)" for kind in nodes.unpriced.values()})[:3])
         notes.append(
-            f"{len(nodes.unpriced)} nodes have no known price (machine type {kinds}): they count apart and stay"
+            f"{len(nodes.unpriced)} nodes have no known price (machine type {kinds}): they count apart and stay; "
+            + prices.how_to_price(
+                Machine({}, node.metadata.labels or {})
+                for node in found.seen.objects.nodes
+                if node.metadata.name in nodes.unpriced
+            )
         )
     waiting = sum(not pod.spec.node_name for pod in found.seen.objects.pods)
     if waiting:

@@ -137,12 +137,14 @@ def test_a_machine_without_a_price_counts_apart_and_stays(tmp_path: Path, capsys
     assert found["bill"]["unpriced_types"] == ["m5.unheard", "our-own"]
     assert found["bill"]["total"] == pytest.approx(EACH, abs=0.01)
     assert stages(found)["nodes not needed today"]["nodes"] >= 2
-    assert any("m5.unheard" in note for note in found["notes"])
+    (note,) = (note for note in found["notes"] if "m5.unheard" in note)
+    assert note.endswith("stay; `headroom prices refresh aws --region us-east-1` fetches prices")
 
 
 def test_without_any_price_no_stage_says_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = answered(capsys, "-f", str(dumped(tmp_path / "dump.json", node("a", "metal-1"))))
     assert [stage["saved"] for stage in found["stages"]] == [None] * 5
+    assert any(note.endswith("--prices FILE gives prices of your own") for note in found["notes"])
     assert found["without_headroom"] == 0
 
 
