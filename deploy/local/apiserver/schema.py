@@ -88,16 +88,22 @@ class _Node:
             wanted = " or ".join(_type_names(self._schema))
             found.errors.append(status.invalid_value(_path(where), value, f"must be of type {wanted}"))
             return value
-        if self._enum is not None and value not in self._enum:
-            found.errors.append(status.unsupported(_path(where), value, self._enum))
-        for check in self._checks:
-            if problem := check(value):
-                found.errors.append(status.invalid_value(_path(where), value, problem))
+        before = len(found.errors)
         if type(value) is dict:
             self._take_object(value, where, found)
         elif type(value) is list:
             self._take_list(value, where, found)
+        # What is stored is checked; what is wrong with the whole is said before what is wrong inside.
+        found.errors[before:before] = self._judged(value, where)
         return value
+
+    def _judged(self, value: Json, where: Where) -> Iterator[FieldError]:
+        """What is wrong with a value of the right type, its fields aside."""
+        if self._enum is not None and value not in self._enum:
+            yield status.unsupported(_path(where), value, self._enum)
+        for check in self._checks:
+            if problem := check(value):
+                yield status.invalid_value(_path(where), value, problem)
 
     def _take_object(self, value: JsonObject, where: Where, found: Checked) -> None:
         for key, item in list(value.items()):

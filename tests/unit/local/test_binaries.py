@@ -8,7 +8,16 @@ import pytest
 from tests.apiserver import binaries
 from tests.apiserver.binaries import Unavailable
 
-NAMES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "etcd", "helm")
+NAMES = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "etcd",
+    "helm",
+    "prometheus",
+    "promtool",
+)
 
 
 def executables(folder: Path, *names: str) -> Path:

@@ -34,7 +34,7 @@ from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW
 
 JSON = {"content-type": "application/json"}
-SETTINGS = AutoscalerSettings(cloud_provider="memory", nodes=("0:5:a", "0:5:b"))
+SETTINGS = AutoscalerSettings(cloud_provider="simulated", nodes=("0:5:a", "0:5:b"))
 POD = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}}
 
 

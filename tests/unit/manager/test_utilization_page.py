@@ -11,7 +11,7 @@ from tests.support.apiserver import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "utilization.md").read_text()
 DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(NodeGroup)}
-FURTHER = (*tuple(DEFAULTS)[tuple(DEFAULTS).index("aws") + 1 :],)
+FURTHER = (*tuple(DEFAULTS)[tuple(DEFAULTS).index("own_options") + 1 :],)
 
 
 @pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Fixes)])
