@@ -22,6 +22,8 @@ CONTENT_SECURITY_POLICY = (
 _PAGE_FILES = {
     "index.html": "text/html",
     "page.css": "text/css",
+    "course.js": "text/javascript",
+    "nodes.js": "text/javascript",
     "page.js": "text/javascript",
     "autoscaler.js": "text/javascript",
 }

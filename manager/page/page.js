@@ -2,9 +2,6 @@
 // Everything the cluster says reaches the page as textContent, never as markup.
 
 const REFRESH_MILLISECONDS = 3000;
-const MAX_ROWS = 500;
-const AMOUNTS = ["allocatable", "requested", "used", "predicted_peak", "reclaimable", "mid", "batch"];
-const OFFERED = new Set(["mid", "batch"]);
 const TOTALS = [["allocatable", "Allocatable"], ["requested", "Requested"], ["used", "Used"],
   ["reclaimable", "Reclaimable"], ["mid", "Mid on offer now"], ["batch", "Batch on offer now"]];
 
@@ -27,7 +24,8 @@ const memory = bytes => {
 const shown = (value, unit) => unit === "milli" ? cpu(value) : unit === "bytes" ? memory(value) : `${value} %`;
 const clock = () => new Date().toLocaleTimeString();
 
-const rows = new Map(); // node name -> {body, cells, bars, detail}
+const course = makeCourse();
+let coursePlots = null;
 let lastGood = null;
 const linked = (() => {
   try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; }
@@ -39,64 +37,7 @@ const answered = async path => {
   return response.json();
 };
 
-const makeBar = () => {
-  const bar = element("div", "bar");
-  const parts = {};
-  for (const name of ["requested", "used", "peak"]) bar.append(parts[name] = element("i", name));
-  return { bar, parts };
-};
-
-const drawBar = ({ bar, parts }, label, format, allocatable, requested, used, peak) => {
-  const full = Math.max(allocatable || 0, requested || 0, used || 0, peak || 0) || 1;
-  const place = (part, property, value) => {
-    parts[part].hidden = value === null;
-    parts[part].style[property] = `${100 * (value || 0) / full}%`;
-  };
-  place("requested", "width", requested);
-  place("used", "width", used);
-  place("peak", "left", peak);
-  const said = (name, value) => `${name} ${value === null ? "unknown" : format(value)}`;
-  bar.title = `${label}: ${[said("used", used), said("peak", peak), said("requested", requested),
-    said("allocatable", allocatable)].join(", ")}`;
-};
-
-const makeRow = node => {
-  const body = element("tbody"), line = element("tr"), name = element("td"), bars = element("td");
-  const button = element("button", "name", node.name);
-  button.type = "button";
-  button.setAttribute("aria-expanded", "false");
-  button.addEventListener("click", () => toggle(node.name));
-  name.append(button);
-  if (node.simulated) name.append(element("span", "tag", "simulated"));
-  const row = { body, button, bars: [makeBar(), makeBar()], cells: {}, why: element("td", "why"), detail: null };
-  bars.append(...row.bars.map(each => each.bar));
-  line.append(name, bars);
-  for (const amount of AMOUNTS) {
-    const cell = element("td", OFFERED.has(amount) ? "number offered" : "number");
-    row.cells[amount] = [cell.appendChild(element("span")), cell.appendChild(element("span"))];
-    line.append(cell);
-  }
-  line.append(row.why);
-  body.append(line);
-  return row;
-};
-
 const ago = (then, now) => `${Math.max(0, Math.round((Date.parse(now) - Date.parse(then)) / 1000))} s ago`;
-
-const drawRow = (row, node, time) => {
-  for (const amount of AMOUNTS) {
-    const value = node[amount], [first, second] = row.cells[amount];
-    first.textContent = value ? cpu(value.cpu_milli) : "unknown";
-    first.className = value ? "" : "unknown";
-    second.textContent = value ? memory(value.memory_bytes) : "";
-  }
-  for (const [index, key, label, format] of [[0, "cpu_milli", "cpu", cpu], [1, "memory_bytes", "memory", memory]]) {
-    const of = amount => node[amount] ? node[amount][key] : null;
-    drawBar(row.bars[index], label, format, of("allocatable"), of("requested"), of("used"), of("predicted_peak"));
-  }
-  row.why.textContent = node.reason;
-  row.button.title = node.reported ? `${node.report_reason || "Reported"}, ${ago(node.reported, time)}` : "No report yet";
-};
 
 const toggle = async name => {
   const row = rows.get(name);
@@ -108,16 +49,21 @@ const toggle = async name => {
     row.detail = null;
     return;
   }
-  row.detail = element("tr", "detail");
-  const cell = element("td", "", "Loading");
-  cell.colSpan = 3 + AMOUNTS.length;
-  row.detail.append(cell);
-  row.body.append(row.detail);
-  await drawDetail(name, row);
+  const line = element("tr", "detail"), cell = element("td");
+  const reason = element("p"), plots = makePlots("", course, name), terms = element("div", "", "Loading");
+  cell.colSpan = COLUMNS.length;
+  cell.append(reason, plots.root, terms);
+  line.append(cell);
+  row.body.append(line);
+  row.detail = { remove: () => line.remove(), reason, plots, terms };
+  await drawDetail(lastGood.nodes.find(node => node.name === name), row);
 };
 
-const drawDetail = async (name, row) => {
-  const cell = row.detail.firstChild;
+// The plots are redrawn in place, what is said is made anew.
+const drawDetail = async (node, row) => {
+  const { reason, plots, terms: cell } = row.detail, { name } = node;
+  reason.textContent = node.reason;
+  plots.draw(node.allocatable);
   try {
     const answer = await answered(`api/v1/nodes/${encodeURIComponent(name)}`);
     const tiers = Object.entries(answer.tiers).flatMap(([tier, of]) => {
@@ -261,26 +207,20 @@ const drawTotals = nodes => {
   }));
 };
 
-const drawNodes = (nodes, time) => {
-  const wanted = byId("filter").value.trim().toLowerCase();
-  const matching = nodes.filter(node => `${node.name} ${node.reason}`.toLowerCase().includes(wanted));
-  const visible = matching.slice(0, MAX_ROWS);
-  const names = new Set(visible.map(node => node.name));
-  for (const [name, row] of rows) {
-    if (!names.has(name)) { row.body.remove(); rows.delete(name); }
+const TOTAL = ""; // the cluster's name among the nodes' in the course
+
+const totalOf = nodes => Object.fromEntries([...COURSES, "allocatable"].map(amount => {
+  const known = nodes.map(node => node[amount]).filter(Boolean);
+  const total = key => known.reduce((before, each) => before + each[key], 0);
+  return [amount, known.length ? { cpu_milli: total("cpu_milli"), memory_bytes: total("memory_bytes") } : null];
+}));
+
+const drawCourse = total => {
+  if (!coursePlots) {
+    coursePlots = makePlots("Cluster: ", course, TOTAL);
+    byId("course").append(coursePlots.root);
   }
-  const table = byId("nodes");
-  let before = table.tHead;
-  for (const node of visible) {
-    if (!rows.has(node.name)) rows.set(node.name, makeRow(node));
-    const row = rows.get(node.name);
-    drawRow(row, node, time);
-    if (row.detail) drawDetail(node.name, row);
-    if (before.nextSibling !== row.body) before.after(row.body); // moved only when needed: a moved row loses the focus
-    before = row.body;
-  }
-  table.hidden = !visible.length;
-  byId("count").textContent = visible.length < nodes.length ? `${visible.length} of ${nodes.length} nodes` : `${nodes.length} nodes`;
+  coursePlots.draw(total.allocatable);
 };
 
 const drawNotices = (status, nodes, fleet) => {
@@ -311,24 +251,33 @@ const refresh = async () => {
     const [status, { nodes, time }, fleet] = await Promise.all(
       [answered("api/v1/status"), answered("api/v1/nodes"), answered("api/v1/prediction")]);
     const first = lastGood === null;
-    lastGood = { status, nodes, time, fleet, at: clock() };
+    lastGood = { status, nodes, time, fleet, at: clock(), total: totalOf(nodes) };
+    record(course, Date.parse(time), [[TOTAL, lastGood.total], ...nodes.map(node => [node.name, node])]);
+    if (first) turnTo(nodes, linked);
     draw();
     if (first && rows.has(linked)) toggle(linked);
     const newest = nodes.map(node => node.reported).filter(Boolean).sort().at(-1);
     byId("freshness").textContent = `as of ${lastGood.at}${newest ? `, newest report ${ago(newest, time)}` : ""}`;
   } catch (error) {
+    if (lastGood) record(course, course.times.at(-1) + REFRESH_MILLISECONDS, null);
     show([["bad", `The manager does not answer (${error.message}). ` +
       (lastGood ? `Below is what it said at ${lastGood.at}.` : "Trying again.")]]);
   }
   setTimeout(refresh, REFRESH_MILLISECONDS);
 };
 
+const redraw = () => drawNodes(lastGood.nodes, lastGood.time);
+
 const draw = () => {
   drawNotices(lastGood.status, lastGood.nodes, lastGood.fleet);
   drawFleet(lastGood.fleet);
   drawTotals(lastGood.nodes);
-  drawNodes(lastGood.nodes, lastGood.time);
+  drawCourse(lastGood.total);
+  redraw();
 };
 
-byId("filter").addEventListener("input", () => lastGood && draw());
+byId("filter").addEventListener("input", () => { view.page = 0; if (lastGood) redraw(); });
+for (const [id, step] of [["previous", -1], ["next", 1]]) {
+  byId(id).addEventListener("click", () => { view.page += step; redraw(); });
+}
 refresh();

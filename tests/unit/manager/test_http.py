@@ -183,7 +183,18 @@ def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
-@pytest.mark.parametrize("name", ["page.js", "autoscaler.js"])
+SCRIPTS = ("course.js", "nodes.js", "page.js", "autoscaler.js")
+
+
+def test_the_page_is_small_and_without_inline_styles(url: str) -> None:
+    page = LOCAL_HTTP.get(f"{url}/").text
+    files = [target for target in re.findall(r'(?:src|href)="([^"]+)"', page) if target.startswith("page/")]
+    assert {f"page/{name}" for name in SCRIPTS} < set(files)
+    assert len(page.encode()) + sum(len(LOCAL_HTTP.get(f"{url}/{target}").content) for target in files) < 100_000
+    assert not re.search(r"<style|\bstyle=", page), "the policy would refuse it"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_the_scripts_make_no_markup_out_of_text(url: str, name: str) -> None:
     script = LOCAL_HTTP.get(f"{url}/page/{name}").text
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script)
@@ -201,6 +212,8 @@ def test_the_api_page_needs_no_network(url: str) -> None:
 
 
 def test_the_scripts_of_the_page_share_one_scope_and_no_name(url: str) -> None:
-    scripts = [LOCAL_HTTP.get(f"{url}/page/{name}").text for name in ("page.js", "autoscaler.js")]
-    one, other = (set(re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE)) for script in scripts)
-    assert not one & other
+    scripts = [LOCAL_HTTP.get(f"{url}/page/{name}").text for name in SCRIPTS]
+    names = [
+        name for script in scripts for name in set(re.findall(r"^(?:const|let|function) (\w+)", script, re.MULTILINE))
+    ]
+    assert sorted(names) == sorted(set(names))

@@ -1,0 +1,220 @@
+"use strict";
+// The course of amounts since the page was opened, and how it is drawn: as a sparkline, and as a plot with a crosshair.
+
+const MAX_SAMPLES = 240;
+const LEAST_SPAN = 60000; // milliseconds that a plot covers at least
+const COURSES = ["used", "requested", "predicted_peak", "mid"];
+const SCALES = { cpu_milli: 1000, memory_bytes: 2 ** 30 }; // of a core, and of a GiB
+const UNITS = { cpu_milli: "cores", memory_bytes: "GiB" };
+const LABELS = { used: "used", requested: "requested", predicted_peak: "predicted peak", mid: "Mid on offer", allocatable: "allocatable" };
+
+const makeCourse = () => ({ times: [], interval: 0, byName: new Map() });
+
+const slotOf = (amount, key, sample) =>
+  (2 * COURSES.indexOf(amount) + (key === "cpu_milli" ? 0 : 1)) * MAX_SAMPLES + sample;
+
+// Drops every other sample, so that the course stays whole and what it holds stays bounded.
+const thinned = course => {
+  const kept = Math.ceil(course.times.length / 2);
+  course.times = course.times.filter((_, sample) => sample % 2 === 0);
+  course.interval = 0.9 * (course.times[kept - 1] - course.times[0]) / (kept - 1); // polls are not exactly on time
+  for (const values of course.byName.values()) {
+    for (let start = 0; start < values.length; start += MAX_SAMPLES) {
+      for (let sample = 0; sample < kept; sample += 1) values[start + sample] = values[start + 2 * sample];
+      values.fill(NaN, start + kept, start + MAX_SAMPLES);
+    }
+  }
+};
+
+// `rows` are [name, node] as the manager answered at `time` (milliseconds); null where it did not, which leaves a gap.
+const record = (course, time, rows) => {
+  if (course.times.length === MAX_SAMPLES) thinned(course);
+  const count = course.times.length;
+  const isSame = count > 0 && time <= course.times[count - 1];
+  const isEarly = count > 1 && course.times[count - 1] - course.times[count - 2] < course.interval;
+  const sample = isSame || isEarly ? count - 1 : count; // the newest replaces one that is too near to the one before
+  course.times[sample] = isSame ? course.times[sample] : time;
+  const gone = new Set(course.byName.keys());
+  for (const [name, node] of rows || []) {
+    gone.delete(name);
+    if (!course.byName.has(name)) course.byName.set(name, new Float32Array(2 * COURSES.length * MAX_SAMPLES).fill(NaN));
+    const values = course.byName.get(name);
+    for (const amount of COURSES) {
+      for (const key of Object.keys(SCALES)) values[slotOf(amount, key, sample)] = node[amount] ? node[amount][key] / SCALES[key] : NaN;
+    }
+  }
+  for (const name of gone) {
+    if (rows) course.byName.delete(name);
+    else for (const amount of COURSES) for (const key of Object.keys(SCALES)) course.byName.get(name)[slotOf(amount, key, sample)] = NaN;
+  }
+};
+
+// One amount over the course's times, in cores or GiB; null where it was not known.
+const courseOf = (course, name, amount, key) => {
+  const values = course.byName.get(name);
+  return course.times.map((_, sample) => {
+    const value = values ? values[slotOf(amount, key, sample)] : NaN;
+    return Number.isNaN(value) ? null : value;
+  });
+};
+
+const rounded = value => Number(value.toFixed(1));
+
+// Runs of [x, y] without a gap; `top` is at y = 0.
+const runsOf = (times, values, { from, to, top, width, height }) => {
+  const runs = [];
+  values.forEach((value, sample) => {
+    if (value === null) return;
+    if (!sample || values[sample - 1] === null) runs.push([]);
+    const x = width * (times[sample] - from) / (to - from), y = height * (1 - Math.min(1, value / top));
+    runs.at(-1).push([rounded(x), rounded(y)]);
+  });
+  return runs;
+};
+
+// A sample on its own is a dot: a line of no length with round ends.
+const linePath = (times, values, box) => runsOf(times, values, box)
+  .map(run => `M${run.map(point => point.join(" ")).join("L")}${run.length === 1 ? "h0" : ""}`).join("");
+
+const areaPath = (times, values, box) => runsOf(times, values, box)
+  .map(run => `M${run[0][0]} ${box.height}L${run.map(point => point.join(" ")).join("L")}V${box.height}Z`).join("");
+
+const spanOf = times => ({ from: Math.min(times[0], times.at(-1) - LEAST_SPAN), to: times.at(-1) });
+
+// Round numbers from 0 up to `top`, at most five.
+const ticksOf = top => {
+  const power = 10 ** Math.floor(Math.log10(top / 4));
+  const step = power * [1, 2, 2.5, 5, 10].find(each => each * power * 4 >= top);
+  return [0, 1, 2, 3, 4].map(each => Number((each * step).toPrecision(6))).filter(each => each <= top);
+};
+
+const nearestSample = (times, time) => times.reduce((best, each, sample) =>
+  Math.abs(each - time) < Math.abs(times[best] - time) ? sample : best, 0);
+
+const inUnit = value => value === null ? "–" : value < 10 ? value.toFixed(2) : value < 1000 ? value.toFixed(1) : value.toFixed(0);
+
+const drawn = (tag, attributes = {}, text = "") => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.textContent = text;
+  return made;
+};
+
+const SPARK = { width: 72, height: 24 };
+
+const makeSpark = () => {
+  const svg = drawn("svg", { class: "spark", viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, role: "img" });
+  const paths = ["area", "line used", "line predicted_peak"].map(kind => svg.appendChild(drawn("path", { class: kind })));
+  return { svg, paths };
+};
+
+// Usage against what is allocatable, which is the full height.
+const drawSpark = ({ svg, paths }, course, name, key, allocatable) => {
+  const used = courseOf(course, name, "used", key), peak = courseOf(course, name, "predicted_peak", key);
+  const box = { ...spanOf(course.times), ...SPARK, top: allocatable || Math.max(...used, ...peak) || 1 };
+  [areaPath(course.times, used, box), linePath(course.times, used, box), linePath(course.times, peak, box)]
+    .forEach((path, place) => paths[place].setAttribute("d", path));
+  svg.setAttribute("aria-label", `used ${inUnit(used.at(-1))} of ${inUnit(allocatable)} ${UNITS[key]}`);
+};
+
+const PLOT = { height: 130, left: 40, right: 8, top: 8, bottom: 18 };
+
+const legend = () => {
+  const list = element("ul", "legend");
+  for (const [kind, label] of Object.entries(LABELS)) {
+    const item = element("li"), key = drawn("svg", { class: "key", viewBox: "0 0 20 8", "aria-hidden": "true" });
+    key.append(drawn("path", { class: `line ${kind}`, d: "M1 4H19" }));
+    item.append(key, label);
+    list.append(item);
+  }
+  return list;
+};
+
+// One resource of one name. `draw` redraws it in place, so that the crosshair, the focus and an open table stay.
+const makePlot = (title, course, name, key) => {
+  const root = element("figure", "plot"), caption = element("figcaption", "", `${title}, ${UNITS[key]}`);
+  const svg = drawn("svg", { role: "img", tabindex: "0" }), readout = element("p", "readout");
+  const behind = element("details"), scroll = element("div", "samples"), table = element("table");
+  behind.append(element("summary", "", "As a table"), scroll);
+  scroll.append(table);
+  root.append(caption, svg, readout, behind);
+  let lines = [], pointed = null, box = null; // `pointed`: the time under the crosshair
+
+  const point = () => {
+    svg.querySelector(".crosshair")?.remove();
+    const sample = pointed === null ? course.times.length - 1 : nearestSample(course.times, pointed);
+    const said = lines.map(([kind, values]) => `${LABELS[kind]} ${inUnit(values[sample])}`).join(", ");
+    readout.textContent = `${new Date(course.times[sample]).toLocaleTimeString()}: ${said}`;
+    svg.setAttribute("aria-label", `${title} over time, ${UNITS[key]}. ${readout.textContent}`);
+    if (pointed === null) return;
+    const x = PLOT.left + box.width * (course.times[sample] - box.from) / (box.to - box.from);
+    const cross = drawn("g", { class: "crosshair" });
+    cross.append(drawn("path", { d: `M${rounded(x)} ${PLOT.top}v${box.height}` }));
+    for (const [kind, values] of lines) {
+      if (values[sample] === null) continue;
+      cross.append(drawn("circle", { class: kind, cx: x, cy: PLOT.top + box.height * (1 - values[sample] / box.top), r: 3 }));
+    }
+    svg.append(cross);
+  };
+
+  const tabulate = () => {
+    if (!behind.open) return;
+    const texts = course.times.map((time, sample) =>
+      ["", new Date(time).toLocaleTimeString(), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse();
+    table.replaceChildren();
+    lined(table, ["Time", ...lines.map(([kind]) => ` ${LABELS[kind]}, ${UNITS[key]}`)], texts);
+  };
+
+  const draw = allocatable => {
+    const width = root.clientWidth || 400;
+    lines = COURSES.map(amount => [amount, courseOf(course, name, amount, key)]);
+    lines.push(["allocatable", course.times.map(() => allocatable)]);
+    const top = 1.05 * Math.max(...lines.flatMap(([, values]) => values)) || 1;
+    box = { ...spanOf(course.times), top, width: width - PLOT.left - PLOT.right, height: PLOT.height - PLOT.top - PLOT.bottom };
+    const plane = drawn("g", { transform: `translate(${PLOT.left} ${PLOT.top})` });
+    for (const tick of ticksOf(top)) {
+      const y = rounded(box.height * (1 - tick / top));
+      plane.append(drawn("path", { class: "grid", d: `M0 ${y}H${box.width}` }),
+        drawn("text", { x: -6, y: y + 4, "text-anchor": "end" }, String(tick)));
+    }
+    for (const [time, anchor, x] of [[box.from, "start", 0], [box.to, "end", box.width]]) {
+      plane.append(drawn("text", { x, y: box.height + 14, "text-anchor": anchor }, new Date(time).toLocaleTimeString()));
+    }
+    plane.append(drawn("path", { class: "area", d: areaPath(course.times, lines[0][1], box) }));
+    for (const [kind, values] of lines) plane.append(drawn("path", { class: `line ${kind}`, d: linePath(course.times, values, box) }));
+    svg.setAttribute("viewBox", `0 0 ${width} ${PLOT.height}`);
+    svg.replaceChildren(plane);
+    point();
+    tabulate();
+  };
+
+  svg.addEventListener("pointermove", event => {
+    const { left } = svg.getBoundingClientRect();
+    pointed = box.from + (box.to - box.from) * (event.clientX - left - PLOT.left) / box.width;
+    point();
+  });
+  const leave = () => { pointed = null; readout.removeAttribute("aria-live"); point(); };
+  svg.addEventListener("pointerleave", leave);
+  svg.addEventListener("blur", leave);
+  svg.addEventListener("keydown", event => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    readout.setAttribute("aria-live", "polite");
+    const last = course.times.length - 1;
+    const from = pointed === null ? last : nearestSample(course.times, pointed);
+    pointed = course.times[Math.min(last, Math.max(0, from + step))];
+    point();
+  });
+  behind.addEventListener("toggle", tabulate);
+  return { root, draw };
+};
+
+const makePlots = (title, course, name) => {
+  const root = element("div"), grid = element("div", "plots");
+  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, course, name, key)]);
+  grid.append(...plots.map(([, plot]) => plot.root));
+  root.append(grid, legend());
+  const draw = allocatable => plots.forEach(([key, plot]) => plot.draw(allocatable ? allocatable[key] / SCALES[key] : null));
+  return { root, draw };
+};

@@ -1,0 +1,163 @@
+"""The page's own arithmetic: what the table shows of the nodes, and how a course becomes a plot.
+
+Node.js runs the scripts as they are served; nothing of them is copied here.
+"""
+
+import json
+import math
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PAGE = Path(__file__).parents[3] / "manager" / "page"
+GIB = 2**30
+NODE_JS = shutil.which("node")
+
+pytestmark = pytest.mark.skipif(NODE_JS is None, reason="needs Node.js to run the page's scripts")
+
+
+def run(expression: str, **given: object) -> Any:
+    """What a function of the page's scripts returns; `given` are its constants."""
+    constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
+    scripts = "\n".join((PAGE / name).read_text() for name in ("course.js", "nodes.js"))
+    program = f"{scripts}\n{{\n{constants}console.log(JSON.stringify({expression}));\n}}"
+    assert NODE_JS is not None
+    done = subprocess.run([NODE_JS, "-"], input=program, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def amount(cores: float, gib: float) -> dict[str, int]:
+    return {"cpu_milli": round(1000 * cores), "memory_bytes": round(gib * GIB)}
+
+
+def row(name: str, used: float | None = None, **more: Any) -> dict[str, object]:
+    return {
+        "name": name,
+        "reason": "cpu 1 by reclaimable",
+        "allocatable": amount(16, 64),
+        "requested": amount(8, 32),
+        "used": None if used is None else amount(used, 2 * used),
+        "predicted_peak": None,
+        "mid": amount(4, 8),
+        "batch": amount(0, 0),
+        "wanted": amount(4, 8),
+        "bound": {"cpu": "reclaimable", "memory": "reclaimable"},
+        "history_percent": 100,
+        **more,
+    }
+
+
+NAMES = "nodes => nodes.map(node => node.name)"
+
+
+def test_the_table_is_sorted_by_any_column_and_what_is_not_known_comes_last() -> None:
+    nodes = [row("n10", 3), row("n9"), row("n2", 1), row("n1", 3)]
+    ways = run(
+        f"""[["name", false], ["used-cpu_milli", false], ["used-memory_bytes", true], ["why", false]]
+        .map(([id, isDescending]) => ({NAMES})(sortedNodes(nodes, id, isDescending)))""",
+        nodes=nodes,
+    )
+    assert ways == [
+        ["n1", "n2", "n9", "n10"],
+        ["n2", "n1", "n10", "n9"],
+        ["n1", "n10", "n2", "n9"],
+        ["n1", "n2", "n9", "n10"],
+    ]
+
+
+def test_every_column_of_amounts_has_one_unit_which_its_heading_names() -> None:
+    columns = run(
+        "COLUMNS.filter(each => each.isNumber && !each.spark).map(each => [each.title, each.value(node)])",
+        node=row("n", 1.5),
+    )
+    assert ["CPU used, cores", 1.5] in columns
+    assert ["Memory Mid, GiB", 8] in columns
+    assert all(title.endswith((", cores", ", GiB")) for title, _ in columns)
+
+
+def test_the_filter_finds_names_reasons_and_their_short_words() -> None:
+    nodes = [row("web-1"), row("db-1", reason="WEB is degraded"), row("db-2", bound=None)]
+    found = run(f"""[" Web", "undecided", "none"].map(text => ({NAMES})(filteredNodes(nodes, text)))""", nodes=nodes)
+    assert found == [["web-1", "db-1"], ["db-2"], []]
+
+
+def test_five_thousand_nodes_come_in_pages_of_fifty() -> None:
+    pages = run(
+        """[0, 99, 100, -1].map(wanted => pageOf([...Array(5000).keys()], wanted))
+        .map(({ page, pages, nodes }) => [page, pages, nodes.length, nodes[0]])"""
+    )
+    assert pages == [[0, 100, 50, 0], [99, 100, 50, 4950], [99, 100, 50, 4950], [0, 100, 50, 0]]
+    assert run("pageOf([], 3)") == {"page": 0, "pages": 1, "first": 0, "nodes": []}
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        ({"bound": None}, "undecided"),
+        ({}, "peak"),
+        ({"bound": {"cpu": "reclaimable_limit", "memory": "reclaimable - buffer"}}, "requests/peak"),
+        ({"bound": {"cpu": "prod_requested", "memory": "prod_requested"}}, "prod requested"),
+        ({"wanted": amount(5, 8)}, "peak ↑"),
+        ({"wanted": amount(3, 8)}, "peak ↓"),
+        ({"wanted": amount(4.2, 8)}, "peak"),
+        ({"wanted": amount(0, 0), "history_percent": 40}, "learning 40 %"),
+    ],
+)
+def test_why_is_said_in_a_word(more: dict[str, Any], word: str) -> None:
+    assert run("shortWhy(node)", node=row("n", **more)) == word
+
+
+def test_a_course_stays_whole_and_bounded_and_keeps_the_newest_sample() -> None:
+    course = run(
+        """(() => {
+          const course = makeCourse();
+          for (let poll = 0; poll <= 2000; poll += 1) {
+            record(course, 3000 * poll, [["n", { ...node, used: { cpu_milli: poll, memory_bytes: 0 } }]]);
+          }
+          const of = (amount, key) => courseOf(course, "n", amount, key);
+          return { times: course.times, used: of("used", "cpu_milli"), mid: of("mid", "memory_bytes") };
+        })()""",
+        node=row("n"),
+    )
+    times = course["times"]
+    assert 120 <= len(times) <= 240
+    assert (times[0], times[-1]) == (0, 6_000_000)
+    steps = [later - sooner for sooner, later in pairwise(times)]
+    assert max(steps) <= 2 * min(steps[:-1])
+    assert course["used"] == [pytest.approx(time / 3_000_000, rel=1e-5) for time in times]
+    assert course["mid"] == [8] * len(times)
+
+
+def test_a_course_has_a_gap_where_nothing_was_known_and_forgets_nodes_that_are_gone() -> None:
+    course = run(
+        """(() => {
+          const course = makeCourse();
+          record(course, 0, [["n", node], ["gone", node]]);
+          record(course, 3000, null);
+          record(course, 6000, [["n", node], ["late", node]]);
+          const used = ["n", "late"].map(name => courseOf(course, name, "used", "cpu_milli"));
+          return [[...course.byName.keys()], ...used];
+        })()""",
+        node=row("n", 2),
+    )
+    assert course == [["n", "late"], [2, None, 2], [None, None, 2]]
+
+
+def test_a_plots_path_breaks_at_a_gap_and_marks_a_lone_sample() -> None:
+    box = {"from": 0, "to": 100, "top": 10, "width": 200, "height": 50}
+    times, values = [0, 25, 50, 75, 100], [0, 10, None, 5, 20]
+    assert run("linePath(times, values, box)", times=times, values=values, box=box) == "M0 50L50 0M150 25L200 0"
+    assert run("linePath([0, 50], [null, 5], box)", box=box) == "M100 25h0"
+    assert run("areaPath([0, 50], [5, 10], box)", box=box) == "M0 50L0 25L100 0V50Z"
+    assert run("linePath([0], [null], box)", box=box) == ""
+
+
+def test_the_crosshair_takes_the_nearest_sample_and_the_axis_has_round_numbers() -> None:
+    assert run("[-5, 4, 6, 99].map(time => nearestSample([0, 10, 20], time))") == [0, 0, 1, 2]
+    ticks = run("[0.03, 1, 7.3, 16.8, 2016].map(ticksOf)")
+    assert ticks[1:] == [[0, 0.25, 0.5, 0.75, 1], [0, 2, 4, 6], [0, 5, 10, 15], [0, 1000, 2000]]
+    assert all(len(each) <= 5 and math.isclose(each[0], 0) for each in ticks)
