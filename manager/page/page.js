@@ -50,7 +50,7 @@ const toggle = async name => {
     return;
   }
   const line = element("tr", "detail"), cell = element("td");
-  const reason = element("p"), plots = makePlots("", course, name), terms = element("div", "", "Loading");
+  const reason = element("p"), plots = makePlots("", course, name), terms = element("div", "told", "Loading");
   cell.colSpan = COLUMNS.length;
   cell.append(reason, plots.root, terms);
   line.append(cell);

@@ -5,6 +5,7 @@ Node.js runs the scripts as they are served; nothing of them is copied here.
 
 import json
 import math
+import re
 import shutil
 import subprocess
 from itertools import pairwise
@@ -17,7 +18,8 @@ PAGE = Path(__file__).parents[3] / "manager" / "page"
 GIB = 2**30
 NODE_JS = shutil.which("node")
 
-pytestmark = pytest.mark.skipif(NODE_JS is None, reason="needs Node.js to run the page's scripts")
+
+needs_node_js = pytest.mark.skipif(NODE_JS is None, reason="needs Node.js to run the page's scripts")
 
 
 def run(expression: str, **given: object) -> Any:
@@ -54,6 +56,7 @@ def row(name: str, used: float | None = None, **more: Any) -> dict[str, object]:
 NAMES = "nodes => nodes.map(node => node.name)"
 
 
+@needs_node_js
 def test_the_table_is_sorted_by_any_column_and_what_is_not_known_comes_last() -> None:
     nodes = [row("n10", 3), row("n9"), row("n2", 1), row("n1", 3)]
     ways = run(
@@ -69,6 +72,7 @@ def test_the_table_is_sorted_by_any_column_and_what_is_not_known_comes_last() ->
     ]
 
 
+@needs_node_js
 def test_every_column_of_amounts_has_one_unit_which_its_heading_names() -> None:
     columns = run(
         "COLUMNS.filter(each => each.isNumber && !each.spark).map(each => [each.title, each.value(node)])",
@@ -79,12 +83,14 @@ def test_every_column_of_amounts_has_one_unit_which_its_heading_names() -> None:
     assert all(title.endswith((", cores", ", GiB")) for title, _ in columns)
 
 
+@needs_node_js
 def test_the_filter_finds_names_reasons_and_their_short_words() -> None:
     nodes = [row("web-1"), row("db-1", reason="WEB is degraded"), row("db-2", bound=None)]
     found = run(f"""[" Web", "undecided", "none"].map(text => ({NAMES})(filteredNodes(nodes, text)))""", nodes=nodes)
     assert found == [["web-1", "db-1"], ["db-2"], []]
 
 
+@needs_node_js
 def test_five_thousand_nodes_come_in_pages_of_fifty() -> None:
     pages = run(
         """[0, 99, 100, -1].map(wanted => pageOf([...Array(5000).keys()], wanted))
@@ -94,6 +100,7 @@ def test_five_thousand_nodes_come_in_pages_of_fifty() -> None:
     assert run("pageOf([], 3)") == {"page": 0, "pages": 1, "first": 0, "nodes": []}
 
 
+@needs_node_js
 @pytest.mark.parametrize(
     ("more", "word"),
     [
@@ -111,6 +118,7 @@ def test_why_is_said_in_a_word(more: dict[str, Any], word: str) -> None:
     assert run("shortWhy(node)", node=row("n", **more)) == word
 
 
+@needs_node_js
 def test_a_course_stays_whole_and_bounded_and_keeps_the_newest_sample() -> None:
     course = run(
         """(() => {
@@ -132,6 +140,7 @@ def test_a_course_stays_whole_and_bounded_and_keeps_the_newest_sample() -> None:
     assert course["mid"] == [8] * len(times)
 
 
+@needs_node_js
 def test_a_course_has_a_gap_where_nothing_was_known_and_forgets_nodes_that_are_gone() -> None:
     course = run(
         """(() => {
@@ -147,6 +156,7 @@ def test_a_course_has_a_gap_where_nothing_was_known_and_forgets_nodes_that_are_g
     assert course == [["n", "late"], [2, None, 2], [None, None, 2]]
 
 
+@needs_node_js
 def test_a_plots_path_breaks_at_a_gap_and_marks_a_lone_sample() -> None:
     box = {"from": 0, "to": 100, "top": 10, "width": 200, "height": 50}
     times, values = [0, 25, 50, 75, 100], [0, 10, None, 5, 20]
@@ -156,8 +166,33 @@ def test_a_plots_path_breaks_at_a_gap_and_marks_a_lone_sample() -> None:
     assert run("linePath([0], [null], box)", box=box) == ""
 
 
+@needs_node_js
 def test_the_crosshair_takes_the_nearest_sample_and_the_axis_has_round_numbers() -> None:
     assert run("[-5, 4, 6, 99].map(time => nearestSample([0, 10, 20], time))") == [0, 0, 1, 2]
     ticks = run("[0.03, 1, 7.3, 16.8, 2016].map(ticksOf)")
     assert ticks[1:] == [[0, 0.25, 0.5, 0.75, 1], [0, 2, 4, 6], [0, 5, 10, 15], [0, 1000, 2000]]
     assert all(len(each) <= 5 and math.isclose(each[0], 0) for each in ticks)
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of "#rrggbb", as WCAG 2.2 defines it."""
+    parts = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_text_and_lines_stand_out_from_the_ground_in_both_schemes(scheme: int) -> None:
+    block = re.findall(r":root \{(.*?)\}", (PAGE / "page.css").read_text(), re.DOTALL)[scheme]
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+
+    def contrast(one: str, other: str) -> float:
+        darker, lighter = sorted(luminance(colours[each]) for each in (one, other))
+        return (lighter + 0.05) / (darker + 0.05)
+
+    for ground in ("ground", "surface"):
+        assert all(contrast(each, ground) >= 4.5 for each in ("text", "quiet", "accent")), "WCAG 1.4.3"
+        lines = ("used", "requested", "peak", "mid")
+        assert all(contrast(each, ground) >= 3 for each in lines), "WCAG 1.4.11"
+    assert contrast("warn-text", "warn-ground") >= 4.5
+    assert contrast("bad-text", "bad-ground") >= 4.5
