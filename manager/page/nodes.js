@@ -77,6 +77,7 @@ const makeHeads = table => {
     const head = element("th", column.kind), button = element("button", "sort", column.title);
     head.scope = "col";
     button.type = "button";
+    if (column.spark) button.title = "Used, with the predicted peak dotted; the full height is allocatable. Sorts by the share used.";
     button.addEventListener("click", () => {
       view.isDescending = view.sort === column.id ? !view.isDescending : Boolean(column.isNumber);
       Object.assign(view, { sort: column.id, page: 0 });
