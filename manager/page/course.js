@@ -138,16 +138,16 @@ const makePlot = (title, course, name, key) => {
   behind.append(element("summary", "", "As a table"), scroll);
   scroll.append(table);
   root.append(caption, svg, readout, behind);
-  let lines = [], pointed = null, box = null; // `pointed`: the time under the crosshair
+  let times = [], lines = [], pointed = null, box = null; // as last drawn; `pointed`: the time under the crosshair
 
   const point = () => {
     svg.querySelector(".crosshair")?.remove();
-    const sample = pointed === null ? course.times.length - 1 : nearestSample(course.times, pointed);
+    const sample = pointed === null ? times.length - 1 : nearestSample(times, pointed);
     const said = lines.map(([kind, values]) => `${LABELS[kind]} ${inUnit(values[sample])}`).join(", ");
-    readout.textContent = `${new Date(course.times[sample]).toLocaleTimeString()}: ${said}`;
+    readout.textContent = `${new Date(times[sample]).toLocaleTimeString()}: ${said}`;
     svg.setAttribute("aria-label", `${title} over time, ${UNITS[key]}. ${readout.textContent}`);
     if (pointed === null) return;
-    const x = PLOT.left + box.width * (course.times[sample] - box.from) / (box.to - box.from);
+    const x = PLOT.left + box.width * (times[sample] - box.from) / (box.to - box.from);
     const cross = drawn("g", { class: "crosshair" });
     cross.append(drawn("path", { d: `M${rounded(x)} ${PLOT.top}v${box.height}` }));
     for (const [kind, values] of lines) {
@@ -159,7 +159,7 @@ const makePlot = (title, course, name, key) => {
 
   const tabulate = () => {
     if (!behind.open) return;
-    const texts = course.times.map((time, sample) =>
+    const texts = times.map((time, sample) =>
       ["", new Date(time).toLocaleTimeString(), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse();
     table.replaceChildren();
     lined(table, ["Time", ...lines.map(([kind]) => ` ${LABELS[kind]}, ${UNITS[key]}`)], texts);
@@ -167,10 +167,11 @@ const makePlot = (title, course, name, key) => {
 
   const draw = allocatable => {
     const width = root.clientWidth || 400;
+    times = [...course.times];
     lines = COURSES.map(amount => [amount, courseOf(course, name, amount, key)]);
-    lines.push(["allocatable", course.times.map(() => allocatable)]);
+    lines.push(["allocatable", times.map(() => allocatable)]);
     const top = 1.05 * Math.max(...lines.flatMap(([, values]) => values)) || 1;
-    box = { ...spanOf(course.times), top, width: width - PLOT.left - PLOT.right, height: PLOT.height - PLOT.top - PLOT.bottom };
+    box = { ...spanOf(times), top, width: width - PLOT.left - PLOT.right, height: PLOT.height - PLOT.top - PLOT.bottom };
     const plane = drawn("g", { transform: `translate(${PLOT.left} ${PLOT.top})` });
     for (const tick of ticksOf(top)) {
       const y = rounded(box.height * (1 - tick / top));
@@ -180,8 +181,8 @@ const makePlot = (title, course, name, key) => {
     for (const [time, anchor, x] of [[box.from, "start", 0], [box.to, "end", box.width]]) {
       plane.append(drawn("text", { x, y: box.height + 14, "text-anchor": anchor }, new Date(time).toLocaleTimeString()));
     }
-    plane.append(drawn("path", { class: "area", d: areaPath(course.times, lines[0][1], box) }));
-    for (const [kind, values] of lines) plane.append(drawn("path", { class: `line ${kind}`, d: linePath(course.times, values, box) }));
+    plane.append(drawn("path", { class: "area", d: areaPath(times, lines[0][1], box) }));
+    for (const [kind, values] of lines) plane.append(drawn("path", { class: `line ${kind}`, d: linePath(times, values, box) }));
     svg.setAttribute("viewBox", `0 0 ${width} ${PLOT.height}`);
     svg.replaceChildren(plane);
     point();
@@ -201,9 +202,9 @@ const makePlot = (title, course, name, key) => {
     if (!step) return;
     event.preventDefault();
     readout.setAttribute("aria-live", "polite");
-    const last = course.times.length - 1;
-    const from = pointed === null ? last : nearestSample(course.times, pointed);
-    pointed = course.times[Math.min(last, Math.max(0, from + step))];
+    const last = times.length - 1;
+    const from = pointed === null ? last : nearestSample(times, pointed);
+    pointed = times[Math.min(last, Math.max(0, from + step))];
     point();
   });
   behind.addEventListener("toggle", tabulate);
