@@ -72,7 +72,11 @@ def _api(manager: str, access: ClusterContext, namespace: str, service: str) -> 
 
 
 def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
-    from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
+    try:
+        from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
+    except ImportError as error:
+        problem = "the live table needs textual: pip install 'headroom[top]'; `-o wide` prints the table without"
+        raise HeadroomError(problem) from error
 
     following = Following(lambda: api.read(PATH, Nodes))
 

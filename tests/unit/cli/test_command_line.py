@@ -95,6 +95,16 @@ def test_as_a_plugin_it_speaks_of_kubectl(monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().out.startswith("Usage: kubectl headroom top")
 
 
+def test_without_the_library_of_the_live_table_it_says_which_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "textual", None)
+    monkeypatch.delitem(sys.modules, "deploy.top.screen", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert run(monkeypatch, "top", "--manager", "http://127.0.0.1:9") == cli.FAILED
+    assert "pip install 'headroom[top]'; `-o wide`" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_shells_complete(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "--show-completion", shell) == 0
