@@ -6,7 +6,7 @@ import pytest
 
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
-from shared.kube.resources import Resource
+from shared.kube.resources import NAMESPACES, Resource
 from tests.chart.helm import Helm
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, RealApiServer, started
@@ -27,6 +27,10 @@ def server(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     server = started(cluster_kind, tmp_path_factory.mktemp("apiserver"))
     for kind in ("Issuer", "Certificate"):  # which the chart makes objects of
         add_kind(server.client(), Resource("cert-manager.io", "v1", f"{kind.lower()}s", namespaced=True), kind)
+    # What Prometheus' operator makes, and where Grafana is.
+    server.client().create(NAMESPACES, {"metadata": {"name": "monitoring"}})
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        add_kind(server.client(), Resource("monitoring.coreos.com", "v1", f"{kind.lower()}s", namespaced=True), kind)
     yield server
     server.close()
 

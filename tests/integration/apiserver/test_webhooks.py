@@ -238,13 +238,13 @@ def test_a_changed_pod_is_completed_and_checked_like_one_that_was_sent_so(
 ) -> None:
     register(MUTATING, "/m", PODS)
     hooks.answers["/m"] = patch(
-        {"op": "add", "path": "/spec/containers/0/resources/requests", "value": {"cpu": "1500m", "memory": "1024Mi"}},
+        {"op": "add", "path": "/spec/containers/0/resources/requests", "value": {"cpu": "1500m", "memory": "1Gi"}},
         {"op": "add", "path": "/spec/containers/-", "value": {"name": "d", "image": "i"}},
         {"op": "add", "path": "/metadata/nothing", "value": "dropped"},
     )
     made = api.ok("POST", f"{namespace}/pods", pod("a"))
     assert made["status"]["qosClass"] == "Burstable"
-    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1500m", "memory": "1024Mi"}
+    assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1500m", "memory": "1Gi"}
     assert made["spec"]["containers"][1]["imagePullPolicy"] == "Always"
     assert "nothing" not in made["metadata"]
     (review,) = hooks.reviews("/m")

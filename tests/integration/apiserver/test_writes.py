@@ -1,5 +1,7 @@
 """Create, update, patch and delete: versions, conflicts, isolation of status, defaults."""
 
+import pytest
+
 from tests.integration.apiserver.conftest import JSON_PATCH, STRATEGIC, Api, config_map, pod
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -73,6 +75,7 @@ def test_the_main_resource_and_status_do_not_write_each_other(api: Api, unique: 
     api.ok("DELETE", path)
 
 
+@pytest.mark.embedded_only("a real one keeps them in canonical form")
 def test_quantities_stay_as_they_were_written(api: Api, unique: str) -> None:
     given = {"cpu": 0.5, "memory": "2048Mi", "kubernetes.io/mid-cpu": "16000"}
     node = api.ok("POST", "/api/v1/nodes", {"metadata": {"name": unique}, "status": {"capacity": given}})

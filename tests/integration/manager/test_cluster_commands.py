@@ -56,7 +56,7 @@ def test_top_says_when_no_manager_answers(server: ApiServer) -> None:
         printed("http://127.0.0.1:9", "table")
 
 
-def labelled(client: Client, resource: Resource, kind: str, component: str, version: str) -> None:
+def labelled(client: Client, namespace: str, resource: Resource, kind: str, component: str, version: str) -> None:
     labels = {
         "app.kubernetes.io/part-of": "headroom",
         versions.COMPONENT_LABEL: component,
@@ -68,15 +68,16 @@ def labelled(client: Client, resource: Resource, kind: str, component: str, vers
     body = {
         "apiVersion": resource.api_version,
         "kind": kind,
-        "metadata": {"name": component, "namespace": "default", "labels": labels},
+        "metadata": {"name": component, "namespace": namespace, "labels": labels},
         "spec": {"selector": {"matchLabels": labels}, "template": template, **replicas},
     }
-    client.create(resource, body, "default")
+    client.create(resource, body, namespace)
 
 
 def test_version_tells_what_is_installed_in_the_context_that_is_named(server: ApiServer, tmp_path: Path) -> None:
-    labelled(server.client(), DAEMONSETS, "DaemonSet", "agent", "0.2.0")
-    labelled(server.client(), DEPLOYMENTS, "Deployment", "manager", "0.3.0")
+    namespace = server.add_namespace()
+    labelled(server.client(), namespace, DAEMONSETS, "DaemonSet", "agent", "0.2.0")
+    labelled(server.client(), namespace, DEPLOYMENTS, "Deployment", "manager", "0.3.0")
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.connection)
     config = yaml.safe_load(kubeconfig.read_text())
     (there,) = config["contexts"]
@@ -87,7 +88,8 @@ def test_version_tells_what_is_installed_in_the_context_that_is_named(server: Ap
     kubeconfig.write_text(yaml.safe_dump(config))
 
     found = json.loads(versions.run(ClusterContext(kubeconfig, there["name"]), "json"))
-    assert {each["name"]: each["version"] for each in found["components"]} == {"agent": "0.2.0", "manager": "0.3.0"}
+    here = {each["name"]: each["version"] for each in found["components"] if each["namespace"] == namespace}
+    assert here == {"agent": "0.2.0", "manager": "0.3.0"}
     assert found["node_metric"] == ["v1alpha1"]
     assert found["problem"] == ""
     assert json.loads(versions.run(ClusterContext(kubeconfig), "json"))["problem"] != ""
