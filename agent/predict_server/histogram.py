@@ -168,23 +168,36 @@ class Histograms:
 
         The last bucket of the layout has no end and gives its start; an empty histogram gives 0.
         """
-        result = np.zeros((len(rows), len(ps)))
-        if not len(rows):
-            return result
-        first, last = self.first[rows], self.last[rows]
-        low, high = int(first.min()), int(last.max()) + 1
+        first, last = self.first[rows, np.newaxis], self.last[rows, np.newaxis]
+        low, high = int(first.min(initial=self.buckets.count)), int(last.max(initial=0)) + 1
         if low >= high:
-            return result
-        columns = np.arange(low, high)
+            return np.zeros((len(rows), len(ps)))
         # Weights before the first bucket are too small to count; a sum that starts there adds in VPA's order.
-        reached = np.where(columns >= first[:, np.newaxis], self.weights[rows, low:high], 0.0).cumsum(axis=1)
+        reached = self.weights[rows, low:high]
+        reached[np.arange(low, high) < first] = 0.0
+        np.cumsum(reached, axis=1, out=reached)
+        found = low + _search_rows(reached, np.clip(ps, 0.0, 1.0) * self.totals[rows, np.newaxis])
         ends = np.append(self.buckets.starts[1:], self.buckets.starts[-1])
-        for column, p in enumerate(np.clip(ps, 0.0, 1.0).tolist()):
-            thresholds = (p * self.totals[rows])[:, np.newaxis]
-            found = low + np.count_nonzero(reached < thresholds, axis=1)
-            result[:, column] = ends[np.minimum(np.maximum(found, first), last)]
+        result = ends[np.minimum(np.maximum(found, first), last)]
         result[self.empty(rows)] = 0.0
-        return result
+        return np.asarray(result)
 
     def _significant(self, weights: Floats) -> Floats:
         return np.where(weights < self.buckets.epsilon, 0.0, weights)
+
+
+def _search_rows(ascending: Floats, thresholds: Floats) -> Rows:
+    """How many values of each row (rows, values) are below each of its thresholds (rows, thresholds).
+
+    `np.searchsorted` of every row at once: one bisection whose steps all rows and thresholds take together.
+    """
+    values = ascending.ravel()
+    begin: Rows = ascending.shape[1] * np.arange(len(ascending))[:, np.newaxis]
+    found: Rows = np.repeat(begin, thresholds.shape[1], axis=1)
+    left = ascending.shape[1]
+    while left > 1:
+        half = left // 2
+        found += half * (values[found + half - 1] < thresholds)
+        left -= half
+    found += values[found] < thresholds
+    return found - begin

@@ -318,7 +318,7 @@ def bank() -> Iterator[Row]:
         figure=f"histogram bank, {len(PERCENTILES)} percentiles of {MODELS} models x 2 resources",
         value=cpu_seconds(percentiles, rounds=5) * 1e3,
         unit="ms CPU",
-        target=4.0,
+        target=1.0,
         baseline="one Python object a model",
         baseline_value=cpu_seconds(percentiles_plain, rounds=1, repeats=2) * 1e3,
     )
