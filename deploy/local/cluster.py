@@ -13,6 +13,7 @@ from typing import Protocol
 from deploy.local import bootstrap, identities, kubeconfig, samples, webhook
 from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
+from deploy.local.control_plane import ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.freshness import WriteProbe
 from deploy.local.home import Home
@@ -263,9 +264,6 @@ class LocalCluster:
 def _server(home: Home, plan: Plan, token: str) -> Server:
     if plan.kind is ClusterKind.EMBEDDED:
         return EmbeddedServer(home.directory / "apiserver", plan.ports.api, home.token_file)
-    # A checkout has the starter of a real control plane among its tests, as it has the local cluster.
-    from tests.apiserver.control_plane import ControlPlane
-
     return ControlPlane(
         home.directory / "control-plane",
         plan.ports.api,

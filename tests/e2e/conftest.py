@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from agent.metrics_advisor import cgroups
+from deploy.local.control_plane import APISERVER
 from deploy.local.kubelet.node import host_name
 from shared import names
 from shared.errors import InvalidInput
@@ -22,7 +23,6 @@ from shared.kube.client import Client
 from shared.kube.config import Connection, from_kubeconfig
 from shared.kube.errors import Forbidden, NotFound, ServerError, Unreachable
 from shared.kube.resources import CONFIGMAPS, NODES, PODS
-from tests.apiserver.control_plane import APISERVER
 from tests.support import eventually
 from tests.support.apiserver import REAL
 from tests.support.local_http import LOCAL_HTTP

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from deploy.local import kubeconfig, private
+from deploy.local.client_certificates import ClientAuthority
 from shared.certificates import issued
-from tests.apiserver.client_certificates import ClientAuthority
 from tests.node.images import PROBE
 from tests.node.layout import (
     API_IP,

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.apiserver.control_plane import binary
+from deploy.local.control_plane import binary
 from tests.parity.behaviours import Area
 from tests.parity.calls import Calls, Exchange
 from tests.parity.normalise import normalised

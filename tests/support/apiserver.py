@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from deploy.local import identities, kubeconfig, ports
+from deploy.local.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane
 from deploy.local.embedded import EmbeddedServer
 from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
@@ -23,7 +24,6 @@ from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, CONFIGMAPS, NAMESPACES, NODEMETRICS, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
-from tests.apiserver.control_plane import APISERVER, CONTROLLER_MANAGER, SCHEDULER, ControlPlane
 from tests.support import PATIENCE_SECONDS, eventually
 from tests.support.daemons import Daemon
 from tests.support.proxy import FaultProxy

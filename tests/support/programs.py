@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local.control_plane import MissingBinary, binary
 from tests.apiserver import binaries
-from tests.apiserver.control_plane import MissingBinary, binary
 
 
 def program(name: str) -> Path:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from deploy.local import ports
+from deploy.local.control_plane import SCHEDULER, binary
 from deploy.local.ports import LOOPBACK
 from deploy.local.scheduler import scheduler
 from deploy.local.scheduler.extender import Extender
@@ -28,7 +29,6 @@ from shared.kube.events import Recorder
 from shared.kube.resources import EVENTS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops
-from tests.apiserver.control_plane import SCHEDULER, binary
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.integration.manager.guarded import Guarded
 from tests.support import eventually

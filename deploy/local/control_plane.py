@@ -14,12 +14,12 @@ from pathlib import Path
 import yaml
 
 from deploy.local import kubeconfig, ports, private
+from deploy.local.client_certificates import ClientAuthority
 from deploy.local.identities import CHART, RELEASE
 from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
 from shared import names
 from shared.errors import HeadroomError
-from tests.apiserver.client_certificates import ClientAuthority
 
 ETCD, APISERVER, CONTROLLER_MANAGER, SCHEDULER = "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 VARIABLE_ASSETS = "KUBEBUILDER_ASSETS"
