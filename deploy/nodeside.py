@@ -3,11 +3,10 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Decision, Known
 from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.policy import ClusterPolicy, next_policy
 from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from shared import names
 from shared.api.colocation import NodeStrategy
@@ -42,10 +41,10 @@ class NodeSide:
         self._now = now
 
     @cached_property
-    def configuration(self) -> Configuration:
+    def policy(self) -> ClusterPolicy:
         """Raises InvalidInput for a ConfigMap that cannot be read."""
         key = names.CONFIG_MAP if self._config_map is None else self._config_map.metadata.key
-        current = configuration.after(Configuration(), self._config_map, source=f"ConfigMap {key}")
+        current = next_policy(ClusterPolicy(), self._config_map, source=f"ConfigMap {key}")
         if current.problem is not None:
             raise current.problem
         return current
@@ -68,7 +67,7 @@ class NodeSide:
         return self._ledger.requested(name)
 
     def strategy(self, node: Node) -> NodeStrategy:
-        strategy = self.configuration.strategy(node)
+        strategy = self.policy.strategy(node)
         assert strategy is not None, "a configuration without a problem has a strategy for every node"
         return strategy
 

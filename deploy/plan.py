@@ -21,7 +21,7 @@ from deploy import dumped_cloud, plan_nodes, plan_sources, plan_table, rendering
 from deploy.access import ClusterContext
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
-from manager.autoscaler import config, planning, scanning
+from manager.autoscaler import decision_settings, planning, scanning
 from manager.autoscaler.cloudprovider import build, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -34,8 +34,8 @@ from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
 from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.config import Config
 from manager.autoscaler.context import ObservedCloud
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers
@@ -196,7 +196,7 @@ def _seen(settings: PlanSettings) -> Seen:
     return replace(seen, objects=replace(seen.objects, capacity_quotas=()), notes=[*seen.notes, note])
 
 
-def _provider(settings: PlanSettings, seen: Seen, chosen: Config) -> Provider:
+def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> Provider:
     name = settings.cloud_provider or simulated.NAME
     if seen.client is not None:
         return build.build(
@@ -234,7 +234,9 @@ def _listing_all(settings: PlanSettings, groups: Iterable[Group]) -> PlanSetting
 def _guessed(settings: PlanSettings, nodes: Iterable[Node]) -> Iterator[str]:
     """A note on machines whose prices are not in Google's tables, which stand in for a cloud's own."""
     types = {gce.machine_type(node.metadata.labels or {}) for node in nodes}
-    unknown = sorted(each for each in types if not gce.is_known(each)) if settings.prices == config.AUTO else []
+    unknown = (
+        sorted(each for each in types if not gce.is_known(each)) if settings.prices == decision_settings.AUTO else []
+    )
     if unknown:
         named = ", ".join(each or "(none)" for each in unknown[:3]) + (", ..." if len(unknown) > 3 else "")
         yield (
@@ -243,13 +245,15 @@ def _guessed(settings: PlanSettings, nodes: Iterable[Node]) -> Iterator[str]:
         )
 
 
-def _config(settings: PlanSettings) -> Config:
-    found = config.load(settings, time.monotonic)
+def _config(settings: PlanSettings) -> DecisionSettings:
+    found = decision_settings.load(settings, time.monotonic)
     # Who asks does not want to wait until new pods have settled.
     return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
 
 
-def _round(seen: Seen, objects: ClusterObjects, cloud: ObservedCloud, chosen: Config, notes: list[str]) -> Iteration:
+def _round(
+    seen: Seen, objects: ClusterObjects, cloud: ObservedCloud, chosen: DecisionSettings, notes: list[str]
+) -> Iteration:
     offered_by = None
     if seen.node_side is not None:
         lending = Lending(seen.node_side, seen.node_side.decision, ManagerSettings(), ManualClock(objects.now))

@@ -1,4 +1,4 @@
-"""The Nodes and Pods of the cluster, followed and held once for both sides of the manager."""
+"""The Nodes, Pods and Namespaces of the cluster, followed and held once for both sides of the manager."""
 
 import re
 from typing import Any
@@ -7,11 +7,11 @@ import msgspec
 
 from manager import wire_pods
 from manager.pods import PodRecord, record
-from shared.api.core import Node, NodeStatus, Pod
+from shared.api.core import Namespace, Node, NodeStatus, Pod
 from shared.api.meta import ObjectMeta
 from shared.kube.client import Client
 from shared.kube.informer import Informer, Kept
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.telemetry import Loops
 
 # The domains of the node annotations and conditions that the node side reads: Koordinator's and our own.
@@ -26,7 +26,7 @@ class CachedPod(msgspec.Struct, frozen=True, gc=False):
 
 
 class SharedInformers:
-    """The informers of Nodes and Pods. Subscribe to them before `start`.
+    """The informers of Nodes, Pods and Namespaces. Subscribe to them before `start`.
 
     With an autoscaler they keep what decides where a pod can run and what machine a Node is; else only what the node
     side reads, which is a fraction of it.
@@ -35,18 +35,31 @@ class SharedInformers:
     def __init__(self, client: Client, *, with_autoscaler: bool) -> None:
         self.nodes: Informer[Node] = Informer(client, NODES, Node if with_autoscaler else Kept(Node, slim_node))
         self.pods: Informer[CachedPod] = Informer(client, PODS, Kept(Pod, _whole_pod if with_autoscaler else _slim_pod))
+        self.namespaces: Informer[Namespace] = Informer(client, NAMESPACES, Kept(Namespace, slim_namespace))
         self.by_name: dict[str, Informer[Any]] = {"nodes": self.nodes, "pods": self.pods}
 
     def start(self, loops: Loops) -> None:
         """Watches the cluster until the loops end."""
-        for name, informer in self.by_name.items():
+        for name, informer in {**self.by_name, "namespaces": self.namespaces}.items():
             loops.start(f"informer-{name}", informer.run)
+
+
+def slim_namespace(namespace: Namespace) -> Namespace:
+    """The namespace with its labels, and only the annotations that the node side reads."""
+    meta = namespace.metadata
+    return Namespace(
+        metadata=ObjectMeta(
+            name=meta.name,
+            resource_version=meta.resource_version,
+            labels=meta.labels,
+            annotations=_annotations(meta),
+        )
+    )
 
 
 def slim_node(node: Node) -> Node:
     """The node without the parts that the node side does not read, which are most of it."""
     meta, spec, status = node.metadata, node.spec, node.status
-    annotations = {name: text for name, text in (meta.annotations or {}).items() if DOMAINS.search(name)}
     conditions = tuple(each for each in status.conditions or () if DOMAINS.search(each.type))
     return Node(
         metadata=ObjectMeta(
@@ -56,11 +69,15 @@ def slim_node(node: Node) -> Node:
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
             labels=meta.labels,
-            annotations=annotations or None,
+            annotations=_annotations(meta),
         ),
         spec=spec,
         status=NodeStatus(capacity=status.capacity, allocatable=status.allocatable, conditions=conditions or None),
     )
+
+
+def _annotations(meta: ObjectMeta) -> dict[str, str] | None:
+    return {name: text for name, text in (meta.annotations or {}).items() if DOMAINS.search(name)} or None
 
 
 def _slim_pod(pod: Pod) -> CachedPod:

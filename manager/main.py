@@ -19,16 +19,19 @@ from manager import http
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
-from manager.nodeside import answers, evictions, fleet, tenants
+from manager.nodeside import answers, evictions, fleet
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
+from manager.nodeside.decisions import NodeDecisions
 from manager.nodeside.eviction.asking import Asker
 from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.evictions import Evictions
 from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.lending import Lending
 from manager.nodeside.metrics import FleetCollector, ManagerCounters, StateCollector
+from manager.nodeside.node_plans import NodePlanner
+from manager.nodeside.node_writes import NodeWrites
 from manager.nodeside.reports import EventReporter, PersistentProblems
 from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.scheduling import explained, extender
@@ -39,15 +42,12 @@ from manager.nodeside.workqueue import WorkQueue
 from manager.settings import ManagerSettings
 from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
-from shared.api.core import Namespace
 from shared.clock import Clock, SystemClock
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.events import NORMAL, Recorder
-from shared.kube.informer import Informer, Kept
 from shared.kube.lease import LeaderElector, LeaseTimes
-from shared.kube.resources import NAMESPACES
 from shared.names import Tier
 from shared.telemetry import Loops
 from shared.web.metrics import HttpCollector
@@ -103,19 +103,17 @@ class Manager:
             changed=queue.add,
             forgot=forgot,
         )
+        counters = ManagerCounters(registry)
+        unheard = self._caches.unheard_seconds
+        decisions = NodeDecisions(self._caches, settings, clock, reporter, self._topologies, unheard)
+        planner = NodePlanner(self._caches, decisions, tracker, counters, self._fleet.wire)
         self._controller = NodeResourceController(
-            client,
             self._caches,
             queue,
+            NodeWrites(client, planner, reporter, counters, self.is_leader),
             settings,
             clock,
-            reporter=reporter,
-            counters=ManagerCounters(registry),
-            is_leader=self.is_leader,
-            tracker=tracker,
             pressed=lambda name: self._evictions.pressed(name),
-            prior=self._fleet.wire,
-            topologies=self._topologies,
         )
         self._autoscaler = self._made_autoscaler(given.autoscaler, client, clock, registry)
         asker = Asker(client, clock, reporter, per_minute=settings.evictions_per_minute)
@@ -133,7 +131,7 @@ class Manager:
         registry.register(
             StateCollector(
                 nodes=lambda: [(state.node, state.decision) for state in self._controller.states()],
-                configuration=lambda: self._caches.configuration,
+                policy=lambda: self._caches.policy,
                 pending=self._controller.pending,
                 oldest_seconds=self._controller.oldest_seconds,
                 is_leader=self.is_leader,
@@ -151,8 +149,7 @@ class Manager:
             now=clock.now,
         )
         load_aware_args = scheduling_args.load(settings.load_aware_args)
-        self._namespaces = Informer(client, NAMESPACES, Kept(Namespace, tenants.read))
-        self._tenants = NamespaceTenants(self._namespaces.get, self._caches.holders.of, clock)
+        self._tenants = NamespaceTenants(self._informers.namespaces.get, self._caches.holders.of, clock)
         why_refused = self._tenants.why_refused
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
         app.include_router(extender.router(advisor, registry))
@@ -194,7 +191,6 @@ class Manager:
             self._loops.start("events", self._recorder.run)
         self._informers.start(self._loops)
         self._caches.start(self._loops)
-        self._loops.start("informer-namespaces", self._namespaces.run)
         if self._topologies is not None:
             self._loops.start("informer-noderesourcetopologies", self._topologies.run)
         self._loops.start("worker", self._controller.run)
@@ -230,13 +226,13 @@ class Manager:
             if chosen.nodes or chosen.node_groups or chosen.node_autoprovisioning or chosen.cloud_config:
                 logger.warning("there is no autoscaler: --cloud-provider is not given")
             return None
-        from manager.autoscaler import config, loop  # here, because most managers do not need them
+        from manager.autoscaler import decision_settings, loop  # here, because most managers do not need them
         from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
             chosen,
-            config.load(chosen, clock.monotonic),
+            decision_settings.load(chosen, clock.monotonic),
             ClusterAccess(
                 client, self._informers, settings.namespace, self._recorder, self.is_leader, settings.dry_run
             ),
@@ -298,7 +294,7 @@ class Manager:
 
     def _status(self) -> Status:
         return answers.status(
-            self._caches.configuration,
+            self._caches.policy,
             cluster=self._cluster_name,
             config_map=self._settings.config_map_key,
             leader=self.is_leader(),

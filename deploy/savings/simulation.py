@@ -13,13 +13,13 @@ from msgspec.structs import replace as with_fields
 from deploy import dumped_cloud
 from deploy.savings.recommending import ContainerRecommendation
 from deploy.savings.workloads import ContainerRole
-from manager.autoscaler import config, planning
+from manager.autoscaler import decision_settings, planning
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
 from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.config import Config
 from manager.autoscaler.context import ObservedCloud
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reporting import answers
@@ -235,7 +235,7 @@ def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, *, scales_down: bool)
     return answers.plan(planned.iteration)
 
 
-def _config(cluster: SimulatedCluster, *, scales_down: bool) -> Config:
+def _config(cluster: SimulatedCluster, *, scales_down: bool) -> DecisionSettings:
     settings = AutoscalerSettings(
         nodes=tuple(f"{group.min_size}:{MOST_NODES}:{group.id}" for group in cluster.groups.values()),
         scale_down_enabled=scales_down,
@@ -249,7 +249,7 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool) -> Config:
         salvo_scale_up_time_budget_seconds=3600.0,
         max_total_unready_percentage=100.0,
     )
-    found = config.load(settings, time.monotonic)
+    found = decision_settings.load(settings, time.monotonic)
     pending = replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0)
     return replace(found, pending=pending, prices=cluster.pricing if cluster.pricing is not None else found.prices)
 

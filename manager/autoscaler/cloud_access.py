@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.plan_cloud import PlanCloud
@@ -31,7 +31,7 @@ class CloudAccess:
 
 
 def open_cloud(
-    settings: AutoscalerSettings, config: Config, access: ClusterAccess, process: ProcessParts
+    settings: AutoscalerSettings, config: DecisionSettings, access: ClusterAccess, process: ProcessParts
 ) -> CloudAccess:
     """The cloud that the settings name. Raises InvalidInput for an invalid configuration."""
     by_id = {each.cloud_provider_group_name: each for each in config.groups}

@@ -14,7 +14,7 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError
 from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import active_backoff
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.modes import Mode
@@ -66,14 +66,14 @@ class AutoscalerCache:
     CapacityQuotas (by name).
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecisionSettings) -> None:
         self.templates = TemplateCache(
             config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
         )
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
-    def for_question(self, config: Config) -> "AutoscalerCache":
+    def for_question(self, config: DecisionSettings) -> "AutoscalerCache":
         """A copy that a plan request under this configuration may change; for any thread."""
         cache = AutoscalerCache(config)
         cache.priorities, cache.capacity_limits = self.priorities, self.capacity_limits
@@ -93,7 +93,7 @@ class AutoscalingContext:
 
     objects: ClusterObjects
     cloud: ObservedCloud
-    config: Config
+    config: DecisionSettings
     cache: AutoscalerCache
     reconciled: Reconciliation
     offered_by: OfferedBy

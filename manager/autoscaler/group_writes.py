@@ -11,7 +11,7 @@ from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import CLOUD_PROVIDER_ERROR, Registry, add_created_groups, back_off
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
@@ -30,7 +30,7 @@ class GroupWrites:
 
     def __init__(
         self,
-        config: Config,
+        config: DecisionSettings,
         listers: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,

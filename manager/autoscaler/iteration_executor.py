@@ -8,7 +8,7 @@ from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloud_access import CloudAccess
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess
 from manager.autoscaler.group_writes import GroupWrites
 from manager.autoscaler.iteration import ActionKind, Iteration
@@ -27,7 +27,7 @@ class IterationExecutor:
 
     def __init__(
         self,
-        config: Config,
+        config: DecisionSettings,
         access: ClusterAccess,
         cloud: CloudAccess,
         listers: Listers,

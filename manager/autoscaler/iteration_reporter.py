@@ -1,33 +1,40 @@
 """Reports the iterations: metrics, the log of decisions, its history, Events, the status ConfigMap, quotas' status."""
 
+import logging
 from collections.abc import Callable
 
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.config import Config
 from manager.autoscaler.configmap_store import ConfigMapStore
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.reporting import decision_history, metrics, status
-from manager.autoscaler.reporting.announcer import Announcer
+from manager.autoscaler.reporting import decision_history, events, metrics, status
 from manager.autoscaler.reporting.decision_history import DecisionHistory
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.quota_status import QuotaStatus
+from manager.autoscaler.reporting.status import AutoscalerStatus
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
+from shared.errors import HeadroomError
 from shared.kube.events import ObjectRef
+
+logger = logging.getLogger(__name__)
 
 
 class IterationReporter:
-    """For the loop's thread; other threads read the `decision_log`, and scrape the `metrics`."""
+    """For the loop's thread; other threads read the `decision_log`, and scrape the `metrics`.
+
+    A report that fails now is written with the next iteration, and never blocks one.
+    """
 
     def __init__(
         self,
         settings: AutoscalerSettings,
-        config: Config,
+        config: DecisionSettings,
         access: ClusterAccess,
         process: ProcessParts,
         *,
@@ -38,18 +45,18 @@ class IterationReporter:
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
         self.metrics = _metrics(settings, config, process, overdue_seconds)
         self._quota_status = QuotaStatus(access.client, access.may_write, process.clock)
-        decisions = ConfigMapStore(access.client, access.namespace, names.DECISIONS_CONFIG_MAP, decision_history.KEY)
-        kept = ConfigMapStore(access.client, access.namespace, name, status.KEY)
-        self._announcer = Announcer(
-            self.decision_log,
-            DecisionHistory(decisions),
-            access.recorder,
-            kept if settings.write_status_configmap else None,
-            ObjectRef("v1", "ConfigMap", name, access.namespace),
-            access.may_write,
-            clock=process.clock,
-            max_nodes_total=settings.max_nodes_total,
+        self._access = access
+        self._clock = process.clock
+        self._max_nodes_total = settings.max_nodes_total
+        self._history = DecisionHistory(
+            ConfigMapStore(access.client, access.namespace, names.DECISIONS_CONFIG_MAP, decision_history.KEY)
         )
+        self._regarding = ObjectRef("v1", "ConfigMap", name, access.namespace)
+        self._status: ConfigMapStore | None = None
+        if settings.write_status_configmap:
+            self._status = ConfigMapStore(access.client, access.namespace, name, status.KEY)
+        self._written: AutoscalerStatus | None = None  # None: unknown, to be read from the ConfigMap
+        self._last: Iteration | None = None  # the last one with Events
 
     def report_quotas(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
         """The status of the CapacityQuotas that were held to."""
@@ -71,11 +78,38 @@ class IterationReporter:
 
     def announce(self, iteration: Iteration, planned: PlannedIteration | None) -> None:
         """Writes it to the log, and on the leader to the history, the status ConfigMap and Events."""
-        self._announcer.announce(iteration, {} if planned is None else planned.context.pending_uids)
+        self.decision_log.note(iteration)
+        if not self._access.may_write():
+            self._written = self._last = None
+            self._history.forget()
+            return
+        self._history.keep(self.decision_log.rounds(brief=True), self._clock.monotonic())
+        self.decision_log.earlier = self._history.earlier
+        if self._access.recorder is not None:
+            uids = {} if planned is None else planned.context.pending_uids
+            for each in events.events(
+                iteration, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._last
+            ):
+                self._access.recorder.event(*each)
+            self._last = iteration
+        if self._status is not None:
+            self._write_status(self._status, iteration)
+
+    def _write_status(self, store: ConfigMapStore, iteration: Iteration) -> None:
+        try:
+            if self._written is None:
+                text, _ = store.read()
+                self._written = None if text is None else status.read_status(text)
+            said = status.autoscaler_status(iteration, self._written)
+            store.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(iteration.time)})
+            self._written = said
+        except HeadroomError as error:
+            self._written = None
+            logger.warning("the status was not written: %s", error)
 
 
 def _metrics(
-    settings: AutoscalerSettings, config: Config, process: ProcessParts, overdue_seconds: Callable[[], float]
+    settings: AutoscalerSettings, config: DecisionSettings, process: ProcessParts, overdue_seconds: Callable[[], float]
 ) -> AutoscalerMetrics:
     cluster_autoscaler = ClusterAutoscalerOptions(
         config.scale_up.bounds,

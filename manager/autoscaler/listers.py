@@ -1,6 +1,7 @@
 """The objects that the autoscaler's decisions read: the manager's Nodes and Pods, and informers of its own."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from manager.autoscaler import pending_pods
@@ -16,7 +17,6 @@ from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     ConfigMap,
     DaemonSet,
-    Namespace,
     Node,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -30,7 +30,6 @@ from shared.kube.resources import (
     CONFIGMAPS,
     DAEMONSETS,
     JOBS,
-    NAMESPACES,
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
@@ -47,28 +46,34 @@ Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 
 
+@dataclass(frozen=True)
+class WatchedKinds:
+    """What the settings make the decisions read: the priority expander's ConfigMap in this namespace (empty: not read),
+    the `controllers` and budgets that decide whether pods may be evicted, and CapacityQuotas.
+    """
+
+    priorities_namespace: str = ""
+    controllers: bool = False
+    quotas: bool = False
+
+
 class Listers:
     """Safe to read from any thread, once everything is synced.
 
-    Nodes and Pods are those of the manager, which starts their informers; `start` starts those of the other kinds.
+    Nodes, Pods and Namespaces are those of the manager, which starts their informers; `start` starts the others.
     `expected` returns the capacity that these nodes' next reports will add, `peaks` their predicted peaks; `pending` is
-    called when a pod has turned unschedulable. The priority expander's ConfigMap is watched only with
-    `reads_priorities`, the objects that decide whether pods may be evicted only with `reads_controllers`, and
-    CapacityQuotas only with `reads_quotas`.
+    called when a pod has turned unschedulable.
     """
 
     def __init__(
         self,
         client: Client,
         shared: SharedInformers,
-        namespace: str,
+        watched: WatchedKinds,
         *,
         expected: Expected,
         peaks: Peaks,
         pending: Callable[[], None],
-        reads_priorities: bool = False,
-        reads_controllers: bool = False,
-        reads_quotas: bool = False,
     ) -> None:
         self._expected = expected
         self._peaks = peaks
@@ -77,29 +82,30 @@ class Listers:
         self._pods = shared.pods
         self._pods.subscribe(self._pod)
         self._daemon_sets = Informer(client, DAEMONSETS, DaemonSet)
-        self._namespaces = Informer(client, NAMESPACES, Namespace)
+        self._namespaces = shared.namespaces
         self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
         self._volumes = Informer(client, PERSISTENTVOLUMES, PersistentVolume)
         self._own: dict[str, Informer[Any]] = {
             "daemonsets": self._daemon_sets,
-            "namespaces": self._namespaces,
             "persistentvolumeclaims": self._claims,
             "persistentvolumes": self._volumes,
         }
         self._priorities: Informer[ConfigMap] | None = None
-        self._priorities_key = f"{namespace}/{priority.CONFIG_MAP}"
-        if reads_priorities:
+        self._priorities_key = f"{watched.priorities_namespace}/{priority.CONFIG_MAP}"
+        if watched.priorities_namespace:
             name = f"metadata.name={priority.CONFIG_MAP}"
-            self._priorities = Informer(client, CONFIGMAPS, ConfigMap, namespace=namespace, field_selector=name)
+            self._priorities = Informer(
+                client, CONFIGMAPS, ConfigMap, namespace=watched.priorities_namespace, field_selector=name
+            )
             self._own["configmaps"] = self._priorities
         self._quotas: Informer[CapacityQuota] | None = None
-        if reads_quotas:
+        if watched.quotas:
             self._quotas = self._own["capacityquotas"] = Informer(
                 client, CAPACITYQUOTAS, CapacityQuota, absent_seconds=ABSENT_SECONDS
             )
         self._budgets: Informer[PodDisruptionBudget] | None = None
         self._controllers: list[Informer[PodController]] = []
-        if reads_controllers:
+        if watched.controllers:
             self._budgets = self._own["poddisruptionbudgets"] = Informer(
                 client, PODDISRUPTIONBUDGETS, PodDisruptionBudget
             )
@@ -113,7 +119,7 @@ class Listers:
             }
             self._controllers = list(of_controllers.values())
             self._own |= of_controllers
-        self._informers = shared.by_name | self._own
+        self._informers = {**shared.by_name, "namespaces": shared.namespaces, **self._own}
 
     def start(self, loops: Loops) -> None:
         """Watches the other kinds until the loops end."""

@@ -15,15 +15,15 @@ from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
-from manager.autoscaler.config import Config
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.context import AutoscalerCache
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.iteration_executor import IterationExecutor
 from manager.autoscaler.iteration_reporter import IterationReporter
 from manager.autoscaler.iteration_timer import IterationTimer
-from manager.autoscaler.listers import Listers
+from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.reporting import metrics
 from manager.autoscaler.reporting.decision_log import DecisionLog
@@ -45,7 +45,7 @@ class Autoscaler:
     def __init__(
         self,
         settings: AutoscalerSettings,
-        config: Config,
+        config: DecisionSettings,
         access: ClusterAccess,
         forecasts: NodeForecasts,
         process: ProcessParts,
@@ -66,13 +66,14 @@ class Autoscaler:
         self._listers = Listers(
             access.client,
             access.informers,
-            access.namespace,
+            WatchedKinds(
+                access.namespace if config.uses_priorities else "",
+                controllers=config.scales_down,
+                quotas=config.minds_capacity_quotas,
+            ),
             expected=forecasts.expected,
             peaks=forecasts.peaks,
             pending=self._woken.set,
-            reads_priorities=config.uses_priorities,
-            reads_controllers=config.scales_down,
-            reads_quotas=config.minds_capacity_quotas,
         )
         self._cloud = open_cloud(settings, config, access, process)
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=access.dry_run)
@@ -103,7 +104,7 @@ class Autoscaler:
     def decision_log(self) -> DecisionLog:
         return self._reporter.decision_log
 
-    def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
+    def plan_question(self, more: Sequence[Pod], config: DecisionSettings) -> Iteration:
         """The iteration that would run now with `more` pods and under this configuration, on the last observation of
         the cloud.
 

@@ -13,7 +13,6 @@ from manager.autoscaler.autoprovisioning import candidates, removal
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import Registry
-from manager.autoscaler.config import Config
 from manager.autoscaler.context import (
     AutoscalerCache,
     AutoscalingContext,
@@ -22,6 +21,7 @@ from manager.autoscaler.context import (
     no_reclaimed_capacity,
     none_if_unsupported,
 )
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.expander import priority
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
@@ -72,7 +72,7 @@ def plan(
     objects: ClusterObjects,
     cloud: ObservedCloud,
     known: Registry | None,
-    config: Config,
+    config: DecisionSettings,
     *,
     number: int = 1,
     chance: random.Random,
@@ -272,7 +272,7 @@ def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup
     ]
 
 
-def increase_actions(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Action]:
+def increase_actions(decisions: Iterable[ScaleUpDecision], config: DecisionSettings) -> list[Action]:
     """The actions that raise targets; one per group over all decisions, and one of advice."""
     known = list(decisions)
     return [
@@ -310,7 +310,7 @@ def _for_pods(decision: ScaleUpDecision) -> str:
     return "1 pending pod" if count == 1 else f"{count} pending pods"
 
 
-def _creations(decisions: Iterable[ScaleUpDecision], config: Config) -> list[Action]:
+def _creations(decisions: Iterable[ScaleUpDecision], config: DecisionSettings) -> list[Action]:
     return [
         Action(
             ActionKind.CREATE_GROUP,
@@ -354,7 +354,7 @@ def _blocked_reason(context: AutoscalingContext) -> str:
 
 
 def _priorities(
-    objects: ClusterObjects, config: Config, cache: AutoscalerCache
+    objects: ClusterObjects, config: DecisionSettings, cache: AutoscalerCache
 ) -> tuple[Priorities, dict[str, InvalidInput]]:
     """The priorities of the expander: empty without a ConfigMap, the last valid ones if it cannot be read."""
     if not config.uses_priorities:

@@ -10,9 +10,9 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import config, plan_request
+from manager.autoscaler import decision_settings, plan_request
 from manager.autoscaler.cloudprovider.errors import ProviderError
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Copies, Overrides
 from manager.autoscaler.reporting import answers, node_answers
@@ -33,7 +33,7 @@ class Asked(Protocol):
 
     @property
     def decision_log(self) -> DecisionLog: ...
-    def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration: ...
+    def plan_question(self, more: Sequence[Pod], config: DecisionSettings) -> Iteration: ...
 
 
 _BODY = {
@@ -132,9 +132,12 @@ def plan_router(
     wanted = plan_request.decode(body)
     given = {name: value for name, value in msgspec.structs.asdict(wanted.overrides).items() if value is not None}
     try:
-        chosen = config.load(with_fields(settings, **given), clock)
+        chosen = decision_settings.load(with_fields(settings, **given), clock)
     except InvalidInput as error:
-        if error.source not in (config.FLAGS, "--expander"):  # a file that has become invalid since the start
+        if error.source not in (
+            decision_settings.FLAGS,
+            "--expander",
+        ):  # a file that has become invalid since the start
             raise
         raise plan_request.refused(f"overrides: {error.field}", error.value, error.problem) from error
     return answers.plan(autoscaler.plan_question(plan_request.pods(wanted), chosen))

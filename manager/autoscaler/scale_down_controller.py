@@ -12,7 +12,7 @@ from manager.autoscaler.actuation.deletion_machine import DeletionOptions
 from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cluster_state.registry import Registry, lower_request
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
@@ -41,7 +41,7 @@ class ScaleDownController:
     def __init__(
         self,
         client: Client,
-        config: Config,
+        config: DecisionSettings,
         listers: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import Group, InstanceState
-from manager.autoscaler.config import Config
 from manager.autoscaler.context import AutoscalingContext
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import SCHEDULED
@@ -131,7 +131,7 @@ def abandoned_nodes(context: AutoscalingContext, underway: DeletionsInProgress, 
     )
 
 
-def _is_abandoned(node: Node, config: Config, now: float, *, begins: bool, softens: bool) -> bool:
+def _is_abandoned(node: Node, config: DecisionSettings, now: float, *, begins: bool, softens: bool) -> bool:
     values = {taint.key: taint.value for taint in node.spec.taints or ()}
     if TAINT_TO_BE_DELETED in values:
         return begins or _is_old(values[TAINT_TO_BE_DELETED], config.scale_down, now)
@@ -215,7 +215,7 @@ def _groups(context: AutoscalingContext, underway: DeletionsInProgress) -> dict[
     }
 
 
-def _scanned(config: Config) -> frozenset[str]:
+def _scanned(config: DecisionSettings) -> frozenset[str]:
     """Groups whose nodes leave by utilization; only one component removes nodes from a group."""
     return frozenset(each.cloud_provider_group_name for each in config.groups if each.is_scanned)
 

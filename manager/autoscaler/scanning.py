@@ -14,7 +14,7 @@ from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_objects import ClusterObjects
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import scan
@@ -33,7 +33,7 @@ BROKE_DOWN = "the scan broke down: {!r}"
 class Scans:
     """The groups of the file that scale by utilization, in its order. For one thread."""
 
-    def __init__(self, config: Config, *, interval_seconds: float, dry_run: bool = False) -> None:
+    def __init__(self, config: DecisionSettings, *, interval_seconds: float, dry_run: bool = False) -> None:
         self._config = config
         self._interval_seconds = interval_seconds
         self._observers = [
@@ -135,7 +135,9 @@ class Scans:
             self._memories[group] = replace(self._memories.get(group, Memory()), lock=ScaleLock(now, asked))
 
 
-def preview_scans(config: Config, objects: ClusterObjects, observed: CloudObservation) -> tuple[ScanDecision, ...]:
+def preview_scans(
+    config: DecisionSettings, objects: ClusterObjects, observed: CloudObservation
+) -> tuple[ScanDecision, ...]:
     """What the first scan of each group would decide. Acts on nothing, and remembers nothing."""
     found = []
     for rules in config.scanned:

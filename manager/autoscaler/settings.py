@@ -1,7 +1,8 @@
 """The autoscaler's settings, which are part of the manager's (see `shared.settings`).
 
-Flags have the names and meanings of Cluster Autoscaler and of "Node Auto-provisioning". `config` checks them together.
-Every manager imports this module, which imports nothing of the autoscaler.
+Flags have the names and meanings of Cluster Autoscaler and of "Node Auto-provisioning". `decision_settings` checks them
+together. Each section adds to the one before, because flags and files know no sections. Every manager imports this
+module, which imports nothing of the autoscaler.
 """
 
 from typing import Annotated
@@ -16,8 +17,8 @@ Key = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
 
 
-class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Without a `cloud_provider` there is no autoscaler, and nothing else here means anything."""
+class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The cluster, and the cloud that its nodes come from."""
 
     cluster_name: Annotated[
         str,
@@ -45,6 +46,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
             "groups file may set less for one group",
         ),
     ] = "enforce"
+
+
+class GroupSettings(CloudSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The groups that there are, and those that may be created."""
 
     nodes: Annotated[
         tuple[str, ...], Meta(description="a group that may grow, <min>:<max>:<id>; may be given more than once")
@@ -77,6 +82,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         str, Meta(min_length=1, description="type of GPU for pods that ask for one and select no type")
     ] = "nvidia-tesla-k80"
 
+
+class ExpanderSettings(GroupSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How options are ranked and priced."""
+
     expander: Annotated[
         str,
         Meta(
@@ -107,6 +116,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         bool, Meta(description="use several groups at once where that is cheaper than one, if price comes first")
     ] = True
 
+
+class LimitSettings(ExpanderSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How large the cluster may become."""
+
     min_cpu: Annotated[Count | None, Meta(description="cores in the cluster at least")] = None
     max_cpu: Annotated[Count | None, Meta(description="cores in the cluster at most")] = None
     min_memory: Annotated[Count | None, Meta(description="GiB of memory in the cluster at least")] = None
@@ -124,6 +137,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         bool, Meta(description="CapacityQuotas of the cluster limit what is added, too")
     ] = False
     enforce_node_group_min_size: Annotated[bool, Meta(description="bring groups up to their minimum")] = False
+
+
+class PendingPodSettings(LimitSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the loop runs, and which pods it is about."""
 
     scan_interval_seconds: Annotated[float, Meta(ge=0.1, le=_MOST_SECONDS, description="between two rounds")] = 10.0
     frequent_loops_enabled: Annotated[
@@ -151,6 +168,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     bypassed_scheduler_names: Annotated[
         tuple[str, ...], Meta(description="schedulers whose pods count before those have judged them")
     ] = ()
+
+
+class EstimateSettings(PendingPodSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How new nodes are estimated, and shared out over similar groups."""
 
     max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
     fastpath_binpacking_enabled: Annotated[
@@ -189,6 +210,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         float, Meta(gt=0, description="how long a group's template outlives its nodes")
     ] = 315_360_000.0
 
+
+class GroupHealthSettings(EstimateSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long nodes may take, and when a group is left alone."""
+
     max_node_provision_time_seconds: Annotated[
         float, Meta(gt=0, le=_MOST_SECONDS, description="how long a node may take to register before it is given up")
     ] = 900.0
@@ -214,6 +239,10 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     node_group_backoff_reset_timeout_seconds: Annotated[
         float, Meta(gt=0, description="after the last failure, when a group begins anew")
     ] = 10800.0
+
+
+class ScaleDownSettings(GroupHealthSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which nodes go, when and how."""
 
     scale_down_enabled: Annotated[bool, Meta(description="take away nodes that the cluster can do without")] = True
     scale_down_unready_enabled: Annotated[bool, Meta(description="also those that are unready")] = True
@@ -304,6 +333,13 @@ class AutoscalerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     max_bulk_soft_taint_time_seconds: Annotated[
         float, Meta(ge=0, le=600, description="how long that may take in one round")
     ] = 3.0
+
+
+class AutoscalerSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All sections, and what is told of the decisions.
+
+    Without a `cloud_provider` there is no autoscaler, and nothing else here means anything.
+    """
 
     write_status_configmap: Annotated[bool, Meta(description="keep the status ConfigMap")] = True
     status_config_map_name: Annotated[

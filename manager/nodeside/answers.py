@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from manager.nodeside import node_prediction
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.eviction.answers import PressureRow, pressure_row
 from manager.nodeside.eviction.tracker import TrackedShortfall
@@ -11,6 +10,7 @@ from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.node_prediction import PredictionRow
 from manager.nodeside.noderesource import writing
 from manager.nodeside.noderesource.explain import Decision, Offer
+from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.promises import RESOURCES
 from shared import durations, names
 from shared.api import colocation
@@ -340,7 +340,7 @@ def fleet(of: FleetOverview) -> FleetPrediction:
 
 
 def status(
-    configuration: Configuration,
+    policy: ClusterPolicy,
     *,
     cluster: str,
     config_map: str,
@@ -350,8 +350,8 @@ def status(
     overdue: dict[str, float],
 ) -> Status:
     """The manager itself."""
-    problem = "; ".join(map(str, configuration.problems)) or None
-    return Status(cluster, leader, dry_run, waiting_for, configuration.enabled, config_map, problem, overdue)
+    problem = "; ".join(map(str, policy.problems)) or None
+    return Status(cluster, leader, dry_run, waiting_for, policy.enabled, config_map, problem, overdue)
 
 
 def _reason(decision: Decision | None) -> str:

@@ -5,10 +5,9 @@ from typing import Any
 
 from manager import informers
 from manager.informers import CachedPod, SharedInformers
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.noderesource import report
 from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.policy import ClusterPolicy, next_policy
 from manager.nodeside.tenants import Holders
 from manager.pods import NodeRequests, PodLedger, PodRecord
 from manager.settings import ManagerSettings
@@ -21,9 +20,9 @@ from shared.telemetry import Loops
 
 
 class Caches:
-    """Nodes, NodeMetrics, requests per node and the configuration; safe to read from any thread.
+    """Nodes, NodeMetrics, requests per node and the policy; safe to read from any thread.
 
-    `changed` is called with the names of the nodes to look at again, `configured` with each new configuration and its
+    `changed` is called with the names of the nodes to look at again, `configured` with each new policy and its
     ConfigMap; both from the informers' threads.
     """
 
@@ -34,9 +33,9 @@ class Caches:
         settings: ManagerSettings,
         *,
         changed: Callable[[Iterable[str]], None],
-        configured: Callable[[Configuration, ConfigMap | None], None],
+        configured: Callable[[ClusterPolicy, ConfigMap | None], None],
     ) -> None:
-        self.configuration = Configuration()
+        self.policy = ClusterPolicy()
         self._changed = changed
         self._configured = configured
         self._config_map_key = settings.config_map_key
@@ -90,7 +89,7 @@ class Caches:
         return self._metrics.values()
 
     def config_map(self) -> ConfigMap | None:
-        """The ConfigMap of the configuration."""
+        """The ConfigMap of the policy."""
         return self._config_maps.get(self._config_map_key)
 
     def has_unread_metric(self, name: str) -> bool:
@@ -102,12 +101,12 @@ class Caches:
         return self._ledger.on(name)
 
     def thresholds(self, name: str) -> ResourceThresholds | None:
-        """The thresholds by which pods of the node may be evicted; None unless the node lends under a configuration in
+        """The thresholds by which pods of the node may be evicted; None unless the node lends under a policy in
         effect.
         """
-        node, configuration = self.node(name), self.configuration
-        strategy = None if node is None or not configuration.settled else configuration.strategy(node)
-        return None if node is None or strategy is None or not strategy.enabled else configuration.thresholds_of(node)
+        node, policy = self.node(name), self.policy
+        strategy = None if node is None or not policy.settled else policy.strategy(node)
+        return None if node is None or strategy is None or not strategy.enabled else policy.thresholds_of(node)
 
     def requested(self, name: str) -> NodeRequests:
         """The requests of the node's pods."""
@@ -135,11 +134,11 @@ class Caches:
 
     def _config_map(self, change: Change[ConfigMap]) -> None:
         config_map = self._config_maps.get(self._config_map_key)
-        previous = self.configuration
+        previous = self.policy
         source = f"ConfigMap {self._config_map_key}"
-        self.configuration = configuration.after(previous, config_map, source=source)
-        self._configured(self.configuration, config_map)
-        if change.kind is ChangeKind.SYNCED or self.configuration != previous:
+        self.policy = next_policy(previous, config_map, source=source)
+        self._configured(self.policy, config_map)
+        if change.kind is ChangeKind.SYNCED or self.policy != previous:
             self._all_changed()
 
     def _some_changed(self, names: Iterable[str]) -> None:

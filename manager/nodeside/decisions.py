@@ -9,7 +9,6 @@ import msgspec
 
 from manager import pods
 from manager.nodeside import outages
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.eviction.reliever import Pressed
 from manager.nodeside.eviction.tracker import TrackedShortfall
 from manager.nodeside.noderesource import damping, explain, situation, topology, writing
@@ -23,6 +22,7 @@ from manager.nodeside.noderesource.situation import NodeFacts
 from manager.nodeside.noderesource.topology import ZoneWrite
 from manager.nodeside.noderesource.writing import NodeWriteRule, OfferChange, Wait, Waiting, Write, WriteRule
 from manager.nodeside.outages import Outage
+from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.reports import EventReporter
 from manager.nodeside.topologies import Topologies
 from manager.pods import NodeRequests, PodRecord
@@ -90,7 +90,7 @@ class LastZoneWrite(msgspec.Struct, frozen=True):
 class DecisionSources(Protocol):
     """The present inputs of decisions."""
 
-    configuration: Configuration
+    policy: ClusterPolicy
 
     def report(self, name: str) -> NodeReport | None: ...
     def pods(self, name: str) -> Collection[PodRecord]: ...
@@ -98,13 +98,13 @@ class DecisionSources(Protocol):
 
 
 class CachedNodeConfig(msgspec.Struct, frozen=True):
-    """The facts from one version of a Node and of the configuration, regardless of reports.
+    """The facts from one version of a Node and of the policy, regardless of reports.
 
     `facts` is None for an invalid Node.
     """
 
     node: Node
-    configuration: Configuration
+    policy: ClusterPolicy
     strategy: NodeStrategy | None
     facts: NodeFacts | None
 
@@ -270,17 +270,17 @@ class NodeDecisions:
         return strategy, decision
 
     def _standing(self, node: Node, memory: NodeHistory) -> CachedNodeConfig:
-        """The cached facts. Most looks follow a report, with Node and configuration unchanged."""
-        configuration, known = self._caches.configuration, memory.standing
-        if known is not None and known.node is node and known.configuration is configuration:
+        """The cached facts. Most looks follow a report, with Node and policy unchanged."""
+        policy, known = self._caches.policy, memory.standing
+        if known is not None and known.node is node and known.policy is policy:
             return known
-        strategy = configuration.strategy(node)
+        strategy = policy.strategy(node)
         self._reporter.strategy(node, strategy)
         try:
             facts: NodeFacts | None = situation.facts(node)
         except InvalidInput:  # deciding will find and report it again
             facts = None
-        memory.standing = CachedNodeConfig(node, configuration, strategy, facts)
+        memory.standing = CachedNodeConfig(node, policy, strategy, facts)
         return memory.standing
 
     def _of_pods(self, name: str, memory: NodeHistory) -> tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]]:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from manager.node_peaks import NodePeaks
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.noderesource import explain
 from manager.nodeside.noderesource.explain import Decision, Known
 from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.policy import ClusterPolicy
 from manager.settings import ManagerSettings
 from shared import durations, quantity
 from shared.api.colocation import DEFAULTS
@@ -27,7 +27,7 @@ class NodeCaches(Protocol):
     """The cached state of nodes. `caches.Caches` is one."""
 
     @property
-    def configuration(self) -> Configuration: ...
+    def policy(self) -> ClusterPolicy: ...
     def report(self, name: str) -> NodeReport | None: ...
 
 
@@ -61,7 +61,7 @@ class Lending:
 
     def offered_by(self, node: Node) -> Amounts:
         """What a new Node like this one will offer once its agent has reported, still without pods."""
-        strategy = self._caches.configuration.strategy(node)
+        strategy = self._caches.policy.strategy(node)
         if strategy is None or not self._writes:
             return {}
         now = self._clock.now()
@@ -96,7 +96,7 @@ class Lending:
     def _is_trusted(self, report: NodeReport, node: Node) -> bool:
         if report.update_time is None or report.update_time < node.metadata.created_at:
             return False
-        strategy = self._caches.configuration.strategy(node)
+        strategy = self._caches.policy.strategy(node)
         seconds = (strategy.strategy if strategy is not None else DEFAULTS).degrade_seconds
         stale = explain.why_stale(report.update_time, degrade_seconds=seconds, now=self._clock.now())
         return stale is None and report.history_percent >= TRUSTED_PERCENT
@@ -118,7 +118,7 @@ class Lending:
         report = self._caches.report(name)
         if report is not None and report.update_time is not None:
             return False
-        strategy = self._caches.configuration.strategy(node)
+        strategy = self._caches.policy.strategy(node)
         if strategy is None:
             return False
         age = self._clock.now() - node.metadata.created_at

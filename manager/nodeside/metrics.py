@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.noderesource import writing
 from manager.nodeside.noderesource.explain import HELD, Decision
+from manager.nodeside.policy import ClusterPolicy
 from shared.api.core import Node
 from shared.names import Tier
 from shared.quantity import MILLI_PER_CORE
@@ -51,14 +51,14 @@ class StateCollector(Collector):
         self,
         *,
         nodes: Callable[[], Iterable[tuple[Node, Decision | None]]],
-        configuration: Callable[[], Configuration],
+        policy: Callable[[], ClusterPolicy],
         pending: Callable[[], tuple[int, int]],
         oldest_seconds: Callable[[], tuple[float, float]],
         is_leader: Callable[[], bool],
         now: Callable[[], float],
     ) -> None:
         self._nodes = nodes
-        self._configuration = configuration
+        self._policy = policy
         self._pending = pending
         self._oldest_seconds = oldest_seconds
         self._is_leader = is_leader
@@ -67,23 +67,19 @@ class StateCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         looks, writes = self._pending()
         look_seconds, write_seconds = self._oldest_seconds()
-        configuration = self._configuration()
+        policy = self._policy()
         yield _gauge("queue_length", "Nodes waiting to be looked at", looks)
         yield _gauge("pending_writes", "Nodes waiting to be written", writes)
         yield _gauge("queue_oldest_seconds", "How long the next node has waited to be looked at", look_seconds)
         yield _gauge("pending_writes_oldest_seconds", "How long the next node has waited to be written", write_seconds)
         yield _gauge("leader", "1 while this process may write", self._is_leader())
-        yield _gauge(
-            "config_last_reload_success", "0 while the newest ConfigMap is refused", configuration.problem is None
-        )
+        yield _gauge("config_last_reload_success", "0 while the newest ConfigMap is refused", policy.problem is None)
         yield _gauge(
             "config_node_configs_passed_over",
             "Problems of node configs in the ConfigMap in effect, each of which concerns only the nodes of its own",
-            len(configuration.config.problems),
+            len(policy.config.problems),
         )
-        yield _gauge(
-            "colocation_enabled", "1 while the configuration in effect enables colocation", configuration.enabled
-        )
+        yield _gauge("colocation_enabled", "1 while the configuration in effect enables colocation", policy.enabled)
         yield from self._of_nodes()
 
     def describe(self) -> Iterable[Metric]:

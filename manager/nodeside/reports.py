@@ -1,13 +1,13 @@
-"""Reports to people by Events and log lines: a changed offer, a refused configuration."""
+"""Reports to people by Events and log lines: a changed offer, a refused policy."""
 
 import logging
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.noderesource import preparation
 from manager.nodeside.noderesource.explain import Decision
 from manager.nodeside.noderesource.writing import Write
+from manager.nodeside.policy import ClusterPolicy
 from manager.pods import PodRecord
 from shared import explanation
 from shared.api.colocation import NodeStrategy
@@ -74,7 +74,7 @@ class EventReporter:
         self._reported_config = ""
         self._reported_nodes: dict[str, tuple[str, ...]] = {}
 
-    def configured(self, configuration: Configuration, config_map: ConfigMap | None) -> None:
+    def configured(self, policy: ClusterPolicy, config_map: ConfigMap | None) -> None:
         """A ConfigMap was read or refused, or does not exist."""
         version = _ABSENT if config_map is None else config_map.metadata.resource_version
         if version == self._reported_config:
@@ -87,20 +87,18 @@ class EventReporter:
         meta = config_map.metadata
         regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
         refused = []
-        if configuration.thresholds_problem is not None:
-            logger.error("thresholds refused, the last good ones stay: %s", configuration.thresholds_problem)
-            refused.append(ReportedProblem(regarding, THRESHOLDS_REFUSED, str(configuration.thresholds_problem)))
-        if configuration.problem is not None:
-            logger.error("configuration refused, the last good one stays: %s", configuration.problem)
-            refused.append(ReportedProblem(regarding, CONFIG_REFUSED, str(configuration.problem)))
+        if policy.thresholds_problem is not None:
+            logger.error("thresholds refused, the last good ones stay: %s", policy.thresholds_problem)
+            refused.append(ReportedProblem(regarding, THRESHOLDS_REFUSED, str(policy.thresholds_problem)))
+        if policy.problem is not None:
+            logger.error("configuration refused, the last good one stays: %s", policy.problem)
+            refused.append(ReportedProblem(regarding, CONFIG_REFUSED, str(policy.problem)))
             self._standing.found(_CONFIG, refused)
             return
-        logger.info("configuration in effect", extra={"enabled": configuration.enabled})
-        for problem in configuration.config.problems:
+        logger.info("configuration in effect", extra={"enabled": policy.enabled})
+        for problem in policy.config.problems:
             logger.error("a node config has a problem: %s", problem)
-        problems = [
-            ReportedProblem(regarding, CONFIG_PROBLEM, str(problem)) for problem in configuration.config.problems
-        ]
+        problems = [ReportedProblem(regarding, CONFIG_PROBLEM, str(problem)) for problem in policy.config.problems]
         self._standing.found(_CONFIG, refused + problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:

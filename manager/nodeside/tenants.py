@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
-import msgspec
-
 from manager.pods import NOTHING, PodRecord, held
 from shared import explanation, names
 from shared.api.core import Namespace
@@ -25,12 +23,7 @@ PASSED_SECONDS = 5.0
 _RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
 Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it is invalid
-
-
-class NamespaceBounds(msgspec.Struct, frozen=True):
-    """A namespace's bounds, by annotation; most have none."""
-
-    by_annotation: Mapping[str, Bound] = {}
+Bounds: TypeAlias = Mapping[str, Bound]  # by annotation; most namespaces have none
 
 
 class Holders:
@@ -56,15 +49,15 @@ class Holders:
 
 
 class NamespaceTenants:
-    """Checks pods against the `bounds` of a namespace (None: unknown). Safe for any thread."""
+    """Checks pods against the bounds of their `namespace` (None: unknown). Safe for any thread."""
 
     def __init__(
         self,
-        bounds: Callable[[str], NamespaceBounds | None],
+        namespace: Callable[[str], Namespace | None],
         holders: Callable[[str], Iterable[PodRecord]],
         clock: Clock,
     ) -> None:
-        self._of = bounds
+        self._namespace = namespace
         self._holders = holders
         self._clock = clock
         self._passed: dict[str, tuple[PodRecord, float]] = {}  # by UID, with the end (monotonic) of its validity
@@ -91,18 +84,18 @@ class NamespaceTenants:
             self._passed[pod.uid] = pod, now + PASSED_SECONDS
         return why
 
-    def _bounds(self, namespace: str, pod: PodRecord) -> NamespaceBounds | None:
+    def _bounds(self, namespace: str, pod: PodRecord) -> Bounds | None:
         if pod.held_tier is None:
             return None
-        found = self._of(namespace)
-        return found if found is not None and found.by_annotation else None
+        found = self._namespace(namespace)
+        return (read_bounds(found) or None) if found is not None else None
 
 
 def namespace_of(pod: PodRecord) -> str:
     return pod.key.partition("/")[0]
 
 
-def read(namespace: Namespace) -> NamespaceBounds:
+def read_bounds(namespace: Namespace) -> Bounds:
     """The bounds in its annotations."""
     annotations = namespace.metadata.annotations or {}
     found: dict[str, Bound] = {}
@@ -113,10 +106,10 @@ def read(namespace: Namespace) -> NamespaceBounds:
                     found[annotation] = amounts({resource: annotations[annotation]})[resource]
                 except QuantityError as error:
                     found[annotation] = str(error)
-    return NamespaceBounds(found)
+    return found
 
 
-def _refusal(namespace: str, bounds: NamespaceBounds, pod: PodRecord, others: Iterable[PodRecord]) -> str | None:
+def _refusal(namespace: str, bounds: Bounds, pod: PodRecord, others: Iterable[PodRecord]) -> str | None:
     holds, asks = held(others), held([pod])
     for tier, annotations in names.ANNOTATION_BOUNDS.items():
         if asks[tier] == NOTHING:
@@ -127,11 +120,9 @@ def _refusal(namespace: str, bounds: NamespaceBounds, pod: PodRecord, others: It
     return None
 
 
-def _beyond(
-    tier: Tier, annotations: Iterable[str], bounds: NamespaceBounds, holds: Resources, asks: Resources
-) -> str | None:
+def _beyond(tier: Tier, annotations: Iterable[str], bounds: Bounds, holds: Resources, asks: Resources) -> str | None:
     for annotation, (resource, unit), there, more in zip(annotations, _RESOURCES, holds, asks, strict=True):
-        bound = bounds.by_annotation.get(annotation)
+        bound = bounds.get(annotation)
         if isinstance(bound, str):
             return f"takes no pods of {tier.capitalize()}: annotation {annotation}: {bound}"
         if bound is not None and more > 0 and there + more > bound:

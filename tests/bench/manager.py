@@ -15,12 +15,12 @@ import msgspec
 from kubernetes import watch as official
 
 from manager.main import collect_seldom
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.decisions import Look, NodeDecisions
 from manager.nodeside.nodemetric import lifecycle, spec
 from manager.nodeside.noderesource import report
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.writing import Write
+from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.reports import EventReporter
 from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from manager.settings import ManagerSettings
@@ -58,7 +58,7 @@ class Known:
 
     def __init__(self) -> None:
         config = colocation.parse('{"enable": true}', source="bench")
-        self.configuration = Configuration(config, available=True, settled=True)
+        self.policy = ClusterPolicy(config, available=True, settled=True)
         self.reports: dict[str, NodeReport] = {}
         self.ledger = PodLedger()
 

@@ -20,7 +20,7 @@ from manager.autoscaler.cluster_state.registry import (
     withdraw_request,
 )
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.clock import Clock
 from shared.errors import HeadroomError
@@ -43,7 +43,7 @@ class ScaleUpExecutor:
 
     def __init__(
         self,
-        config: Config,
+        config: DecisionSettings,
         guard: Guard,
         lock: threading.Lock,
         registry: RegistryStore,

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import msgspec
 
 from manager import pods
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
+from manager.nodeside import policy
 from manager.nodeside.nodemetric import spec
 from manager.nodeside.noderesource import explain, mid, writing
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import NodeWriteRule, Write, WriteRule
+from manager.nodeside.policy import ClusterPolicy
 from manager.pods import NodeRequests
 from shared import names, quantity
 from shared.api import colocation
@@ -52,7 +52,7 @@ def nodemetric_spec(row: Input) -> object:
     if "node" in row and row["node"] is None:
         return {"error": True}
     config_map = None if text is None else ConfigMap(data={names.CONFIG_KEY_COLOCATION: text})
-    known = configuration.after(Configuration(), config_map, source=ROW)
+    known = policy.next_policy(ClusterPolicy(), config_map, source=ROW)
     meta = ObjectMeta(name="node", labels=labels, annotations=annotations)
     wanted = spec.desired(
         known.strategy(Node(metadata=meta)) or NodeStrategy(DEFAULTS, enabled=False),

@@ -16,7 +16,7 @@ from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceS
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.listers import Listers
+from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, PodController
 from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory, ScaleDownReason
@@ -72,11 +72,10 @@ class Yard:
         self.listers = Listers(
             client,
             informers,
-            cluster.namespace,
+            WatchedKinds(controllers=True),
             expected=lambda _: {},
             peaks=lambda _: None,
             pending=lambda: None,
-            reads_controllers=True,
         )
         informers.start(self.loops)
         self.listers.start(self.loops)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import pytest
 
-from manager.nodeside.controller import WRITE_TIMEOUT_SECONDS
+from manager.nodeside.node_writes import WRITE_TIMEOUT_SECONDS
 from manager.nodeside.reports import CONFIG_REFUSED, STRATEGY_REFUSED, PersistentProblems, ReportedProblem
 from shared import names
 from shared.kube.events import ObjectRef, Recorder

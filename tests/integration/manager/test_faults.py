@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from manager.nodeside.controller import WRITE_TIMEOUT_SECONDS
+from manager.nodeside.node_writes import WRITE_TIMEOUT_SECONDS
 from shared import durations, names
 from shared.api.colocation import MidFormula
 from shared.kube.resources import NODEMETRICS, NODES, PODS

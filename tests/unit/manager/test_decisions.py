@@ -7,13 +7,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
+from manager.nodeside import policy
 from manager.nodeside.decisions import NodeDecisions
 from manager.nodeside.noderesource import report, writing
 from manager.nodeside.noderesource.buffer import LEAST_STEPS
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.writing import Wait, Waiting, Write, WriteReason
+from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.reports import EventReporter
 from manager.pods import NodeRequests, PodRecord
 from manager.settings import ManagerSettings
@@ -31,7 +31,7 @@ ALL = NodeRequests(Resources(10_000, 100 * GIB), Resources(10_000, 100 * GIB))
 class Known:
     """A cluster of one node."""
 
-    configuration: Configuration
+    policy: ClusterPolicy
     reported: NodeReport | None = None
     records: tuple[PodRecord, ...] = ()
     asked: NodeRequests = ALL
@@ -52,7 +52,7 @@ class World:
     def __init__(self, strategy: str = '{"enable": true}', **settings: Any) -> None:
         self.clock = ManualClock(NOW)
         config_map = ConfigMap(data={names.CONFIG_KEY_COLOCATION: strategy})
-        self.known = Known(configuration.after(Configuration(), config_map, source="cm"))
+        self.known = Known(policy.next_policy(ClusterPolicy(), config_map, source="cm"))
         self.settings = ManagerSettings(**settings)
         self.node = node()
         self.restart()
@@ -155,10 +155,10 @@ def test_a_manager_that_begins_holds_back_what_the_one_before_did_until_it_has_l
 def test_a_manager_that_begins_while_nothing_can_be_read_learns_later_what_was_held_back() -> None:
     world = World(offers="mid")
     world.node = node(mid={names.MID_CPU: "1800", names.MID_MEMORY: str(GIB)})
-    good, world.known.configuration = world.known.configuration, Configuration()
+    good, world.known.policy = world.known.policy, ClusterPolicy()
     world.report("2")
     world.look()
-    world.known.configuration = good
+    world.known.policy = good
     world.look()
     assert world.mid() == Resources(1800, GIB)
 

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 from manager import http
 from manager.nodeside import answers
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes
-from manager.nodeside.configuration import Configuration
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
+from manager.nodeside.policy import ClusterPolicy
 from manager.pods import NodeRequests
 from shared import names, web
 from shared.names import Tier
@@ -62,7 +62,7 @@ def url() -> Iterator[str]:
         reader=States(),
         registry=CollectorRegistry(),
         status=lambda: answers.status(
-            Configuration(),
+            ClusterPolicy(),
             cluster="prod-1",
             config_map="ns/cm",
             leader=True,

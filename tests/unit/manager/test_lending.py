@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from manager.node_peaks import NodePeaks
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
+from manager.nodeside import policy
 from manager.nodeside.lending import TRUSTED_PERCENT, Lending
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Decision
 from manager.nodeside.noderesource.report import ReportedUsage
+from manager.nodeside.policy import ClusterPolicy
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import ConfigMap, Node
@@ -32,7 +32,7 @@ class Side:
 
     def __init__(self, strategy: dict[str, Any] | None = None, **settings: Any) -> None:
         config_map = ConfigMap(data={names.CONFIG_KEY_COLOCATION: json.dumps(strategy or STRATEGY)})
-        self.known = Known(configuration.after(Configuration(), config_map, source="cm"))
+        self.known = Known(policy.next_policy(ClusterPolicy(), config_map, source="cm"))
         self.decision: Decision | None = None
         chosen = ManagerSettings(**settings)
         self.lending = Lending(self.known, lambda _: self.decision, chosen, ManualClock(NOW))
@@ -40,7 +40,7 @@ class Side:
     def reports(self, of: Node, cpu: str) -> None:
         """An agent says what can be reclaimed, and a decision is made of it."""
         self.known.reported = report.read(metric(reclaimable={"cpu": cpu, "memory": "1Gi"}))
-        strategy = self.known.configuration.strategy(of)
+        strategy = self.known.policy.strategy(of)
         known = explain.Known(self.known.requested(of.metadata.name))
         self.decision = explain.decide(of, self.known.reported, known, strategy, NOW, tiers=[Tier.MID])
 
@@ -77,7 +77,7 @@ def test_where_colocation_is_off_a_new_node_offers_nothing() -> None:
 def test_a_node_whose_agent_is_still_starting_is_expected_to_offer_what_a_new_one_does() -> None:
     side = Side()
     young, old = node(created_at=YOUNG), node(created_at=OLD)
-    strategy = side.known.configuration.strategy(young)
+    strategy = side.known.policy.strategy(young)
     side.decision = explain.decide(young, None, explain.Known(), strategy, NOW)
     assert side.lending.expected([young]) == {"n1": {BATCH_CPU: 5000, BATCH_MEMORY: 50 * GIB}}
     assert side.lending.expected([old]) == {}

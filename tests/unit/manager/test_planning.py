@@ -25,8 +25,8 @@ from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import Registry, add_created_groups, add_request, back_off, fail_request
-from manager.autoscaler.config import AUTO, PROVIDER, Config
 from manager.autoscaler.context import AutoscalerCache
+from manager.autoscaler.decision_settings import AUTO, PROVIDER, DecisionSettings
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.limits import ResourceBounds
@@ -98,13 +98,13 @@ class Cloud(MemoryCloud):
         self.members[group] += [Instance(each.spec.provider_id) for each in nodes]
 
 
-def config(*listed: str, **more: Any) -> Config:
+def config(*listed: str, **more: Any) -> DecisionSettings:
     decides = {"pricing": FilePricing(), **more.pop("decides", {})}
     settings = ScaleUpSettings(Ownership(dict.fromkeys(listed)), **decides)
-    return Config(scale_up=settings, prices=FilePricing(), **{"scales_down": False, **more})
+    return DecisionSettings(scale_up=settings, prices=FilePricing(), **{"scales_down": False, **more})
 
 
-def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more: Any) -> PlannedIteration:
+def planned(cloud: Cloud, chosen: DecisionSettings, known: Registry | None = None, **more: Any) -> PlannedIteration:
     objects = {key: more.pop(key) for key in list(more) if key in ClusterObjects.__dataclass_fields__}
     guard = Guard(cloud, chosen.ownership)
     made = ClusterObjects(NOW, **objects)

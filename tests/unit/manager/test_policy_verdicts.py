@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
+from manager.nodeside import policy
+from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.webhook import reviews
 from manager.nodeside.webhook.configmap import ConfigAdmission
 from shared import names
@@ -45,7 +45,7 @@ def webhook_says(text: str) -> str:
 def manager_says(text: str) -> str:
     """What the manager complains of; empty where there is nothing."""
     config_map = ConfigMap(data={names.CONFIG_KEY_COLOCATION: text})
-    known = configuration.after(Configuration(), config_map, source=SOURCE)
+    known = policy.next_policy(ClusterPolicy(), config_map, source=SOURCE)
     return "; ".join(map(str, [known.problem] if known.problem else known.config.problems))
 
 

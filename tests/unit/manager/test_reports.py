@@ -5,9 +5,9 @@ import logging
 import msgspec
 import pytest
 
-from manager.nodeside import configuration
-from manager.nodeside.configuration import Configuration
+from manager.nodeside import policy
 from manager.nodeside.noderesource.writing import Write
+from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.reports import EventReporter
 from shared import names
 from shared.api import colocation
@@ -27,7 +27,7 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_version_of_the_config_map_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     reporter = EventReporter(None)
     broken = ConfigMap(metadata=ObjectMeta(name="c", resource_version="1"), data={names.CONFIG_KEY_COLOCATION: "{"})
-    known = configuration.after(Configuration(), broken, source="cm")
+    known = policy.next_policy(ClusterPolicy(), broken, source="cm")
     for _ in range(3):
         reporter.configured(known, broken)
     assert len(said(caplog)) == 1
@@ -39,10 +39,10 @@ def test_a_version_of_the_config_map_is_reported_once(caplog: pytest.LogCaptureF
 def test_a_missing_config_map_is_reported_once_and_again_after_it_was_there(caplog: pytest.LogCaptureFixture) -> None:
     reporter = EventReporter(None)
     for _ in range(2):
-        reporter.configured(Configuration(), None)
+        reporter.configured(ClusterPolicy(), None)
     assert said(caplog) == ["there is no ConfigMap, so colocation is disabled"]
-    reporter.configured(Configuration(), ConfigMap(metadata=ObjectMeta(name="c", resource_version="1")))
-    reporter.configured(Configuration(), None)
+    reporter.configured(ClusterPolicy(), ConfigMap(metadata=ObjectMeta(name="c", resource_version="1")))
+    reporter.configured(ClusterPolicy(), None)
     assert len(said(caplog)) == 1
 
 

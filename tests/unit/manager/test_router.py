@@ -12,13 +12,13 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from manager.autoscaler import config, planning
+from manager.autoscaler import decision_settings, planning
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import Registry
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -49,13 +49,13 @@ class Planner:
         cloud = MemoryCloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
         cloud.model = FilePricing()
         cloud.given_template = Node(status=NodeStatus(capacity=MACHINE, allocatable=MACHINE))
-        self._guard = Guard(cloud, config.load(SETTINGS).ownership)
+        self._guard = Guard(cloud, decision_settings.load(SETTINGS).ownership)
         self.is_blind = False
 
     def observe(self) -> None:
         self._guard.observe()
 
-    def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
+    def plan_question(self, more: Sequence[Pod], config: DecisionSettings) -> Iteration:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
         objects = ClusterObjects(NOW, pods=tuple(more))
@@ -133,7 +133,7 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
 
     try:
         assert {named(path) for path in asked} == {"prod-1"}  # before the first round, too
-        planner.decision_log.note(planner.plan_question((), config.load(settings)))
+        planner.decision_log.note(planner.plan_question((), decision_settings.load(settings)))
         assert {named(path) for path in asked} == {"prod-1"}
         assert planned(f"{server.url}/api/v1")["cluster"] == "prod-1"
         planner.decision_log.note(replace(rounds.shrinking(), cluster="prod-1"))
@@ -224,7 +224,7 @@ def test_however_many_ask_one_plan_is_made_at_a_time_and_probes_are_answered() -
     begun, go_on = threading.Semaphore(0), threading.Event()
 
     class Slow(Planner):
-        def plan_question(self, more: Sequence[Pod], config: Config) -> Iteration:
+        def plan_question(self, more: Sequence[Pod], config: DecisionSettings) -> Iteration:
             begun.release()
             assert go_on.wait(60)
             raise Unavailable("memory", "", "not observed")

@@ -20,9 +20,9 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.registry import Registry, add_request
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.listers import Listers
+from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
@@ -61,7 +61,7 @@ SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 NOW_AT_ONCE = ScaleDownRules(delays=Delays(0, 0, 0))
 
 
-def config(*listed: str, **more: Any) -> Config:
+def config(*listed: str, **more: Any) -> DecisionSettings:
     return test_planning.config(*listed, **{"scales_down": True, "scale_down": NOW_AT_ONCE, **more})
 
 
@@ -94,7 +94,7 @@ def marked(name: str, at: float, key: str = TAINT_TO_BE_DELETED) -> Node:
     return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, taints=taints))
 
 
-def planned(cloud: Cloud, chosen: Config, known: Registry | None = None, **more: Any) -> PlannedIteration:
+def planned(cloud: Cloud, chosen: DecisionSettings, known: Registry | None = None, **more: Any) -> PlannedIteration:
     return test_planning.planned(cloud, chosen, known, **more)
 
 
@@ -369,7 +369,7 @@ def test_a_node_stays_where_the_others_would_not_hold_what_is_predicted() -> Non
     pods = (resident("p", "n"), resident("q", "m", "2100m"))
     peaks = {each: NodePeaks(Resources(2000, GIB), Resources(0, 0), NOW) for each in ("n", "m")}
 
-    def reason(chosen: Config, **more: Any) -> UnremovableReason | None:
+    def reason(chosen: DecisionSettings, **more: Any) -> UnremovableReason | None:
         return reasons(planned(cloud_of(*nodes), chosen, nodes=nodes, pods=pods, underway=idle("n"), **more))["n"]
 
     assert reason(config("a")) is None
@@ -405,7 +405,7 @@ def test_marks_that_nobody_works_on_are_taken_back() -> None:
         leaving=(DeletionProgress("going", "a", ScaleDownReason.EMPTY, DeletionStage.DELETING, NOW),)
     )
 
-    def abandoned(chosen: Config, **more: Any) -> tuple[str, ...]:
+    def abandoned(chosen: DecisionSettings, **more: Any) -> tuple[str, ...]:
         return planned(cloud_of(*nodes), chosen, nodes=nodes, underway=underway, **more).abandoned
 
     assert abandoned(config("a")) == ("old",)
@@ -557,11 +557,10 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
     listers = Listers(
         client,
         informers,
-        "here",
+        WatchedKinds(controllers=True),
         expected=lambda _: {},
         peaks=lambda _: None,
         pending=lambda: None,
-        reads_controllers=True,
     )
     guard = Guard(MemoryCloud(), Ownership())
     removals = ScaleDownController(

@@ -11,8 +11,8 @@ from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
-from manager.autoscaler.config import load
 from manager.autoscaler.configmap_store import ConfigMapStore
+from manager.autoscaler.decision_settings import load
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import SystemClock

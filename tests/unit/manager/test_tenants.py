@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from manager.nodeside.tenants import PASSED_SECONDS, Holders, NamespaceBounds, NamespaceTenants, read
+from manager.nodeside.tenants import PASSED_SECONDS, Holders, NamespaceTenants, read_bounds
 from manager.pods import PodRecord
 from shared import names
 from shared.api.core import Namespace
@@ -16,7 +16,7 @@ CPU, MEMORY = "headroom.io/max-mid-cpu", "headroom.io/max-mid-memory"
 
 def tenants_of(holders: Holders, annotations: dict[str, str], clock: ManualClock | None = None) -> NamespaceTenants:
     """Of which the namespace `default` says what a test says."""
-    said = read(Namespace(ObjectMeta(name="default", annotations=annotations)))
+    said = Namespace(ObjectMeta(name="default", annotations=annotations))
     return NamespaceTenants({"default": said}.get, holders.of, clock or ManualClock(0))
 
 
@@ -34,12 +34,12 @@ def holders() -> Holders:
 
 def test_annotations_name_the_bounds_and_one_that_means_nothing_says_so() -> None:
     annotations = {CPU: "1500m", MEMORY: "2Gi", "headroom.io/max-batch-cpu": "lots", "other": "1"}
-    found = read(Namespace(ObjectMeta(name="n", annotations=annotations))).by_annotation
+    found = read_bounds(Namespace(ObjectMeta(name="n", annotations=annotations)))
     assert (found[CPU], found[MEMORY]) == (1500, 2 * GIB)
     assert "'lots' is not a quantity" in str(found["headroom.io/max-batch-cpu"])
     assert len(found) == 3
-    assert "negative" in str(read(Namespace(ObjectMeta(annotations={CPU: "-1"}))).by_annotation[CPU])
-    assert read(Namespace()) == NamespaceBounds()
+    assert "negative" in str(read_bounds(Namespace(ObjectMeta(annotations={CPU: "-1"})))[CPU])
+    assert read_bounds(Namespace()) == {}
     assert {annotation for of in names.ANNOTATION_BOUNDS.values() for annotation in of} >= {CPU, MEMORY}
 
 

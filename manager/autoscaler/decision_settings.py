@@ -1,4 +1,4 @@
-"""The autoscaler's configuration: all settings that decisions read, checked once, at the start."""
+"""The settings that the autoscaler's decisions read, checked once, at the start."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -59,7 +59,7 @@ class StartTimes:
 
 
 @dataclass(frozen=True)
-class Config:
+class DecisionSettings:
     """`scale_up` holds the scale-up settings, except those that each iteration finds out: prices, priorities, GPU
     label.
 
@@ -161,7 +161,7 @@ class Config:
                 return model
 
 
-def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None) -> Config:
+def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None) -> DecisionSettings:
     """Raises InvalidInput that names flag or file, group and field. `clock` (seconds) limits the time of estimates."""
     groups = _groups(settings)
     listed = _listed(settings, groups)
@@ -180,7 +180,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         if name != chain.RANDOM:
             loaded.get(name)
     taints = TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint))
-    return Config(
+    return DecisionSettings(
         provider=settings.cloud_provider,
         scale_up=ScaleUpSettings(
             ownership=Ownership(listed, settings.autoprovisioning_prefix),

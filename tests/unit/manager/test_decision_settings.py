@@ -9,11 +9,11 @@ import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler import config, node_groups
+from manager.autoscaler import decision_settings, node_groups
 from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
-from manager.autoscaler.config import Config
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
@@ -39,8 +39,8 @@ from tests.unit.manager import utilized
 GIB = 1 << 30
 
 
-def loaded(**settings: Any) -> Config:
-    return config.load(AutoscalerSettings(**{"cloud_provider": "simulated", **settings}))
+def loaded(**settings: Any) -> DecisionSettings:
+    return decision_settings.load(AutoscalerSettings(**{"cloud_provider": "simulated", **settings}))
 
 
 def flags(*argv: str) -> AutoscalerSettings:
@@ -76,7 +76,7 @@ def test_flags_have_the_names_people_know() -> None:
         *("--expander", "priority,price", "--max-nodes-total", "100", "--balance-similar-node-groups"),
         *("--fastpath-binpacking-enabled", "--scale-up-all-or-nothing"),
     )
-    found = config.load(settings)
+    found = decision_settings.load(settings)
     assert found.ownership.listed == {"a": SizeBounds(1, 10), "b": SizeBounds(0, 3)}
     assert found.scale_up.bounds == {
         "cpu": ResourceBounds(None, 80),
@@ -125,7 +125,7 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
         *("--max-bulk-soft-taint-time", "2s", "--scale-down-simulation-timeout", "11s"),
         *("--daemonset-eviction-for-occupied-nodes", "false", "--daemonset-eviction-for-empty-nodes", "true"),
     )
-    chosen = config.load(given)
+    chosen = decision_settings.load(given)
     assert (chosen.scales_down, chosen.minds_peaks, chosen.simulation_seconds) == (False, False, 11.0)
     assert chosen.scale_down == ScaleDownRules(
         GroupRules(0.4, 0.3, 300.0, 360.0, ignores_daemons=True),

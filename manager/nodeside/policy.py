@@ -1,4 +1,4 @@
-"""The configuration in effect: the last readable value of each key, whatever the ConfigMap holds now."""
+"""The policy in effect: the last readable value of each key, whatever the ConfigMap holds now."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ _NO_THRESHOLDS = ThresholdConfig()
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """`available` once any configuration was readable; `settled` if it came from a ConfigMap, and no newer version
+class ClusterPolicy:
+    """`available` once any policy was readable; `settled` if it came from a ConfigMap, and no newer version
     failed.
 
     `problem` is the error of the ConfigMap's newest version, which then is not in effect; `thresholds_problem` is the
@@ -41,7 +41,7 @@ class Configuration:
         return self.config.cluster.enable
 
     def strategy(self, node: Node) -> NodeStrategy | None:
-        """The strategy for `node`; None while no configuration was readable."""
+        """The strategy for `node`; None while no policy was readable."""
         if not self.available:
             return None
         meta = node.metadata
@@ -52,21 +52,21 @@ class Configuration:
         return self.thresholds.of(node.metadata.labels)
 
 
-def after(previous: Configuration, config_map: ConfigMap | None, *, source: str) -> Configuration:
-    """The configuration after this version of the ConfigMap; the defaults without a ConfigMap, or without the key."""
+def next_policy(previous: ClusterPolicy, config_map: ConfigMap | None, *, source: str) -> ClusterPolicy:
+    """The policy after this version of the ConfigMap; the defaults without a ConfigMap, or without the key."""
     if config_map is None:
-        return Configuration(available=True)
+        return ClusterPolicy(available=True)
     data = config_map.data or {}
     held, held_problem = _thresholds(previous, data.get(names.CONFIG_KEY_THRESHOLDS, ""), source)
     text = data.get(names.CONFIG_KEY_COLOCATION, "")
     try:
         config = colocation.parse(text, source=f"{source} {names.CONFIG_KEY_COLOCATION}")
     except InvalidInput as problem:
-        return Configuration(previous.config, previous.available, False, problem, held, held_problem)
-    return Configuration(config, True, True, None, held, held_problem)
+        return ClusterPolicy(previous.config, previous.available, False, problem, held, held_problem)
+    return ClusterPolicy(config, True, True, None, held, held_problem)
 
 
-def _thresholds(previous: Configuration, text: str, source: str) -> tuple[ThresholdConfig, InvalidInput | None]:
+def _thresholds(previous: ClusterPolicy, text: str, source: str) -> tuple[ThresholdConfig, InvalidInput | None]:
     try:
         return thresholds.parse(text, source=f"{source} {names.CONFIG_KEY_THRESHOLDS}"), None
     except InvalidInput as problem:
