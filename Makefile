@@ -43,7 +43,8 @@ budgets: setup
 assets: setup
 	@$(BIN)/python -m tests.apiserver
 
-# On a real kube-apiserver with etcd; KUBERNETES=1.35 asks for that minor.
+# On a real kube-apiserver with etcd; KUBERNETES=1.35 asks for that minor. Not what no API server has a part in, unless
+# with ARGS=--thorough.
 test-apiserver: setup
 	@$(WITH_ASSETS) $(BIN)/python -m pytest --cluster apiserver \
 		$(if $(filter tests/%,$(ARGS)),,tests/integration tests/e2e tests/chart tests/parity) $(ARGS)

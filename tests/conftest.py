@@ -1,6 +1,8 @@
 """Which API server the suites run on, on how many workers, and in which order."""
 
+import gc
 import os
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,12 @@ from tests.support.closing import Closing
 
 # Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself:
 # of three on two CPUs, one has kept a test waiting beyond its patience of a minute.
-WORKERS_PER_CPU = {EMBEDDED: 2, REAL: 1, NODE: 1}
+WORKERS_PER_CPU = {EMBEDDED: 3, REAL: 1, NODE: 1}
 
 IN_CI = bool(os.environ.get("CI"))
+
+# Here tests compute; elsewhere they wait.
+UNIT = "tests/unit"
 
 # What `make test-apiserver` runs.
 ON_REAL = ("tests/integration", "tests/e2e", "tests/chart", "tests/parity")
@@ -46,6 +51,7 @@ OTHER_TIERS = {
     REAL: {"embedded_only", "node_only"},
     NODE: {"embedded_only"},
 }
+EMBEDDED_PROVES = ("embedded_only", "own_decision")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,7 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--thorough",
         action="store_true",
-        help="runs what is marked `thorough`, too",
+        help="runs what is marked `thorough`, and on a real API server what is marked `own_decision`",
     )
 
 
@@ -94,13 +100,15 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
 
 
 def _runs(item: pytest.Item, kind: str) -> bool:
-    """Whether this run has the test. What is thorough, CI runs once: on a real API server if the test can ask one."""
+    """Whether this run has the test. What is thorough, CI runs once: on a real API server if that has a part in it."""
     if any(map(item.get_closest_marker, OTHER_TIERS[kind])):
         return False
-    if kind == REAL or item.config.getoption("--thorough") or not item.get_closest_marker("thorough"):
+    if item.config.getoption("--thorough"):
         return True
-    on_both = item.nodeid.startswith(ON_REAL) and not item.get_closest_marker("embedded_only")
-    return IN_CI and not on_both
+    if kind == REAL:
+        return not item.get_closest_marker("own_decision")
+    on_real = item.nodeid.startswith(ON_REAL) and not any(map(item.get_closest_marker, EMBEDDED_PROVES))
+    return not item.get_closest_marker("thorough") or (IN_CI and not on_real)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -112,6 +120,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         places = {file: place for place, file in enumerate(file for files in ONE_CLUSTER for file in files)}
         items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(places)))
     elif hasattr(config, "workerinput") and not config.pluginmanager.hasplugin("randomly"):
-        # What takes long begins first: otherwise one worker is busy with it when all others have finished.
-        seconds = budgets.read(kind)
-        items.sort(key=lambda item: -seconds.get(item.nodeid.split("::")[0], 0.0))
+        order = _order({item.nodeid.split("::")[0] for item in items}, budgets.read(kind))
+        items.sort(key=lambda item: order[item.nodeid.split("::")[0]])
+
+
+def _order(files: Iterable[str], seconds: budgets.Seconds) -> dict[str, float]:
+    """By file, what share of its kind's time comes before it: of all at once, some wait while others compute, and what
+    takes long begins first, since otherwise one worker is busy with it when all others have finished.
+    """
+    unit, others = [], []
+    for file in sorted(files, key=lambda file: (-seconds.get(file, 0.0), file)):
+        (unit if file.startswith(UNIT) else others).append(file)
+    order = {}
+    for kind in (unit, others):
+        whole = sum(seconds.get(file, 0.0) for file in kind) or 1.0
+        before = 0.0
+        for file in kind:
+            order[file] = before / whole
+            before += seconds.get(file, 0.0)
+    return order
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: looking again and again for garbage in it costs a fifth of the time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -19,6 +19,8 @@ from tests.chart.conftest import add_kind
 from tests.support import daemons, eventually
 from tests.support.apiserver import ApiServer
 
+ours = pytest.mark.own_decision("the command decides by what it has read, whichever API server it came from")
+
 MID = {names.MID_CPU: "1000", names.MID_MEMORY: "1073741824"}
 HELD = {names.MID_CPU: "300", names.MID_MEMORY: "0"}
 BATCH = {names.BATCH_CPU: "500", names.BATCH_MEMORY: "0"}
@@ -121,6 +123,7 @@ def test_what_the_autoscaler_noted_goes_and_nodes_without_machines_where_that_is
     assert [node["metadata"]["name"] for node in client.list(NODES).items] == ["real"]
 
 
+@ours
 def test_batch_goes_with_what_stands_beside_it_unless_another_offers_it(leftovers: Leftovers) -> None:
     leftovers.add_node("a", annotations=ORIGIN)
     conditions = [
@@ -140,6 +143,7 @@ def test_batch_goes_with_what_stands_beside_it_unless_another_offers_it(leftover
     assert not ORIGIN.keys() & node["metadata"].get("annotations", {}).keys()
 
 
+@ours
 def test_batch_goes_from_the_zones_of_nodes_and_what_agents_say_of_them_stays(leftovers: Leftovers) -> None:
     client = leftovers.client
     add_kind(client, NODERESOURCETOPOLOGIES, "NodeResourceTopology", "zones")
@@ -176,6 +180,7 @@ def test_pods_keep_what_they_hold_and_once_they_have_been_drained_nothing_stays(
     assert leftovers.cleanup("--pods", "shoot").returncode == 2
 
 
+@ours
 @pytest.mark.embedded_only("a real DaemonSet has a status of its controller")
 def test_nodes_that_still_have_what_their_agents_learnt_are_waited_for(leftovers: Leftovers) -> None:
     client, namespace = leftovers.client, leftovers.namespace
@@ -209,6 +214,7 @@ def test_a_second_run_finds_nothing_to_remove(leftovers: Leftovers) -> None:
     assert _lines(leftovers.cleanup()) == ["nothing to remove"]
 
 
+@ours
 def test_a_dry_run_says_it_all_and_changes_nothing(leftovers: Leftovers) -> None:
     leftovers.add_node("a")
     leftovers.add_metric("a")
@@ -228,6 +234,7 @@ def test_a_cluster_of_more_than_a_page_is_cleaned_whole(leftovers: Leftovers) ->
     assert all(item["status"]["capacity"] == NATIVE for item in leftovers.client.list(NODES).items)
 
 
+@ours
 def test_a_manager_that_still_runs_is_noticed(leftovers: Leftovers, server: ApiServer) -> None:
     own = ManagerSettings(namespace=leftovers.namespace, listen="127.0.0.1:0", identity="still-here")
     leftovers.add_node("a", mid=False)
@@ -244,6 +251,7 @@ def test_a_manager_that_still_runs_is_noticed(leftovers: Leftovers, server: ApiS
     assert "manager is running" in done.stderr
 
 
+@ours
 def test_a_kubeconfig_that_is_none_is_bad_input(tmp_path_factory: pytest.TempPathFactory) -> None:
     missing = tmp_path_factory.mktemp("none") / "kubeconfig"
     done = daemons.run("deploy.cli", "cleanup", "--kubeconfig", str(missing))

@@ -110,11 +110,11 @@ def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_one
     assert "shortNames" not in release.crd()["spec"]["names"]
 
 
-@pytest.mark.parametrize("values", CI, ids=lambda path: path.stem)
-def test_a_dry_run_on_the_server_takes_every_set_of_values(release: Release, values: Path) -> None:
+def test_a_dry_run_on_the_server_takes_every_set_of_values_and_leaves_nothing(release: Release) -> None:
     before = release.kubectl.everything()
-    command = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=server", "--values", values)
-    assert "STATUS: pending-install" in release.helm.must(*command)
+    for values in CI:
+        command = ("install", RELEASE, CHART, "--namespace", NAMESPACE, "--dry-run=server", "--values", values)
+        assert "STATUS: pending-install" in release.helm.must(*command), values
     assert release.left_behind(before) == set()
 
 

@@ -124,6 +124,7 @@ def substituted(expression: str, nodes: str) -> str:
 
 
 @pytest.mark.thorough
+@pytest.mark.own_decision("Prometheus asks agents and the manager, and no API server")
 def test_no_panel_of_a_running_cluster_is_empty_and_no_rule_fails(prometheus: Prometheus) -> None:
     panels = [(board["uid"], panel) for board in DASHBOARDS for panel in board["panels"] if panel["type"] != "row"]
     waiting = {

@@ -10,6 +10,8 @@ from tests.e2e.town import BOUND_SECONDS, Town, own_taints
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, started
 
+ours = pytest.mark.own_decision("the autoscaler decides, whichever API server has pods and nodes")
+
 # A real server is asked to make a node and to delete it, once.
 which_group = pytest.mark.embedded_only("which group a pod gets is for the manager alone to decide")
 
@@ -50,6 +52,7 @@ def test_seed_nap_tc_001_a_pod_with_big_requirements_gets_a_big_node_without_lab
     assert len(town.created_groups()) == 1
 
 
+@ours
 @which_group
 @pytest.mark.thorough
 def test_seed_nap_tc_002_a_pod_with_a_selector_gets_a_node_with_these_labels(town: Town) -> None:
@@ -61,6 +64,7 @@ def test_seed_nap_tc_002_a_pod_with_a_selector_gets_a_node_with_these_labels(tow
     assert eventually(lambda: town.said("picky", "TriggeredScaleUp"), BOUND_SECONDS)
 
 
+@ours
 @which_group
 @pytest.mark.thorough
 def test_seed_nap_tc_003_pods_with_incompatible_selectors_get_two_groups_eventually(town: Town) -> None:
@@ -72,6 +76,7 @@ def test_seed_nap_tc_003_pods_with_incompatible_selectors_get_two_groups_eventua
     assert len(town.created_groups()) == 2
 
 
+@ours
 @which_group
 def test_seed_nap_tc_004_pods_with_different_compatible_selectors_share_a_group(town: Town) -> None:
     town.add_pod("one", nodeSelector={"team": "a"})
@@ -82,6 +87,7 @@ def test_seed_nap_tc_004_pods_with_different_compatible_selectors_share_a_group(
     assert len(town.created_groups()) == 1
 
 
+@ours
 @which_group
 @pytest.mark.thorough
 def test_seed_nap_tc_005_a_pod_with_a_toleration_gets_a_node_with_taints_where_that_is_wanted(town: Town) -> None:
@@ -92,6 +98,7 @@ def test_seed_nap_tc_005_a_pod_with_a_toleration_gets_a_node_with_taints_where_t
     assert [(each.key, each.value, each.effect) for each in taints] == [("dedicated", "batch", "NoSchedule")]
 
 
+@ours
 @which_group
 @pytest.mark.thorough
 def test_seed_nap_tc_006_pods_with_different_tolerations_get_two_groups_eventually(town: Town) -> None:
@@ -115,6 +122,7 @@ def test_seed_nap_tc_007_a_group_that_was_made_goes_when_it_is_empty(town: Town)
     assert len(town.nodes()) == 1
 
 
+@ours
 @which_group
 @pytest.mark.thorough
 def test_seed_nap_tc_008_no_group_is_created_without_quota(town: Town) -> None:
@@ -126,6 +134,7 @@ def test_seed_nap_tc_008_no_group_is_created_without_quota(town: Town) -> None:
     assert len(town.nodes()) == 1
 
 
+@ours
 @which_group
 @pytest.mark.thorough
 def test_seed_nap_tc_009_many_pods_of_many_kinds_all_run(town: Town) -> None:
@@ -138,6 +147,7 @@ def test_seed_nap_tc_009_many_pods_of_many_kinds_all_run(town: Town) -> None:
     assert len({node.metadata.name for node in placed.values()}) < len(pods) / 2
 
 
+@ours
 @which_group
 def test_a_group_that_is_not_listed_is_never_used(town: Town) -> None:
     town.begin({"name": "ready-made", "machine_type": "n1-standard-4"})
@@ -146,6 +156,7 @@ def test_a_group_that_is_not_listed_is_never_used(town: Town) -> None:
     assert node.metadata.annotation("cluster-autoscaler.kwok.nodegroup/name") in town.created_groups()
 
 
+@ours
 @which_group
 def test_a_listed_group_that_is_as_good_is_used_before_one_is_made(town: Town) -> None:
     town.begin({"name": "ready-made", "machine_type": "n1-highcpu-4"}, nodes="0:3:ready-made")

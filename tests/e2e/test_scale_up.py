@@ -15,6 +15,8 @@ from tests.e2e.conftest import RunningCluster
 from tests.e2e.town import own_taints
 from tests.support import eventually
 
+ours = pytest.mark.own_decision("the autoscaler decides, whichever API server has pods and nodes")
+
 BOUGHT_SECONDS = 180.0
 
 Start = Callable[..., RunningCluster]
@@ -67,6 +69,7 @@ def test_the_sample_pods_that_fit_nowhere_get_nodes_within_seconds(start: Start,
     eventually(lambda: said() >= groups)
 
 
+@ours
 @pytest.mark.thorough
 def test_a_cloud_of_ones_own_is_bought_from_and_what_was_bought_stays(start: Start, tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"

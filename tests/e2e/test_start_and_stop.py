@@ -11,6 +11,8 @@ from shared.kube.resources import EVENTS
 from tests.e2e.conftest import RunningCluster, pods_run, processes_of, run_up
 from tests.support import daemons, eventually
 
+ours = pytest.mark.own_decision("the command prints and refuses it, whichever API server it would start")
+
 CGROUPS = Path("/sys/fs/cgroup")
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 
@@ -49,6 +51,7 @@ def test_kube_scheduler_places_the_pods_where_it_is_asked_to(
     assert not any(event.get("firstTimestamp") for event in events), "ours writes the events of the core group"
 
 
+@ours
 @pytest.mark.thorough
 def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_path: Path) -> None:
     ports = ("--port", "0", "--manager-port", "0", "--agent-port", "0")
@@ -63,6 +66,7 @@ def test_for_scripts_it_prints_the_documented_json_alone(cluster_kind: str, tmp_
     assert set(answer["nodes"][0]["allocatable"]) == set(definitions["Amount"]["required"])
 
 
+@ours
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

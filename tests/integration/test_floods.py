@@ -17,7 +17,10 @@ from shared.web.limits import Limits
 from tests.support import eventually, flood
 from tests.support.apiserver import ROOT, ApiServer, write_kubeconfig
 
-pytestmark = pytest.mark.thorough
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.own_decision("clients flood agents, the manager and the embedded API server, and no other one"),
+]
 
 MIB = 1 << 20
 START_SECONDS = 120.0

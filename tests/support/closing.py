@@ -16,7 +16,7 @@ class Closing:
     def __init__(self, config: pytest.Config) -> None:
         self._begun = time.monotonic()
         self._cluster_kind = str(config.getoption("cluster"))
-        self._cache = config.cache
+        self._cache = getattr(config, "cache", None)
         self._seconds: defaultdict[str, float] = defaultdict(float)  # by file
         self._skips: Counter[str] = Counter()  # by reason
 

@@ -22,6 +22,8 @@ from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
 from tests.support.local_http import LOCAL_HTTP
 
+ours = pytest.mark.own_decision("the agent decides by what it has read, whichever API server it came from")
+
 HANGS_SECONDS = 60.0  # longer than any request waits
 STEPS = "headroom_agent_training_steps_total"
 STORED = 'headroom_agent_ticks_total{outcome="stored"}'
@@ -52,6 +54,7 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
     eventually(lambda: told_peak() == "750m")
 
 
+@ours
 def test_unless_told_otherwise_peak_mix_lends_and_one_line_of_policy_takes_n_sigma(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric()
@@ -75,6 +78,7 @@ def test_unless_told_otherwise_peak_mix_lends_and_one_line_of_policy_takes_n_sig
     eventually(lambda: node.reclaimable_cpu_milli() == 1250)
 
 
+@ours
 def test_a_report_says_what_is_known_of_promises_and_shadows_and_a_policy_changes_whose(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric()
@@ -106,6 +110,7 @@ def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pyte
     eventually(lambda: node.status.update_time)
 
 
+@ours
 def test_a_cold_pod_lends_nothing_until_its_history_is_long_enough(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric(coldStartPeriodSeconds=3600)
@@ -120,6 +125,7 @@ def test_a_cold_pod_lends_nothing_until_its_history_is_long_enough(node: Node) -
     eventually(lambda: node.reclaimable_cpu_milli() == 1250)
 
 
+@ours
 def test_a_bad_policy_is_shown_and_the_last_good_one_stays(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric(reclaimRatioPercent=50)
@@ -133,6 +139,7 @@ def test_a_bad_policy_is_shown_and_the_last_good_one_stays(node: Node) -> None:
     assert node.condition("PolicyAccepted") == "True/Applied"
 
 
+@ours
 def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
     node.add_node_metric()
     node.agent()
@@ -142,6 +149,7 @@ def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
     eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy")
 
 
+@ours
 def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(
     node: Node, server: ApiServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -161,6 +169,7 @@ def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(
     assert eventually(came_back) > turned_away[0] + 2 - 1
 
 
+@ours
 @pytest.mark.parametrize(
     ("status", "reason"), [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError")]
 )
@@ -229,6 +238,7 @@ def test_while_the_api_server_is_away_sampling_goes_on_and_the_newest_report_com
     eventually(lambda: durations.instant(node.status.update_time or "") >= int(back))
 
 
+@ours
 def test_a_restarted_agent_goes_on_with_what_it_knew(node: Node) -> None:
     node.add_pod("web")
     node.add_node_metric()
@@ -285,6 +295,7 @@ def test_the_daemon_ends_cleanly_on_sigterm_and_refuses_bad_settings(node: Node,
     assert "sigma-cpu" in refused.stderr
 
 
+@ours
 @pytest.mark.parametrize(
     ("method", "path", "sent"),
     [

@@ -10,6 +10,8 @@ from tests.integration.agent.node import Node, get
 from tests.support import daemons, eventually
 from tests.support.apiserver import ApiServer, write_kubeconfig
 
+ours = pytest.mark.own_decision("the agent and the command decide, whichever API server has the node")
+
 
 @pytest.fixture
 def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
@@ -52,6 +54,7 @@ def test_a_node_forgets_when_the_command_asks_and_not_again_after_a_restart(node
     assert last_forgotten(node) == ("node", until)
 
 
+@ours
 def test_a_workload_is_forgotten_beside_those_before_and_a_list_that_is_none_is_refused(
     node: Node, kubeconfig: Path
 ) -> None:
@@ -72,6 +75,7 @@ def test_a_workload_is_forgotten_beside_those_before_and_a_list_that_is_none_is_
     assert "default/Deployment/api" in text
 
 
+@ours
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

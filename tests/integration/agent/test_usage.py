@@ -248,7 +248,7 @@ while time.monotonic() < deadline:
     if sample is not None:
         readings |= sample.readings
         burns = [usages.get(name) for usages, name in ((sample.pods, uid), (sample.containers, f"{uid}/web"))]
-        if all(usage and usage.cpu_cores > 0.1 for usage in burns) and wanted <= {
+        if all(usage and usage.cpu_cores > 0.01 for usage in burns) and wanted <= {
             f"{key.kind}/{key.metric}" for key in readings
         }:
             break
@@ -282,8 +282,8 @@ def test_nothing_is_needed_but_a_read_only_mount_of_the_cgroups(machine: Machine
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
     assert (answer["uid"], answer["capabilities"], answer["refused"]) == (65532, 0, errno.EROFS)
-    assert answer["pods"][UID][0] > 0.1
-    assert answer["containers"][f"{UID}/web"][0] > 0.1
+    assert answer["pods"][UID][0] > 0.01  # what a busy machine leaves it of half a core
+    assert answer["containers"][f"{UID}/web"][0] > 0.01
     assert answer["description"] == machine.layout.description
     assert wanted <= set(answer["readings"])
 

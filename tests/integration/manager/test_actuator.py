@@ -35,6 +35,8 @@ from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 from tests.unit.manager.clouds import MemoryCloud
 
+ours = pytest.mark.own_decision("the actuator and the cloud decide, whichever API server has the nodes")
+
 DELAY_SECONDS, EVICTION_SECONDS, HOLD_SECONDS = 5.0, 120.0, 120.0
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
@@ -218,6 +220,7 @@ def test_pods_are_evicted_and_the_node_waits_until_they_have_gone(yard: Yard) ->
     assert yard.told() == {"a": DeletionStage.GONE}
 
 
+@ours
 def test_a_pod_that_comes_to_an_empty_node_keeps_it(yard: Yard) -> None:
     yard.add("a")
     yard.begin("a")
@@ -245,6 +248,7 @@ def test_a_pod_that_only_the_api_server_knows_yet_keeps_its_node_too(yard: Yard)
     assert not yard.cloud.written
 
 
+@ours
 def test_a_pod_that_may_not_be_evicted_keeps_its_node(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a", **{SAFE: "false"})
@@ -277,6 +281,7 @@ def test_an_eviction_that_is_refused_is_tried_again_for_a_while_and_then_given_u
     assert (happened.failed, happened.deleted) == (yard.clock.now(), None)
 
 
+@ours
 def test_a_refused_batch_is_taken_apart_so_that_one_node_does_not_keep_the_others(yard: Yard) -> None:
     yard.add("a", "b", "c")
     yard.begin("a", "b", "c")
@@ -295,6 +300,7 @@ def test_a_refused_batch_is_taken_apart_so_that_one_node_does_not_keep_the_other
     assert yard.cloud.target("g") == 1
 
 
+@ours
 def test_of_half_a_batch_that_went_each_node_is_what_the_cloud_says(yard: Yard) -> None:
     yard.add("a", "b")
     yard.begin("a", "b", atomic=("g",))
@@ -314,6 +320,7 @@ def test_of_half_a_batch_that_went_each_node_is_what_the_cloud_says(yard: Yard) 
     assert yard.actuator.take_accepted() == {"g": 1}
 
 
+@ours
 def test_a_deletion_that_was_not_answered_and_done_counts_as_done(yard: Yard) -> None:
     yard.add("a")
     yard.begin("a")
@@ -326,6 +333,7 @@ def test_a_deletion_that_was_not_answered_and_done_counts_as_done(yard: Yard) ->
     assert yard.told() == {"a": DeletionStage.GONE}
 
 
+@ours
 def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> None:
     yard.add("a", "b", least=1)
     yard.begin("a", "b")
@@ -337,6 +345,7 @@ def test_no_more_go_than_the_minimum_leaves_whatever_was_decided(yard: Yard) -> 
     assert yard.cloud.target("g") == 1
 
 
+@ours
 def test_no_pod_is_evicted_for_a_node_that_its_group_cannot_do_without_any_more(yard: Yard) -> None:
     yard.add("a", "b", least=1)
     yard.pod("p", "a")
@@ -351,6 +360,7 @@ def test_no_pod_is_evicted_for_a_node_that_its_group_cannot_do_without_any_more(
     assert yard.pods() == ["p"]
 
 
+@ours
 def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Yard) -> None:
     yard.add("a", "b", "c", least=1)
     for name in ("a", "b", "c"):
@@ -377,6 +387,7 @@ def test_nodes_that_were_chosen_before_take_what_a_group_can_do_without(yard: Ya
     assert yard.pods() == ["on-c"]
 
 
+@ours
 def test_no_pod_is_evicted_while_the_cloud_is_not_believed_about_its_group(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,6 +404,7 @@ def test_no_pod_is_evicted_while_the_cloud_is_not_believed_about_its_group(
     assert (yard.told(), yard.pods()) == ({"a": DeletionStage.DRAINING}, [])
 
 
+@ours
 def test_a_node_does_not_wait_forever_for_a_cloud_that_is_not_believed(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -406,6 +418,7 @@ def test_a_node_does_not_wait_forever_for_a_cloud_that_is_not_believed(
     assert not yard.is_marked("a")
 
 
+@ours
 def test_a_deletion_that_was_not_answered_is_not_done_because_the_group_is_not_believed(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,6 +439,7 @@ def test_a_deletion_that_was_not_answered_is_not_done_because_the_group_is_not_b
     assert "the cloud did not delete it" in failure(yard).error
 
 
+@ours
 def test_pods_that_nobody_minds_go_with_their_node(yard: Yard) -> None:
     yard.add("a")
     low = f"low-{yard.namespace}"
@@ -450,6 +464,7 @@ def test_pods_that_nobody_minds_go_with_their_node(yard: Yard) -> None:
     assert sorted(yard.pods()) == ["done", "lost", "pause"], "nobody has evicted them"
 
 
+@ours
 def test_of_other_priorities_pods_nobody_minds_is_said_beforehand(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a")
@@ -461,6 +476,7 @@ def test_of_other_priorities_pods_nobody_minds_is_said_beforehand(yard: Yard) ->
     assert yard.told() == {"a": DeletionStage.GONE}
 
 
+@ours
 def test_pods_of_daemon_sets_are_evicted_once_the_others_have_gone(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a")
@@ -476,6 +492,7 @@ def test_pods_of_daemon_sets_are_evicted_once_the_others_have_gone(yard: Yard) -
     assert yard.told() == {"a": DeletionStage.GONE}, "without a grace there is nothing to wait for"
 
 
+@ours
 def test_pods_of_daemon_sets_have_their_grace_and_no_more(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a")
@@ -493,6 +510,7 @@ def test_pods_of_daemon_sets_have_their_grace_and_no_more(yard: Yard) -> None:
     assert yard.pods() == ["d"], "no kubelet has ended it"
 
 
+@ours
 def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, server: ApiServer) -> None:
     yard.add("a")
     yard.pod("p", "a")
@@ -507,6 +525,7 @@ def test_a_pod_of_a_daemon_set_that_cannot_be_evicted_keeps_nobody(yard: Yard, s
     assert yard.pods() == ["d"]
 
 
+@ours
 @pytest.mark.parametrize(("chosen", "left"), [(False, ["d", "stays"]), (True, ["stays"])])
 def test_of_empty_nodes_pods_of_daemon_sets_are_evicted_where_that_is_chosen(
     yard: Yard, chosen: bool, left: list[str]
@@ -532,6 +551,7 @@ def test_who_makes_pods_again_is_known_of_every_kind_that_does(yard: Yard) -> No
     eventually(lambda: (yard.listers.controllers() or {}).get(expected.key) == expected)
 
 
+@ours
 def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:
     yard.add("a", "b")
     yard.pod("p", "a", **{SAFE: "false"})
@@ -545,6 +565,7 @@ def test_a_group_that_goes_as_a_whole_stays_as_a_whole(yard: Yard) -> None:
     assert not yard.cloud.written
 
 
+@ours
 @pytest.mark.parametrize("seconds", [-86_400, 86_400])
 def test_a_wall_clock_that_jumps_changes_nothing(yard: Yard, seconds: float) -> None:
     yard.add("a")
@@ -559,6 +580,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(yard: Yard, seconds: float) -> 
     assert yard.actuator.deletions_in_progress((), ScaleDownHistory()).happened.deleted == yard.clock.now()
 
 
+@ours
 def test_whoever_leads_no_more_writes_nothing(yard: Yard) -> None:
     yard.add("a")
     yard.pod("p", "a")
@@ -603,6 +625,7 @@ def test_a_mark_that_cannot_be_written_is_given_up_and_one_that_cannot_be_taken_
     assert not yard.is_marked("a")
 
 
+@ours
 def test_a_node_that_asks_to_be_kept_is_for_a_while(yard: Yard) -> None:
     yard.add("a", annotations={f"{actuator.ANNOTATION_HOLD}backup": "true"})
     yard.begin("a")
@@ -614,6 +637,7 @@ def test_a_node_that_asks_to_be_kept_is_for_a_while(yard: Yard) -> None:
     assert yard.told() == {"a": DeletionStage.GONE}
 
 
+@ours
 def test_a_node_whose_mark_somebody_takes_off_stays(yard: Yard) -> None:
     yard.add("a")
     yard.begin("a")
@@ -636,6 +660,7 @@ def test_another_node_of_the_same_name_is_left_alone(yard: Yard) -> None:
     assert not yard.cloud.written
 
 
+@ours
 def test_a_machine_that_the_cloud_takes_away_by_itself_is_no_failure(yard: Yard) -> None:
     yard.add("a")
     yard.begin("a")

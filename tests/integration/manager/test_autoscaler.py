@@ -47,6 +47,8 @@ from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer, rule
 from tests.support.local_http import LOCAL_HTTP
 
+ours = pytest.mark.own_decision("the autoscaler and its cloud decide, whichever API server keeps the books")
+
 WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10, "labels": {"team": "web"}}
 OTHER: dict[str, Any] = {**WEB, "name": "other"}
 PATIENCE_SECONDS = 60.0
@@ -121,7 +123,19 @@ class Town:
         return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in listed if pod["spec"].get("nodeName")}
 
     def eventually_bound(self, count: int) -> dict[str, str]:
-        return eventually(lambda: self.bound if len(self.bound) == count else {}, PATIENCE_SECONDS)
+        bound: dict[str, str] = {}
+
+        def look() -> bool:
+            nonlocal bound
+            bound = self.bound
+            return len(bound) == count
+
+        try:
+            eventually(look, PATIENCE_SECONDS)
+        except AssertionError as error:
+            error.add_note(f"bound: {bound}; nodes: {[node.metadata.name for node in self.nodes]}")
+            raise
+        return bound
 
     def eventually_unschedulable(self, count: int) -> None:
         """Returns once the scheduler has found no place for so many pods."""
@@ -223,6 +237,7 @@ def test_status_events_metrics_and_api_tell_of_it(town: Town) -> None:
     assert (group["id"], group["target_size"], group["mode"]) == ("web", 1, "enforce")
 
 
+@ours
 def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) -> None:
     town.offer(WEB)
     first = town.manager("0:10:web", cluster_name="blue")
@@ -246,6 +261,7 @@ def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) 
     assert not any(action["what"] == "increase" for each in answer["rounds"] for action in each["decisions"])
 
 
+@ours
 def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     town.offer(WEB)
     manager = town.manager("0:10:web", dry_run=True)
@@ -260,6 +276,7 @@ def test_a_dry_run_decides_and_writes_nothing(town: Town) -> None:
     assert not town.cluster.events()
 
 
+@ours
 def test_recommend_tells_and_does_nothing_and_observe_has_no_opinion(town: Town) -> None:
     town.offer(WEB, OTHER)
     groups = town.file.with_name("groups.yaml")
@@ -279,6 +296,7 @@ def test_recommend_tells_and_does_nothing_and_observe_has_no_opinion(town: Town)
     assert not town.kept().requests
 
 
+@ours
 def test_a_request_under_way_is_known_to_whoever_comes_next(town: Town) -> None:
     town.offer(WEB | {"boot_seconds": NEVER_SECONDS})
     first = town.manager("0:10:web")
@@ -296,6 +314,7 @@ def test_a_request_under_way_is_known_to_whoever_comes_next(town: Town) -> None:
     eventually(lambda: town.targets() == {"web": 2}, PATIENCE_SECONDS)
 
 
+@ours
 @pytest.mark.parametrize("text", ["no books", '{"version": 99}'])
 def test_spoilt_books_cost_neither_the_manager_nor_a_second_node(town: Town, text: str) -> None:
     town.offer(WEB | {"boot_seconds": NEVER_SECONDS})
@@ -310,6 +329,7 @@ def test_spoilt_books_cost_neither_the_manager_nor_a_second_node(town: Town, tex
     assert town.kept().requests["web"].nodes == 1
 
 
+@ours
 def test_a_refusal_backs_the_group_off_over_a_restart_and_another_group_helps(town: Town) -> None:
     town.offer(WEB | {"faults": {"refuse": "no such thing"}})
     first = town.manager("0:10:web")
@@ -330,6 +350,7 @@ def test_a_refusal_backs_the_group_off_over_a_restart_and_another_group_helps(to
     assert town.targets() == {"web": 0, "other": 1}
 
 
+@ours
 def test_a_stockout_is_taken_back_and_another_group_helps(town: Town) -> None:
     town.offer(WEB | {"faults": {"stock": 0}, "price": 0.01}, OTHER)
     manager = town.manager("0:10:web", "0:10:other")
@@ -342,6 +363,7 @@ def test_a_stockout_is_taken_back_and_another_group_helps(town: Town) -> None:
     assert town.targets() == {"web": 0, "other": 1}
 
 
+@ours
 def test_nodes_that_never_register_are_given_up_and_another_group_helps(town: Town) -> None:
     town.offer(WEB | {"faults": {"never_register": True}, "price": 0.01}, OTHER)
     clock = PassingClock()
@@ -357,6 +379,7 @@ def test_nodes_that_never_register_are_given_up_and_another_group_helps(town: To
     assert town.targets() == {"web": 0, "other": 1}
 
 
+@ours
 def test_nothing_is_decided_while_the_cloud_is_out_and_all_goes_on_after_it(town: Town) -> None:
     town.offer(WEB, outage="for maintenance")
     manager = town.manager("0:10:web")
@@ -368,6 +391,7 @@ def test_nothing_is_decided_while_the_cloud_is_out_and_all_goes_on_after_it(town
     town.eventually_bound(1)
 
 
+@ours
 def test_a_group_is_created_for_what_no_group_takes_and_deleted_when_it_is_empty(town: Town) -> None:
     town.offer(WEB | {"max": 0}, autoprovisioning={"machine_types": ["n1-standard-2", "n1-standard-4"]})
     town.manager("0:0:web", node_autoprovisioning=True)
@@ -385,6 +409,7 @@ def test_a_group_is_created_for_what_no_group_takes_and_deleted_when_it_is_empty
     assert eventually(lambda: town.cluster.events("DeletedNodeGroup"))
 
 
+@ours
 def test_groups_of_others_stay_as_they_are(town: Town) -> None:
     town.offer(WEB, OTHER)
     manager = town.manager("0:1:web")
@@ -396,12 +421,14 @@ def test_groups_of_others_stay_as_they_are(town: Town) -> None:
     assert fetch(manager, "/api/v1/groups").json()["foreign"] == ["other"]
 
 
+@ours
 def test_groups_are_brought_up_to_their_minimum_where_that_is_wanted(town: Town) -> None:
     town.offer(WEB | {"size": 0})
     town.manager("2:10:web", enforce_node_group_min_size=True)
     eventually(lambda: len(town.nodes) == 2, PATIENCE_SECONDS)
 
 
+@ours
 def test_a_salvo_buys_of_several_groups_in_one_round(town: Town) -> None:
     town.offer(WEB, OTHER | {"labels": {"team": "other"}})
     town.pods(1, prefix="w", nodeSelector={"team": "web"})
@@ -432,6 +459,7 @@ def test_people_say_in_a_config_map_which_group_comes_first(town: Town) -> None:
     assert town.targets() == {"web": 0, "other": 2}
 
 
+@ours
 def test_nothing_is_bought_for_what_reclaiming_gives(town: Town) -> None:
     town.offer(WEB)
     cluster = town.cluster
@@ -482,6 +510,7 @@ def test_nothing_is_bought_on_a_view_that_may_be_stale(town: Town, server: ApiSe
     town.eventually_bound(1)
 
 
+@ours
 def test_a_pod_need_not_wait_for_the_next_scan(town: Town) -> None:
     town.offer(WEB)
     manager = town.manager("0:10:web", scan_interval_seconds=NEVER_SECONDS)
@@ -490,6 +519,7 @@ def test_a_pod_need_not_wait_for_the_next_scan(town: Town) -> None:
     town.eventually_bound(1)
 
 
+@ours
 def test_a_cloud_that_hangs_has_maybe_done_it_and_is_not_asked_twice(town: Town) -> None:
     town.offer(WEB | {"faults": {"hang_seconds": 1.5}})
     manager = town.manager("0:10:web", cloud_provider_timeout_seconds=0.5)
@@ -568,6 +598,7 @@ def needs_a_node(alone: Alone) -> Iteration | None:
     return made if any(action.kind is ActionKind.INCREASE for action in made.actions) else None
 
 
+@ours
 def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town: Town) -> None:
     def lose() -> None:
         alone.leads = False
@@ -588,6 +619,7 @@ def test_whoever_loses_the_lease_while_it_thinks_does_not_act(alone: Alone, town
     assert not town.kept().requests
 
 
+@ours
 def test_whoever_leads_no_more_plans_nothing_by_what_it_once_saw(alone: Alone) -> None:
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
     assert alone.asked().decision is not None
@@ -597,6 +629,7 @@ def test_whoever_leads_no_more_plans_nothing_by_what_it_once_saw(alone: Alone) -
         alone.asked()
 
 
+@ours
 def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Alone) -> None:
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
     asked: list[Iteration] = []
@@ -615,6 +648,7 @@ def test_a_question_about_the_future_does_not_keep_the_present_waiting(alone: Al
     assert asked
 
 
+@ours
 def test_a_question_and_a_round_in_two_threads_do_not_deadlock(alone: Alone) -> None:
     """Each in the midst of what the other one works out, too: neither waits for the other."""
     eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
@@ -636,6 +670,7 @@ def test_a_question_and_a_round_in_two_threads_do_not_deadlock(alone: Alone) -> 
     assert [each.blocked_reason for each in (*made, *answered)] == ["", ""]
 
 
+@ours
 def test_questions_are_answered_and_an_overdue_round_is_told_of_while_the_cloud_hangs(
     town: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -672,6 +707,7 @@ def test_questions_are_answered_and_an_overdue_round_is_told_of_while_the_cloud_
     eventually(lambda: overdue() == (200, False, False, 0.0), PATIENCE_SECONDS)
 
 
+@ours
 def test_a_round_in_which_nothing_is_looked_at_still_knows_what_all_costs(alone: Alone, town: Town) -> None:
     seen = eventually(lambda: made if (made := alone.round()).cost.total else None, PATIENCE_SECONDS)
     assert seen is not None
@@ -683,6 +719,7 @@ def test_a_round_in_which_nothing_is_looked_at_still_knows_what_all_costs(alone:
     assert alone.round().cost.total == 0
 
 
+@ours
 def test_a_jump_of_the_clock_makes_nothing_late(town: Town) -> None:
     town.offer(WEB | {"faults": {"never_register": True}})
     town.pods(1)
@@ -699,6 +736,7 @@ def test_a_jump_of_the_clock_makes_nothing_late(town: Town) -> None:
         alone.close()
 
 
+@ours
 @pytest.mark.parametrize(("leads", "dry_run"), [(True, False), (True, True), (False, False)])
 def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, leads: bool, dry_run: bool) -> None:
     (tmp_path / "script.json").write_text(json.dumps({"answers": {"NodeGroups": {}, "NodeGroupForNode": {}}}))
@@ -720,12 +758,14 @@ def test_only_who_has_acted_has_the_cloud_clean_up(town: Town, tmp_path: Path, l
         server.wait(20)
 
 
+@ours
 def test_the_books_are_not_replaced_by_the_status(town: Town) -> None:
     town.offer(WEB)
     with pytest.raises(InvalidInput, match="--status-config-map-name"):
         Alone(town, status_config_map_name=names.BOOKS_CONFIG_MAP)
 
 
+@ours
 def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -> None:
     town.offer(WEB | {"faults": {"never_register": True}})
     town.pods(1)
@@ -752,6 +792,7 @@ def test_whoever_registers_while_the_cloud_is_asked_is_not_deleted(town: Town) -
             town.client.delete(NODES, "late")
 
 
+@ours
 def test_a_round_that_breaks_down_says_so_and_the_next_one_is_made(alone: Alone, town: Town) -> None:
     def mistake() -> None:
         raise KeyError("a mistake of ours")
@@ -773,6 +814,7 @@ def test_whoever_finds_the_books_changed_does_not_act(alone: Alone, town: Town) 
     assert town.targets() == {"web": 1}
 
 
+@ours
 def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, server: ApiServer) -> None:
     server.fault(rule("status", names.BOOKS_CONFIG_MAP, method="PUT", times=0, status=403))
     made = eventually(lambda: needs_a_node(alone), PATIENCE_SECONDS)
@@ -784,6 +826,7 @@ def test_what_cannot_be_noted_first_is_not_bought(alone: Alone, town: Town, serv
     assert town.targets() == {"web": 1}
 
 
+@ours
 def test_without_a_cloud_settings_of_the_autoscaler_are_told_to_be_of_no_use(
     cluster: Cluster, start_manager: StartManager, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,6 +20,8 @@ from tests.integration.manager.process import ManagerProcess
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
 
+ours = pytest.mark.own_decision("what is wrong is kept and said by the manager alone")
+
 GIB = 1 << 30
 # Who leads stays the leader however slow the machine is, but for the tests that wait for a Lease's end.
 LASTING = {"retry_period": "0.2s"}
@@ -81,6 +83,7 @@ def test_a_follower_serves_what_the_leader_serves_and_writes_nothing(
     assert follower.counted("node_writes_total") == follower.counted("node_metric_writes_total") == 0
 
 
+@ours
 @pytest.mark.thorough
 def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
     cluster: Cluster, pair: tuple[ManagerProcess, ManagerProcess]
@@ -102,6 +105,7 @@ def test_what_stays_wrong_is_said_by_the_leader_and_again_by_the_next_one(
     eventually(lambda: said_by("first", "second"))
 
 
+@ours
 def test_who_does_not_lead_keeps_what_is_wrong_until_it_does_or_it_is_put_right(cluster: Cluster) -> None:
     recorder, led, at_once = Recorder(cluster.client, "headroom-manager", "here"), threading.Event(), threading.Event()
     at_once.set()  # what is noted is written, and no more waited for

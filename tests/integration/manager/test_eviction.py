@@ -25,6 +25,8 @@ from tests.support import eventually
 from tests.unit.manager.objects import enabled
 from tests.unit.manager.shortfalls import decision
 
+ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
+
 AFTER_SECONDS = 60
 
 
@@ -132,6 +134,7 @@ def test_a_shortfall_is_said_by_condition_event_metric_and_answer_and_pods_stay(
     assert len(cluster.events("MidResourceShort")) == 1
 
 
+@ours
 def test_prod_takes_back_what_mid_was_lent_before_it_was_requested(
     cluster: Cluster, start_manager: StartManager, pods: Pods
 ) -> None:
@@ -167,6 +170,7 @@ def test_prod_takes_back_what_mid_was_lent_before_it_was_requested(
     assert {(each["kind"], each["name"]) for each in regarding} == {("Pod", "first"), ("Pod", "second")}
 
 
+@ours
 def test_a_shortfall_that_ends_in_time_and_a_stale_node_metric_evict_nobody(
     cluster: Cluster, start_manager: StartManager, pods: Pods
 ) -> None:
@@ -246,6 +250,7 @@ def three(cluster: Cluster, pods: Pods) -> Pods:
     return pods
 
 
+@ours
 def test_evictions_keep_their_rate_and_their_order(three: Pods) -> None:
     evicting = Evicting(three, left=0, per_minute=30)
     seen = [evicting.round() for _ in range(5)]
@@ -268,6 +273,7 @@ def test_a_pod_that_its_budget_protects_is_waited_for_and_then_passed_over(three
     assert evicting.round() == {"second"}  # which is enough
 
 
+@ours
 @pytest.mark.parametrize("obstacle", ["follower", "unsettled", "published", "expired"])
 def test_nobody_is_evicted_by_who_does_not_lead_or_know_or_while_more_is_on_offer(three: Pods, obstacle: str) -> None:
     evicting = Evicting(three, left=1000)
@@ -286,6 +292,7 @@ def test_nobody_is_evicted_by_who_does_not_lead_or_know_or_while_more_is_on_offe
     assert evicting.round() == {"first"}
 
 
+@ours
 def test_what_is_too_little_to_be_written_keeps_no_pod_from_eviction(three: Pods) -> None:
     evicting = Evicting(three, left=1000)
     offered = {part: {names.MID_CPU: "1005", names.MID_MEMORY: "100Mi"} for part in ("capacity", "allocatable")}
@@ -293,6 +300,7 @@ def test_what_is_too_little_to_be_written_keeps_no_pod_from_eviction(three: Pods
     assert evicting.round() == {"first"}
 
 
+@ours
 def test_who_slept_lets_the_time_pass_again(three: Pods) -> None:
     evicting = Evicting(three, left=1000)
     assert evicting.round(after_seconds=PAUSE_SECONDS + 1) == set()
@@ -312,6 +320,7 @@ def test_another_pod_of_the_same_name_is_not_evicted_in_its_place(three: Pods) -
     assert evicting.counted("gone") == 1
 
 
+@ours
 def test_while_an_evicted_pod_is_not_seen_to_leave_nobody_else_goes(three: Pods) -> None:
     evicting = Evicting(three, left=0)
     evicting.stale = three.records()
@@ -321,6 +330,7 @@ def test_while_an_evicted_pod_is_not_seen_to_leave_nobody_else_goes(three: Pods)
     assert evicting.round() == {"first", "second"}
 
 
+@ours
 def test_what_pods_hold_stays_on_the_node_when_nothing_is_known_and_goes_with_them(
     cluster: Cluster, start_manager: StartManager, pods: Pods
 ) -> None:

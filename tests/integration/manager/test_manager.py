@@ -17,6 +17,8 @@ from tests.integration.manager.conftest import Cluster, StartManager, SteppedClo
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
+ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
+
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 GIB = 1 << 30
 OFFERED = Resources(1500, GIB)
@@ -74,6 +76,7 @@ def test_mid_follows_reports_and_goes_when_time_alone_makes_the_last_one_stale(
     assert events[0]["type"] == "Warning"
 
 
+@ours
 def test_small_changes_wait_for_the_update_time_threshold(cluster: Cluster, start_manager: StartManager) -> None:
     clock = SteppedClock()
     cluster.configure()
@@ -134,6 +137,7 @@ def test_a_broken_configuration_leaves_the_last_good_one_and_is_reported(
     assert counted(manager, "config_last_reload_success") == 1
 
 
+@ours
 @pytest.mark.parametrize(
     ("policy", "field"),
     [
@@ -162,6 +166,7 @@ def test_a_predict_policy_that_no_node_metric_could_carry_is_refused_where_it_st
     assert not counted(manager, 'failures_total{error="Invalid"}')
 
 
+@ours
 def test_a_broken_node_config_is_counted_and_leaves_its_nodes_with_the_clusters_policy(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -176,6 +181,7 @@ def test_a_broken_node_config_is_counted_and_leaves_its_nodes_with_the_clusters_
     eventually(lambda: counted(manager, "config_node_configs_passed_over") == 0)
 
 
+@ours
 def test_a_share_beyond_the_whole_node_is_refused_where_it_stands(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -193,6 +199,7 @@ def test_a_share_beyond_the_whole_node_is_refused_where_it_stands(
     assert cluster.mid("n1") == Resources(1000, 8 * GIB)
 
 
+@ours
 def test_a_report_that_contradicts_the_nodes_pods_is_bounded_and_said_on_the_node(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -333,6 +340,7 @@ def test_what_a_server_keeps_nothing_of_is_asked_for_once(cluster: Cluster, star
     eventually(lambda: updates() == 2)
 
 
+@ours
 def test_a_bad_annotation_concerns_its_node_alone(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure()
     start_manager()
@@ -346,6 +354,7 @@ def test_a_bad_annotation_concerns_its_node_alone(cluster: Cluster, start_manage
     assert "midCPUThresholdPercent: 900" in events[0]["message"]
 
 
+@ours
 def test_a_node_metric_that_means_nothing_costs_its_own_node_alone(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -432,6 +441,7 @@ def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: St
     eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
 
 
+@ours
 def test_a_dry_run_decides_and_writes_nothing(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure()
     cluster.add_node("n1")
@@ -470,6 +480,7 @@ def test_only_the_leader_writes_and_a_follower_takes_over(cluster: Cluster, star
     assert counted(second, "leader") == 1
 
 
+@ours
 def test_the_status_page_is_served(cluster: Cluster, start_manager: StartManager) -> None:
     manager = start_manager()
     assert "<title>Headroom</title>" in fetch(manager, "/").text

@@ -18,6 +18,8 @@ from tests.integration.manager.test_scale_down import Shrinking, half_empty
 from tests.support import eventually, schemas
 from tests.support.apiserver import ApiServer
 
+pytestmark = pytest.mark.own_decision("the autoscaler tells what it has decided, whichever API server has the nodes")
+
 
 @pytest.fixture
 def shrinking(server: ApiServer, cluster: Cluster, tmp_path: Path, start_manager: StartManager) -> Iterator[Shrinking]:

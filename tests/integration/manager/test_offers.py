@@ -22,6 +22,8 @@ from tests.integration.manager.conftest import (
 )
 from tests.support import eventually
 
+ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
+
 GIB = 1 << 30
 OFFERED = Resources(1500, GIB)
 TIERS = (names.MID_CPU, names.MID_MEMORY, names.BATCH_CPU, names.BATCH_MEMORY)
@@ -72,6 +74,7 @@ def test_a_tier_that_is_not_chosen_is_never_touched(cluster: Cluster, start_mana
     assert names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE not in annotations
 
 
+@ours
 def test_growth_after_a_fall_waits_and_says_so_and_then_comes_by_itself(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -104,6 +107,7 @@ def test_growth_after_a_fall_waits_and_says_so_and_then_comes_by_itself(
     assert last["offers"]["mid"] == {"cpu_milli": 3000, "memory_bytes": GIB}
 
 
+@ours
 def test_an_offer_that_flaps_is_not_written_each_time(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure(midBuffer="off")
     manager = start_manager(offers="mid")
@@ -130,6 +134,7 @@ def test_an_offer_that_flaps_is_not_written_each_time(cluster: Cluster, start_ma
     assert writes() == 3
 
 
+@ours
 def test_a_manager_that_starts_anew_withdraws_what_has_turned_stale_meanwhile(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -170,6 +175,7 @@ def test_a_hostile_report_costs_its_node_what_it_offers_and_nobody_else_anything
     eventually(lambda: len(extended(cluster, "n1")) == 4)
 
 
+@ours
 def test_a_node_config_that_goes_leaves_its_nodes_to_the_cluster(cluster: Cluster, start_manager: StartManager) -> None:
     part = {"name": "small", "nodeSelector": {"matchLabels": {"pool": "small"}}}
     cluster.configure(nodeConfigs=[{**part, "midCPUThresholdPercent": 25}])
@@ -182,6 +188,7 @@ def test_a_node_config_that_goes_leaves_its_nodes_to_the_cluster(cluster: Cluste
     eventually(lambda: cluster.mid("n1") == OFFERED)
 
 
+@ours
 def test_a_change_of_the_whole_fleet_is_spread_with_what_shrinks_ahead(
     cluster: Cluster, start_manager: StartManager
 ) -> None:
@@ -218,6 +225,7 @@ def test_a_change_of_the_whole_fleet_is_spread_with_what_shrinks_ahead(
     eventually(lambda: drained() and all(cluster.mid(name) == Resources(1200, GIB) for name in ("n1", "n2", "n3")))
 
 
+@ours
 def test_a_dry_run_says_what_it_would_write_and_why(cluster: Cluster, start_manager: StartManager) -> None:
     cluster.configure()
     manager = start_manager(dry_run=True)

@@ -24,6 +24,8 @@ from tests.support import eventually, schemas
 from tests.support.apiserver import ApiServer
 from tests.support.local_http import LOCAL_HTTP
 
+ours = pytest.mark.own_decision("the planner decides by what it has read, whichever API server it came from")
+
 GKE, INSTANCE_TYPE = "cloud.google.com/gke-nodepool", "node.kubernetes.io/instance-type"
 WEB: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10}
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
@@ -114,6 +116,7 @@ def test_any_cluster_is_planned_for_without_a_word_of_configuration(
     assert state(cluster.client) == before
 
 
+@ours
 def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
     cluster: Cluster, planned: Planner, cloud: Path, pending: Callable[..., str]
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_cloud_is_asked_and_neither_grows_nor_gets_books(
     assert ledger.CONFIG_MAP not in kept
 
 
+@ours
 def test_a_plan_under_a_quota_says_of_no_pod_that_it_gets_a_node_that_is_not_bought(
     cluster: Cluster, planned: Planner, cloud: Path, pending: Callable[..., str]
 ) -> None:
@@ -138,6 +142,7 @@ def test_a_plan_under_a_quota_says_of_no_pod_that_it_gets_a_node_that_is_not_bou
     }
 
 
+@ours
 def test_books_that_the_manager_would_pass_by_are_passed_by(
     cluster: Cluster,
     planned: Planner,
@@ -153,6 +158,7 @@ def test_books_that_the_manager_would_pass_by_are_passed_by(
     assert "the books are passed by" in capsys.readouterr().err
 
 
+@ours
 def test_the_manager_answers_as_the_command_does_and_plans_for_what_is_not_there(
     planned: Planner, cloud: Path, pending: Callable[..., str], start_manager: StartManager
 ) -> None:
@@ -222,6 +228,7 @@ def test_the_command_asks_a_running_manager_with_the_rights_of_the_kubeconfigs_u
         plan.main(["--kubeconfig", str(tmp_path / "stranger" / "kubeconfig"), *asks])
 
 
+@ours
 def test_without_an_autoscaler_there_are_no_groups_and_no_plan(start_manager: StartManager) -> None:
     manager = start_manager()
     assert fetch(manager, "/api/v1/groups").status_code == 404

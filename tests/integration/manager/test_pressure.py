@@ -22,6 +22,8 @@ from tests.integration.manager.conftest import Cluster, StartManager, SteppedClo
 from tests.integration.manager.pods import Pods
 from tests.support import eventually
 
+ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
+
 MIB = 1 << 20
 EVICTS = ResourceThresholds(enable=True, evict_enabled=True)
 
@@ -75,6 +77,7 @@ class Relieving:
         return self.registry.get_sample_value("headroom_manager_pressure_evictions_total", labels)
 
 
+@ours
 def test_batch_goes_before_mid_one_after_the_other_and_only_as_many_as_it_takes(pods: Pods) -> None:
     for name, tier in (("m", Tier.MID), ("b2", Tier.BATCH), ("b1", Tier.BATCH)):
         pods.add(name, tier=tier)
@@ -103,6 +106,7 @@ def test_a_pod_with_a_budget_stays_and_others_go_at_once(pods: Pods) -> None:
     assert relieving.round() == {"m"}
 
 
+@ours
 def test_a_new_report_waits_for_the_cool_down_and_an_old_one_evicts_nobody(pods: Pods) -> None:
     for name in ("a", "b", "c", "d"):
         pods.add(name, tier=Tier.BATCH)
@@ -116,6 +120,7 @@ def test_a_new_report_waits_for_the_cool_down_and_an_old_one_evicts_nobody(pods:
     assert len(relieving.round()) == 2
 
 
+@ours
 def test_nobody_goes_without_leave_of_policy_or_lead(pods: Pods) -> None:
     pods.add("a")
     relieving = Relieving(pods, actions=False)

@@ -34,6 +34,8 @@ from tests.integration.manager.test_autoscaler import (
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
+ours = pytest.mark.own_decision("the autoscaler and its cloud decide, whichever API server has the nodes")
+
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 SWIFT: dict[str, Any] = {
     "scale_down_unneeded_time_seconds": 0.3,
@@ -153,6 +155,7 @@ def half_empty(shrinking: Shrinking, **settings: Any) -> Manager:
     return manager
 
 
+@ours
 def test_an_idle_node_goes_once_it_has_been_unneeded_for_long_enough(shrinking: Shrinking) -> None:
     clock = PassingClock()
     manager = shrinking.manager("0:10:web", scale_down_unneeded_time_seconds=3600.0, clock=clock)
@@ -188,6 +191,7 @@ def test_a_disruption_budget_that_allows_nothing_keeps_the_node(shrinking: Shrin
     assert not shrinking.taints(TAINT_TO_BE_DELETED)
 
 
+@ours
 @pytest.mark.thorough
 def test_a_budget_that_closes_on_the_way_keeps_the_node_and_takes_its_mark_back(shrinking: Shrinking) -> None:
     clock = PassingClock()
@@ -222,6 +226,7 @@ def test_a_mark_that_a_dead_leader_left_is_taken_back_by_the_next(shrinking: Shr
     assert not shrinking.made_again
 
 
+@ours
 @pytest.mark.thorough
 def test_somebody_elses_cordon_outlasts_the_mark(shrinking: Shrinking) -> None:
     first = half_empty(shrinking, scale_down_unneeded_time_seconds=NEVER_SECONDS)
@@ -238,6 +243,7 @@ def test_somebody_elses_cordon_outlasts_the_mark(shrinking: Shrinking) -> None:
     assert shrinking.nodes[node].spec.unschedulable
 
 
+@ours
 @pytest.mark.thorough
 def test_no_group_goes_below_its_minimum(shrinking: Shrinking) -> None:
     manager = shrinking.manager("1:10:web")
@@ -250,6 +256,7 @@ def test_no_group_goes_below_its_minimum(shrinking: Shrinking) -> None:
     assert shrinking.town.targets() == {"web": 1}
 
 
+@ours
 def test_a_dry_run_says_what_would_go_and_touches_nothing(shrinking: Shrinking) -> None:
     first = half_empty(shrinking, scale_down_enabled=False)
     first.close()
@@ -281,6 +288,7 @@ def test_of_two_replicas_one_takes_nodes_away(shrinking: Shrinking) -> None:
     assert shrinking.eventually_bound(1)
 
 
+@ours
 def test_a_node_that_the_cloud_does_not_delete_stays_and_is_tried_again(
     shrinking: Shrinking, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,6 +320,7 @@ def test_an_api_server_that_is_lost_while_a_node_drains_costs_nothing(shrinking:
     assert not shrinking.taints(TAINT_TO_BE_DELETED)
 
 
+@ours
 @pytest.mark.thorough
 def test_a_created_group_goes_with_its_last_node(town: Town) -> None:
     town.offer(WEB | {"max": 0}, autoprovisioning={"machine_types": ["n1-standard-2"]})

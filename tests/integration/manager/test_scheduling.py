@@ -15,6 +15,8 @@ from tests.integration.manager.conftest import Cluster, StartManager, counted, f
 from tests.support import eventually
 from tests.support.local_http import LOCAL_HTTP
 
+ours = pytest.mark.own_decision("the extender answers the same, whichever API server has the nodes")
+
 GIB = 1 << 30
 ASKED = {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}
 CONTAINER = {"name": "c", "image": "i", "resources": {"requests": ASKED, "limits": ASKED}}
@@ -53,6 +55,7 @@ def use(cluster: Cluster, name: str, cpu: str) -> None:
     cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
 
 
+@ours
 def test_hundreds_of_nodes_are_filtered_and_scored_by_name(
     cluster: Cluster, start_manager: StartManager, tmp_path: Path
 ) -> None:
@@ -103,6 +106,7 @@ def test_a_mid_pod_is_held_back_as_soon_as_the_prediction_moves_and_before_the_n
     eventually(lambda: ask(manager, "filter", ["n1"])["NodeNames"] == ["n1"])
 
 
+@ours
 def test_arguments_that_mean_nothing_end_the_manager_before_it_serves(
     start_manager: StartManager, tmp_path: Path
 ) -> None:

@@ -27,6 +27,8 @@ from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
+ours = pytest.mark.own_decision("the cloud is simulated by the product, whichever API server keeps its books")
+
 GROUP: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4", "max": 10, "labels": {"team": "web"}}
 
 
@@ -152,6 +154,7 @@ def test_nodes_are_what_the_template_said_and_carry_kwoks_annotations(cloud: Clo
     assert (node.allocatable.cpu_milli, node.allocatable.memory_bytes >> 20) == (3920, 15360 - kept_mib)
 
 
+@ours
 def test_nodes_boot_then_get_ready_and_beat(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"boot_seconds": 3600})
     guard = cloud.start()
@@ -179,6 +182,7 @@ def _lease_holder(client: Client, node: str) -> str:
         return ""
 
 
+@ours
 def test_deleted_nodes_go_slowly_and_the_target_falls_at_once(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"size": 3, "delete_seconds": 3600})
     guard = cloud.start()
@@ -200,6 +204,7 @@ def test_deleted_nodes_go_slowly_and_the_target_falls_at_once(cloud: Cloud) -> N
         guard.delete_nodes("web", [quick])
 
 
+@ours
 def test_a_stockout_shows_as_failed_instances_which_can_be_given_up(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"min": 1, "size": 1, "faults": {"stock": 2}})
     guard = cloud.start()
@@ -215,6 +220,7 @@ def test_a_stockout_shows_as_failed_instances_which_can_be_given_up(cloud: Cloud
     assert guard.observed.groups["web"].group.target_size == 2
 
 
+@ours
 def test_what_is_never_made_can_be_taken_back_and_nothing_else(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"faults": {"fulfil": 1}})
     guard = cloud.start()
@@ -229,6 +235,7 @@ def test_what_is_never_made_can_be_taken_back_and_nothing_else(cloud: Cloud) -> 
     eventually(lambda: cloud.is_ready(1))
 
 
+@ours
 def test_books_outlive_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
     cloud.offer(GROUP)
     guard = cloud.start()
@@ -242,6 +249,7 @@ def test_books_outlive_the_process_wherever_it_was_killed(cloud: Cloud) -> None:
     eventually(observes(guard, ["Running", "Running"]))
 
 
+@ours
 def test_without_books_the_nodes_are_recounted(cloud: Cloud, cluster: Cluster) -> None:
     cloud.offer(GROUP | {"size": 2})
     cloud.start().observe()
@@ -253,6 +261,7 @@ def test_without_books_the_nodes_are_recounted(cloud: Cloud, cluster: Cluster) -
     assert states(observed) == ["Running", "Running"]
 
 
+@ours
 def test_a_node_that_somebody_deletes_is_not_owed_any_more(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"size": 2})
     guard = cloud.start()
@@ -263,6 +272,7 @@ def test_a_node_that_somebody_deletes_is_not_owed_any_more(cloud: Cloud) -> None
     assert guard.observed.groups["web"].group.target_size == 1
 
 
+@ours
 def test_a_group_made_on_demand_is_one_in_each_zone_until_it_is_empty_and_deleted(cloud: Cloud) -> None:
     cloud.offer(
         GROUP, autoprovisioning={"zones": ["us-central1-a", "us-central1-b"], "machine_types": ["n1-highmem-4"]}
@@ -321,6 +331,7 @@ def test_a_node_of_the_same_name_that_is_somebody_elses_stays(cloud: Cloud, clus
     assert cluster.client.get(NODES, name, into=Node).status.capacity == {"cpu": "4", "memory": "8Gi"}
 
 
+@ours
 def test_groups_that_are_not_ours_are_seen_and_left_alone(cloud: Cloud) -> None:
     cloud.offer(GROUP, GROUP | {"name": "main", "size": 1})
     guard = cloud.start()
@@ -332,6 +343,7 @@ def test_groups_that_are_not_ours_are_seen_and_left_alone(cloud: Cloud) -> None:
     assert guard.observe(refs(cloud.nodes)).group_of_node == {}
 
 
+@ours
 def test_our_own_bounds_hold_beside_the_clouds(cloud: Cloud) -> None:
     cloud.offer(GROUP)
     guard = cloud.start(Ownership({"web": SizeBounds(0, 1)}))
@@ -340,6 +352,7 @@ def test_our_own_bounds_hold_beside_the_clouds(cloud: Cloud) -> None:
         guard.increase("web", 2)
 
 
+@ours
 def test_refusals_outages_and_hangs_leave_the_books_right(cloud: Cloud) -> None:
     cloud.offer(GROUP | {"faults": {"refuse": "quota exceeded"}})
     guard = cloud.start()

@@ -40,6 +40,8 @@ from tests.integration.manager.conftest import Cluster, StartManager, StartWebho
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
+ours = pytest.mark.own_decision("the webhook answers the same, whichever API server asks")
+
 KUBECTL = shutil.which("kubectl")
 UNBOUNDED_MID = {
     "requests": {"kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "64Mi"},
@@ -73,6 +75,7 @@ def test_pods_of_mid_and_batch_are_translated_by_label_and_by_priority_class(sit
         assert asked_by(prod) == NATIVE
 
 
+@ours
 def test_a_pod_that_names_no_priority_gets_one_below_prod_pods_that_name_none(site: Site, replica: Replica) -> None:
     keys = ("priorityClassName", "priority", "preemptionPolicy")
     by_label = site.create(MID_LABELS)
@@ -85,6 +88,7 @@ def test_a_pod_that_names_no_priority_gets_one_below_prod_pods_that_name_none(si
     assert site.create(priorityClassName="koord-mid")["spec"]["priority"] == 7000
 
 
+@ours
 def test_with_koordlets_pods_take_the_form_that_those_enforce(site: Site, start_webhook: StartWebhook) -> None:
     site.register(start_webhook(translation="koordinator").webhook.address)
     eventually(lambda: asked_by(site.create(MID_LABELS)) == UNBOUNDED_MID)
@@ -94,6 +98,7 @@ def test_with_koordlets_pods_take_the_form_that_those_enforce(site: Site, start_
     assert not pod["spec"].get("priorityClassName")
 
 
+@ours
 def test_a_tier_that_is_not_offered_is_not_translated_to(site: Site, start_webhook: StartWebhook) -> None:
     site.register(start_webhook(offers="mid").webhook.address)
     eventually(site.is_called)
@@ -290,6 +295,7 @@ def _stored_certificate(site: Site) -> str:
     return base64.b64decode((secret.get("data") or {}).get(certificates.CERTIFICATE, "")).decode()
 
 
+@ours
 def test_an_api_server_that_fails_meanwhile_costs_no_certificate(
     site: Site, replica: Replica, server: ApiServer
 ) -> None:
@@ -319,6 +325,7 @@ def test_a_leader_that_may_not_change_the_configurations_serves_all_the_same(
     eventually(lambda: "BEGIN CERTIFICATE" in site.authorities())
 
 
+@ours
 def test_certificates_of_others_are_read_from_files_and_again_when_they_change(
     site: Site, start_webhook: StartWebhook, tmp_path: Path
 ) -> None:
@@ -344,6 +351,7 @@ def _serves(replica: Replica, pair: Pair) -> bool:
     return False
 
 
+@ours
 def test_the_manager_has_it_with_the_right_settings_only(site: Site, start_manager: StartManager) -> None:
     assert start_manager().webhook_address is None
     assert start_manager(webhook_listen=f"{LOOPBACK}:0", dry_run=True).webhook_address is None
@@ -352,6 +360,7 @@ def test_the_manager_has_it_with_the_right_settings_only(site: Site, start_manag
     eventually(site.is_called)
 
 
+@ours
 def test_pods_that_came_in_without_the_webhook_are_counted(
     site: Site, cluster: Cluster, start_manager: StartManager
 ) -> None:
