@@ -17,6 +17,7 @@ from agent.states_informer.pods import NOTHING, NodePod
 from shared import names
 from shared.api.core import Quantities
 from shared.api.nodemetric import PressedPod, Pressure, ResourceThresholds
+from shared.names import PriorityClass
 from shared.quantity import MILLI_PER_CORE, Resources, format_milli
 
 WINDOW_SECONDS: Final = 10
@@ -39,8 +40,8 @@ def seen(
     samples = cache.aggregate_one(_CPU, Aggregation.COUNT, WINDOW_SECONDS, until) or 0
     if memory_bytes is None or samples < LEAST_SAMPLES:
         return None
-    short = [names.MEMORY] if is_memory_short(memory_bytes, capacity, thresholds) else []
-    if not short and thresholds.cpu_satisfaction_lower_percent is None:
+    is_memory = is_memory_short(memory_bytes, capacity, thresholds)
+    if not is_memory and thresholds.cpu_satisfaction_lower_percent is None:
         return None
     holding = [pod for pod in pods if pod.holds_request and pod.held != NOTHING]
     mean = cache.usages(Aggregation.AVG, WINDOW_SECONDS, until)
@@ -53,6 +54,9 @@ def seen(
         for pod in holding
         if pod.uid in mean
     }
+    later = memory_bytes * 100 < thresholds.memory_within_percent * capacity.memory_bytes
+    may_go = any(not (later and _is_within(pod, used[pod.uid])) for pod in holding if pod.uid in used)
+    short = [names.MEMORY] if is_memory and may_go else []
     usage = math.floor(sum(each.cpu_cores for each in used.values()) * MILLI_PER_CORE)
     others = math.ceil(node.cpu_cores * MILLI_PER_CORE) - usage
     limit = min(capacity.cpu_milli, max(0, capacity.cpu_milli - others))
@@ -87,6 +91,11 @@ def is_cpu_short(request: int, usage: int, limit: int, thresholds: ResourceThres
     if lower is None or request <= 0:
         return False
     return limit * 100 <= lower * request and usage * 100 >= thresholds.cpu_usage_threshold_percent * limit
+
+
+def _is_within(pod: NodePod, usage: Usage) -> bool:
+    """Whether it is a Mid pod that uses no more memory than it holds."""
+    return pod.priority_class is PriorityClass.MID and usage.memory_bytes <= pod.held.memory_bytes
 
 
 def _pod(pod: NodePod, usage: Usage) -> PressedPod:

@@ -51,6 +51,7 @@ class Evictions:
             thresholds=caches.thresholds,
             may_act=lambda: not settings.dry_run and is_leader() and not caches.unsynced(),
             counters=PressureCounters(registry, lambda: len(self._reliever.all())),
+            per_minute=settings.evictions_per_minute,
         )
         registry.register(ShortfallCollector(tracker.all, clock.monotonic))
 

@@ -110,12 +110,18 @@ class PredictionPrior(Wire, frozen=True):
     horizons: tuple[HorizonPrior, ...] = ()
 
 
+# Of a node's memory. Mid pods that use no more than they hold use what was promised to them, so a node that is well
+# used, but not in danger, keeps them. Koordinator's threshold of 70 is for best-effort pods.
+WITHIN_PERCENT = 90
+
+
 class ResourceThresholds(Wire, frozen=True):
     """The use of the node from which pods of Mid and Batch are throttled or evicted; see `thresholds`.
 
     `enable` lets the enforcer throttle; with `evict_enabled` too, the manager evicts. Memory: eviction starts when this
-    share of capacity is used, and stops at the lower bound. CPU: eviction starts when pods get at most the lower bound
-    of their requests, and stops at the upper one; without both bounds no pod is evicted for CPU.
+    share of capacity is used, and stops at the lower bound; Mid pods within what they hold go later. CPU: eviction
+    starts when pods get at most the lower bound of their requests, and stops at the upper one; without both bounds no
+    pod is evicted for CPU.
     """
 
     enable: bool = False
@@ -142,6 +148,18 @@ class ResourceThresholds(Wire, frozen=True):
         """The use of memory at which eviction stops; Koordinator's default is two percent below the threshold."""
         given = self.memory_evict_lower_percent
         return max(0, self.memory_evict_threshold_percent - 2) if given is None else given
+
+    @property
+    def memory_within_percent(self) -> int:
+        """The use of memory from which Mid pods go, too, that use no more than they hold."""
+        return max(self.memory_evict_threshold_percent, WITHIN_PERCENT)
+
+    @property
+    def memory_within_lower_percent(self) -> int:
+        """What they bring the use of memory down to."""
+        return (
+            self.memory_lower_percent if self.memory_evict_threshold_percent >= WITHIN_PERCENT else WITHIN_PERCENT - 2
+        )
 
 
 class NodeMetricSpec(Wire, frozen=True):

@@ -3,7 +3,8 @@
 The agent reports its measurements; the amount to release follows from them and from the present thresholds of the
 policy, by Koordinator's rules. The eviction order: first pods that use more than they hold of the resource, Batch
 before Mid, then by eviction priority, spec.priority and priority label, ascending, then those that use the most. A pod
-stays if the pods before it release enough. A reported pod that terminates counts as released.
+stays if the pods before it release enough. For memory, Mid pods that use no more than they hold have bounds of their
+own. A reported pod that terminates counts as released.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -31,13 +32,16 @@ _GOES_FIRST = (Tier.BATCH, Tier.MID)
 class Need:
     """The amount of a resource to release, in milli-cores or bytes; `released` of it is under way.
 
-    `why` is the complete reason, with the bounds.
+    `why` is the complete reason, with the bounds. For the last `kept` of it no Mid pod goes that uses no more than it
+    holds; such pods only go from `within_percent` of capacity on.
     """
 
     resource: str
     amount: int
     released: int
     why: str
+    kept: int = 0
+    within_percent: int = 0
 
     @property
     def remaining(self) -> int:
@@ -153,16 +157,19 @@ def _evictions(
     found: list[Eviction] = []
     known = [pod for pod in candidates(pods, spared) if pod.uid in pressure.pods and pod.uid not in chosen]
     for pod in in_order(known, need.resource, pressure.pods):
-        if remaining <= 0:
+        unit = _UNITS[need.resource]
+        usage, held = _of(pressure.pods[pod.uid].usage, need.resource), _of(pod.held, need.resource)
+        is_within = bool(need.within_percent) and pod.held_tier is Tier.MID and usage <= held  # the last ones in order
+        if remaining <= (need.kept if is_within else 0):
             break
         releases = _releases(pressure.pods[pod.uid], need.resource)
         if releases <= 0:
             continue  # releases nothing
-        unit = _UNITS[need.resource]
-        usage, held = _of(pressure.pods[pod.uid].usage, need.resource), _of(pod.held, need.resource)
         own = (
             f"this {pod.held_tier} pod uses {explanation.amount(usage, unit)} of {explanation.amount(held, unit)} held"
         )
+        if is_within:
+            own = f"{own}, and such pods go from {need.within_percent} % on"
         found.append(Eviction(pod, need.resource, releases, f"{need.why}; {own}"))
         remaining -= releases
     return found
@@ -181,7 +188,10 @@ def _memory(pressure: NodePressure, thresholds: ResourceThresholds, leaving: Ite
         f"{thresholds.memory_evict_threshold_percent}{stalled}: {explanation.amount(amount, 'bytes')} to release down "
         f"to {lower} %"
     )
-    return Need(names.MEMORY, amount, sum(_releases(each, names.MEMORY) for each in leaving), why)
+    within = thresholds.memory_within_percent
+    is_beyond = used * 100 >= within * capacity
+    kept = capacity * (thresholds.memory_within_lower_percent - lower) // 100 if is_beyond else amount
+    return Need(names.MEMORY, amount, sum(_releases(each, names.MEMORY) for each in leaving), why, kept, within)
 
 
 def _cpu(pressure: NodePressure, thresholds: ResourceThresholds, leaving: Iterable[PodPressure]) -> Need | None:
@@ -233,4 +243,5 @@ def _reason(need: Need, found: list[Eviction]) -> str:
         return f"{need.why}; in eviction order: {', '.join(each.pod.key for each in found[:10])}"
     if need.remaining == 0:
         return f"{need.why}; that much is leaving already"
-    return f"{need.why}; no pod may be evicted"
+    within = f", and Mid pods that use no more than they hold stay below {need.within_percent} %"
+    return f"{need.why}; no pod may be evicted{within if need.kept else ''}"

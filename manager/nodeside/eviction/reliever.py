@@ -1,7 +1,8 @@
 """Evicts Mid and Batch pods from nodes under pressure, one by one, as `relief` plans.
 
 A report's age counts from when this process first saw it, so that neither an agent's clock nor a late list makes an old
-report look new.
+report look new. One node gets a share of the rate of all evictions, so that an agent that reports what is not so does
+no more harm than that, and keeps no other node from relief.
 """
 
 import logging
@@ -23,6 +24,10 @@ logger = logging.getLogger(__name__)
 ATTEMPTS_A_ROUND = 5
 # Time limit for the watch to show that an evicted pod terminates.
 LEAVING_SECONDS = 30.0
+
+# Of the rate of all evictions, for one node.
+NODE_SHARE = 1 / 3
+MINUTE_SECONDS = 60.0
 
 EVENT = "PressureEviction"
 
@@ -53,7 +58,7 @@ class Reliever:
     """One thread calls `round`; all threads may read `of` and `all`. `thresholds` are a node's, None if none of its
     pods may be evicted.
 
-    `reports` and `pods` return the present state of the cluster.
+    `reports` and `pods` return the present state of the cluster. `per_minute` is the rate of all evictions.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Reliever:
         thresholds: Callable[[str], ResourceThresholds | None],
         may_act: Callable[[], bool],
         counters: PressureCounters,
+        per_minute: float,
     ) -> None:
         self._asker = asker
         self._clock = clock
@@ -78,6 +84,8 @@ class Reliever:
         self._last: dict[str, dict[str, Last]] = {}  # by node and resource
         self._leaving: dict[str, float] = {}  # by UID of the pod, until when (monotonic)
         self._pressed: dict[str, Pressed] = {}
+        self._most = max(1, int(per_minute * NODE_SHARE))  # a minute, of one node
+        self._evicted: dict[str, list[float]] = {}  # by node, when (monotonic) in the last minute
 
     def of(self, node: str) -> Pressed | None:
         """The present plan for the node; None while it is not under pressure."""
@@ -98,7 +106,8 @@ class Reliever:
             if pressed is None:
                 continue
             for eviction in pressed.relief.evictions:
-                if attempts == ATTEMPTS_A_ROUND or not self._asker.may_ask or not self._may_act():
+                spent = len(self._evicted.get(name, ())) >= self._most
+                if spent or attempts == ATTEMPTS_A_ROUND or not self._asker.may_ask or not self._may_act():
                     break
                 attempts += 1
                 self._evict(reports[name], eviction)
@@ -117,6 +126,9 @@ class Reliever:
             pods = [pod for pod in self._pods(name) if pod.uid not in self._leaving]
             last = self._last.get(name)
             found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared)
+            if found.evictions and len(self._evicted.get(name, ())) >= self._most:
+                enough = f"{found.reason}; no more than {self._most} pods of a node are evicted within a minute"
+                found = Relief((), found.needs, enough)
         before = self._pressed.get(name)
         if before is None or before.relief.reason != found.reason:
             logger.info("node under pressure: %s", found.reason, extra={"node": name})
@@ -132,6 +144,7 @@ class Reliever:
         if answer is not EvictionAnswer.EVICTED:
             return
         self._leaving[pod.uid] = self._clock.monotonic() + LEAVING_SECONDS
+        self._evicted.setdefault(report.name, []).append(self._clock.monotonic())
         last = Last(self._clock.now(), report.updated or "")
         self._last.setdefault(report.name, {})[resource] = last
 
@@ -151,6 +164,8 @@ class Reliever:
         for name in [name for name, last in self._last.items() if name not in pressed]:
             if all(self._clock.now() - each.at > longest for each in self._last[name].values()):
                 del self._last[name]
+        recent = {name: [at for at in times if now - at < MINUTE_SECONDS] for name, times in self._evicted.items()}
+        self._evicted = {name: times for name, times in recent.items() if times}
         for uid in [uid for uid, until in self._leaving.items() if now > until]:
             del self._leaving[uid]
         self._asker.forget()

@@ -41,13 +41,13 @@ class Relieving:
     Of 100 MiB 80 are used, so that twelve are to be released; each pod uses eight.
     """
 
-    def __init__(self, pods: Pods, *, actions: bool = True) -> None:
+    def __init__(self, pods: Pods, *, actions: bool = True, per_minute: float = 60) -> None:
         self.clock = ManualClock()
         self.pods = pods
         self.registry = CollectorRegistry()
         self.thresholds: ResourceThresholds | None = EVICTS
         self.actions = actions
-        asker = Asker(pods.cluster.client, self.clock, EventReporter(None), per_minute=60.0)
+        asker = Asker(pods.cluster.client, self.clock, EventReporter(None), per_minute=per_minute)
         self.reported: NodeReport | None = None
         self.reliever = Reliever(
             asker,
@@ -57,12 +57,18 @@ class Relieving:
             thresholds=lambda _: self.thresholds,
             may_act=lambda: self.actions,
             counters=PressureCounters(self.registry, lambda: 0),
+            per_minute=per_minute,
         )
         self.report()
 
-    def report(self) -> None:
+    def report(self, *, leaving: bool = True) -> None:
+        """A fresh one, also of the pods that leave unless it is told not to."""
         now = self.clock.now()
-        uses = {pod.uid: PodPressure(Resources(0, 8 * MIB), pod.held) for pod in self.pods.records()}
+        uses = {
+            pod.uid: PodPressure(Resources(0, 8 * MIB), pod.held)
+            for pod in self.pods.records()
+            if leaving or (pod.dispensability is not None and not pod.dispensability.terminating)
+        }
         seen = NodePressure((names.MEMORY,), Resources(1, 100 * MIB), Resources(0, 80 * MIB), 0, 0, 0, uses)
         updated = durations.timestamp(now)
         self.reported = NodeReport("n1", "uid", "1", NodeMetricSpec(), update_time=now, updated=updated, pressure=seen)
@@ -118,6 +124,25 @@ def test_a_new_report_waits_for_the_cool_down_and_an_old_one_evicts_nobody(pods:
     assert relieving.reliever.all() != []
     relieving.clock.advance(60)
     assert len(relieving.round()) == 2
+
+
+def test_a_node_that_claims_pressure_without_end_gets_its_share_of_the_rate_and_no_more(pods: Pods) -> None:
+    for number in range(6):
+        pods.add(f"b{number}", tier=Tier.BATCH)
+    relieving = Relieving(pods, per_minute=12)
+
+    def claim(times: int) -> int:
+        for _ in range(times):  # each is fresh, and says nothing of what leaves already
+            relieving.report(leaving=False)
+            relieving.round(after_seconds=5)
+        return len(pods.leaving())
+
+    assert claim(11) == 4  # within a minute, though all evictions together may be twelve
+    pressed = relieving.reliever.of("n1")
+    assert pressed is not None
+    assert pressed.relief.evictions == ()
+    assert pressed.relief.reason.endswith("no more than 4 pods of a node are evicted within a minute")
+    assert claim(4) > 4
 
 
 @ours

@@ -39,15 +39,17 @@ def held(name: str, cpu: str = "4", tier: str = "batch") -> NodePod:
 class Node:
     """Ten seconds of a node, in which each of its pods uses the same."""
 
-    def __init__(self, pods: list[NodePod], *, each: Usage, others: Usage, seconds: int = 10) -> None:
+    def __init__(
+        self, pods: list[NodePod], *, each: Usage, others: Usage, seconds: int = 10, stalls: float | None = 0.125
+    ) -> None:
         clock = ManualClock()
         self.pods = pods
         self.cache = MetricCache(clock=clock)
         for _ in range(seconds):
             clock.advance(1)
             usages = {pod.uid: each for pod in pods}
-            stalls = {SeriesKey(Kind.NODE, "", Metric.PSI_MEMORY_SOME): 0.125}
-            self.cache.append(self.cache.second(), entities(others, **usages), stalls)
+            measured = {} if stalls is None else {SeriesKey(Kind.NODE, "", Metric.PSI_MEMORY_SOME): stalls}
+            self.cache.append(self.cache.second(), entities(others, **usages), measured)
         self.second = self.cache.second()
 
     def seen(self, thresholds: ResourceThresholds = EVICTS, capacity: Resources = CAPACITY) -> Pressure | None:
@@ -96,6 +98,30 @@ def test_what_is_not_known_well_enough_is_no_pressure() -> None:
     assert node.seen(capacity=Resources()) is None
     assert node.seen(ResourceThresholds(enable=True)) is None
     assert Node([], each=Usage(0, 0), others=Usage(1.0, 30 * GIB)).seen() is None  # nobody could go
+
+
+@pytest.mark.parametrize(
+    ("tier", "each_gib", "others_gib", "is_told"),
+    [
+        ("mid", 1, 26, False),  # 28 of 32 GiB, and both use what they hold
+        ("mid", 2, 24, True),  # both use more
+        ("batch", 1, 26, True),
+        ("mid", 1, 27, True),  # 29 of 32 GiB are 90 %
+    ],
+)
+def test_of_mid_pods_that_use_what_they_hold_a_node_that_is_well_used_tells_later(
+    tier: str, each_gib: int, others_gib: int, is_told: bool
+) -> None:
+    pods = [held("a", tier=tier), held("b", tier=tier)]
+    node = Node(pods, each=Usage(0.5, each_gib * GIB), others=Usage(1.0, others_gib * GIB))
+    assert (node.seen() is not None) is is_told
+
+
+def test_pressure_is_told_where_the_kernel_measures_no_stalls() -> None:
+    node = Node([held("a")], each=Usage(0.5, 4 * GIB), others=Usage(1.0, 20 * GIB), stalls=None)
+    found = node.seen()
+    assert found is not None
+    assert (found.resources, found.cpu_stall_percent, found.memory_stall_percent) == (("memory",), None, None)
 
 
 @pytest.fixture

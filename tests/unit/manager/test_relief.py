@@ -66,8 +66,29 @@ def test_memory_is_released_down_to_the_lower_bound_and_everything_is_told() -> 
 
 @pytest.mark.parametrize(("memory", "count"), [(70 * GIB - 1, 0), (70 * GIB, 1)])
 def test_the_threshold_itself_is_pressure(memory: int, count: int) -> None:
-    pod = mid_pod("a", memory_bytes=8 * GIB)
+    pod = batch(mid_pod("a", memory_bytes=8 * GIB))
     assert len(planned(report(memory_of(pod, gib=6), memory=memory), pod).evictions) == count
+
+
+@pytest.mark.parametrize(("memory", "goes"), [(90 * GIB - 1, []), (90 * GIB, ["a"]), (95 * GIB, ["a", "b"])])
+def test_mid_pods_that_use_no_more_than_they_hold_go_later_and_down_to_a_bound_of_their_own(
+    memory: int, goes: list[str]
+) -> None:
+    pods = [mid_pod(name, memory_bytes=8 * GIB) for name in ("a", "b", "c")]
+    found = planned(report(memory_of(*pods, gib=6), memory=memory), *pods)
+    assert going(found) == goes  # at 90 % two GiB are beyond 88 %, at 95 % seven, and each uses six
+    if goes:
+        assert found.evictions[0].why.endswith("6.00 GiB of 8.00 GiB held, and such pods go from 90 % on")
+    else:
+        assert found.reason.endswith(
+            "no pod may be evicted, and Mid pods that use no more than they hold stay below 90 %"
+        )
+
+
+def test_a_higher_threshold_of_the_policy_holds_for_them_as_well() -> None:
+    pod, high = mid_pod("a", memory_bytes=8 * GIB), msgspec.structs.replace(EVICTS, memory_evict_threshold_percent=95)
+    for memory, goes in ((94, []), (95, ["a"])):
+        assert going(relief.plan(report(memory_of(pod, gib=6), memory=memory * GIB), [pod], high, NOW)) == goes
 
 
 def test_those_over_what_they_hold_go_first_and_batch_goes_before_mid() -> None:
@@ -202,8 +223,10 @@ def test_nobody_else_goes_no_one_too_many_and_nobody_out_of_turn(situation: tupl
         turns = [pod.uid for pod in relief.in_order(may_go, need.resource, pressure.pods)]
         wins = [uid for uid in turns if _wins(pressure.pods[uid], need.resource)]
         assert [each.pod.uid for each in mine] == wins[: len(mine)]
-        if before + sum(released) < need.remaining:
-            assert len(mine) == len(wins)  # all that can go does
+        if before + sum(released) < need.remaining:  # all that can go does
+            left = [pod for pod in may_go if pod.uid in wins[len(mine) :]]
+            assert not left or before + sum(released) >= need.remaining - need.kept
+            assert all(_is_within(pod, pressure.pods[pod.uid]) for pod in left)
         gone |= {each.pod.uid for each in mine}
     for each in found.evictions:
         assert each.pod.held_tier is not None
@@ -212,6 +235,10 @@ def test_nobody_else_goes_no_one_too_many_and_nobody_out_of_turn(situation: tupl
     later = {resource: Last(NOW, "another report") for resource in (MEMORY, CPU)}
     assert planned(of, *pods, last=later).evictions == ()
     assert planned(of, *pods, now=NOW + STALE_SECONDS + 1).evictions == ()
+
+
+def _is_within(pod: PodRecord, used: PodPressure) -> bool:
+    return pod.held_tier is Tier.MID and used.usage.memory_bytes <= pod.held.memory_bytes
 
 
 def _wins(pod: PodPressure, resource: str) -> bool:
