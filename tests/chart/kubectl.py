@@ -12,7 +12,7 @@ class Kubectl:
 
     def __init__(self, binary: Path, kubeconfig: Path) -> None:
         self._binary = binary
-        self._environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
+        self._environment = os.environ | {"KUBECONFIG": str(kubeconfig), "GOGC": "off"}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Whatever comes of it."""

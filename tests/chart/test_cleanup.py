@@ -226,6 +226,7 @@ def test_a_dry_run_says_it_all_and_changes_nothing(leftovers: Leftovers) -> None
     assert leftovers.metrics() == {"a"}
 
 
+@ours
 @pytest.mark.thorough
 def test_a_cluster_of_more_than_a_page_is_cleaned_whole(leftovers: Leftovers) -> None:
     for index in range(501):

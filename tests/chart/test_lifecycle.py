@@ -78,8 +78,6 @@ def release(server: ApiServer, tmp_path: Path) -> Release:
     helm = Helm(program("helm"), tmp_path / "helm", server.kubeconfig)
     kubectl = Kubectl(program("kubectl"), server.kubeconfig)
     helm.must("uninstall", RELEASE, "--namespace", NAMESPACE, "--no-hooks", "--ignore-not-found", "--wait")
-    # The embedded one starts with them.
-    kubectl.must("delete", "crd", str(NODEMETRICS), str(CLUSTERCOLOCATIONPROFILES), "--ignore-not-found")
     client = server.client()
     with suppress(AlreadyExists):
         client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
@@ -87,6 +85,13 @@ def release(server: ApiServer, tmp_path: Path) -> Release:
     return Release(helm, kubectl, client)
 
 
+@pytest.fixture
+def without_kinds(release: Release) -> None:
+    """The API server of the suite starts with them."""
+    release.kubectl.must("delete", "crd", str(NODEMETRICS), str(CLUSTERCOLOCATIONPROFILES), "--ignore-not-found")
+
+
+@pytest.mark.usefixtures("without_kinds")
 def test_an_upgrade_brings_new_settings_and_a_new_crd_and_a_rollback_the_old_ones(
     release: Release, tmp_path: Path
 ) -> None:
@@ -118,6 +123,7 @@ def test_a_dry_run_on_the_server_takes_every_set_of_values_and_leaves_nothing(re
     assert release.left_behind(before) == set()
 
 
+@pytest.mark.usefixtures("without_kinds")
 def test_an_uninstall_without_hooks_leaves_nothing(release: Release) -> None:
     before = release.kubectl.everything()
     release.apply("--values", str(CHART / "ci" / "default-values.yaml"))

@@ -1,6 +1,7 @@
 """A HorizontalPodAutoscaler of Mid pods, as the real controller decides: which targets it can reach."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -52,6 +53,17 @@ def metrics(site: Site) -> Iterator[None]:
     eventually(lambda: not [each for each in site.client.list(CUSTOM_KINDS).items if each["metadata"]["name"] == name])
 
 
+@pytest.fixture
+def workloads(site: Site) -> Iterator[Site]:
+    """What is deployed goes with the test: its pods, made again and again, would take the nodes of others."""
+    yield site
+    for resource in (AUTOSCALERS, DEPLOYMENTS):
+        for each in site.client.list(resource, site.namespace).items:
+            site.client.delete(resource, each["metadata"]["name"], site.namespace)
+    pods = partial(site.client.list, PODS, site.namespace)
+    eventually(lambda: not any("ownerReferences" in each["metadata"] for each in pods().items))
+
+
 def deployed(site: Site, app: str, target: dict[str, object]) -> dict[str, Any]:
     """One running pod of a Deployment that uses 300m, and an autoscaler of it. The pod as it was stored."""
     labels = {"app": app}
@@ -90,8 +102,9 @@ def deployed(site: Site, app: str, target: dict[str, object]) -> dict[str, Any]:
 
 
 def test_mid_pods_are_scaled_by_an_average_value_and_never_by_utilization(
-    site: Site, replica: Replica, metrics: None
+    workloads: Site, replica: Replica, metrics: None
 ) -> None:
+    site = workloads
     pod = deployed(site, "by-value", {"type": "AverageValue", "averageValue": "100m"})
     assert asked_by(pod) == MID
     deployed(site, "by-utilization", {"type": "Utilization", "averageUtilization": 50})
