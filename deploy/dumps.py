@@ -258,15 +258,6 @@ def _may_be_deep(text: bytes) -> bool:
     return _DASHES.search(text) is not None
 
 
-def _is_deep(text: bytes) -> bool:
-    depth = 0
-    for event in yaml.parse(text, _Base):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MOST_NESTED:
-            return True
-    return False
-
-
 def _documents(path: Path) -> Iterator[bytes]:
     """Each as JSON."""
     text = _text(path)
@@ -274,7 +265,7 @@ def _documents(path: Path) -> Iterator[bytes]:
         yield text
         return
     try:
-        if _may_be_deep(text) and _is_deep(text):
+        if _may_be_deep(text) and yaml_file.is_nested(text, _MOST_NESTED):
             raise RecursionError
         for document in yaml.load_all(text, _Strings):
             if document is not None:

@@ -136,12 +136,9 @@ def _build(kind: type[S], values: dict[str, object], sources: Mapping[str, str])
 
 
 def _from_file(file: Path, fields: Mapping[str, msgspec.structs.FieldInfo]) -> dict[str, object]:
-    import yaml  # imported here, because most processes have no file
+    from shared import yaml_file  # imported here, because most processes have no file
 
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(source="--config", field="file", value=str(file), problem=str(error)) from error
+    document = yaml_file.read(file, "--config") or {}
     if not isinstance(document, dict):
         raise InvalidInput(
             source=str(file),

@@ -31,13 +31,9 @@ class _FileApplication(HostApplication, frozen=True, forbid_unknown_fields=True)
 
 def load(file: Path) -> tuple[HostApplication, ...]:
     """The host applications of a YAML file, as `spec.hostApplications` of a NodeSLO. Raises InvalidInput."""
-    import yaml  # imported here, because few nodes have such a file
+    from shared import yaml_file  # imported here, because few nodes have such a file
 
-    try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        problem = " ".join(str(error).split())
-        raise InvalidInput(source="--host-applications", field="file", value=str(file), problem=problem) from error
+    document = yaml_file.read(file, "--host-applications")
     if not isinstance(document, dict) or document.keys() != {KEY} or not isinstance(document[KEY], list | None):
         raise InvalidInput(
             source=str(file), field="(document)", value=document, problem=f"expected a mapping with a list {KEY} alone"

@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
-import yaml
 
 from agent.backtest.engine import RESOURCES
 from agent.predict_server import plugins, policy
@@ -19,7 +18,7 @@ from deploy.backtest.fleets import SeriesPlacement
 from deploy.backtest.prometheus import Period
 from deploy.backtest.samples import UNITS
 from deploy.backtest.server import Access
-from shared import durations
+from shared import durations, yaml_file
 from shared.api.nodemetric import PredictPolicy
 from shared.errors import InvalidInput
 
@@ -95,10 +94,7 @@ def prediction_policy(path: Path | None) -> PredictionPolicy:
     base = policy.from_settings(AgentSettings())
     if path is None:
         return base
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise _invalid("--policy", str(path), str(error)) from error
+    document = yaml_file.read(path, "--policy")
     if not isinstance(document, dict):
         raise _invalid("--policy", str(path), "expected a mapping, as spec.predictPolicy of a NodeMetric")
     known = [field.encode_name for field in msgspec.structs.fields(PredictPolicy)]

@@ -87,12 +87,9 @@ def load(file: str) -> LoadAwareArgs:
     """The arguments of the YAML file; SHIPPED without a file. Raises InvalidInput."""
     if not file:
         return SHIPPED
-    import yaml  # here, because most managers have no file
+    from shared import yaml_file  # here, because most managers have no file
 
-    try:
-        document = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidInput(source="--load-aware-args", field="file", value=file, problem=str(error)) from error
+    document = yaml_file.read(Path(file), "--load-aware-args")
     return parse({} if document is None else document, source=file)
 
 
