@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from shared.kube.resources import NODES, PODS
-from tests.e2e.conftest import RunningCluster
+from shared.kube.resources import EVENTS, NODES, PODS
+from tests.e2e.conftest import RunningCluster, pods_run
 from tests.support import eventually
 from tests.support.local_http import LOCAL_HTTP
 
@@ -41,8 +41,14 @@ def test_the_embedded_scheduler_asks_the_manager(cluster: RunningCluster) -> Non
 
 
 @pytest.mark.real_only("kube-scheduler comes with a real control plane")
-def test_kube_scheduler_asks_the_manager(start: Callable[..., RunningCluster], tmp_path: Path) -> None:
+def test_kube_scheduler_places_the_pods_where_it_is_asked_to_and_asks_the_manager(
+    start: Callable[..., RunningCluster], tmp_path: Path
+) -> None:
     running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
+    pods_run(running)
+    events = running.client.list(EVENTS, "default", field_selector="reason=Scheduled").items
+    assert {event["reportingComponent"] for event in events} == {"default-scheduler"}
+    assert not any(event.get("firstTimestamp") for event in events), "ours writes the events of the core group"
     place_a_pod(running)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from shared.kube.resources import EVENTS
 from tests.e2e.conftest import RunningCluster, pods_run, processes_of, run_up
 from tests.support import daemons, eventually
 
@@ -38,17 +37,6 @@ def test_killed_it_leaves_nothing_and_a_second_start_goes_on(
     assert second.stop(signal.SIGINT) == 0
     assert processes_of(tmp_path) == []
     assert cgroups_of(tmp_path) == []
-
-
-@pytest.mark.real_only("kube-scheduler comes with a real control plane")
-def test_kube_scheduler_places_the_pods_where_it_is_asked_to(
-    start: Callable[..., RunningCluster], tmp_path: Path
-) -> None:
-    running = start(tmp_path, "--nodes", "0", "--scheduler", "kube-scheduler")
-    pods_run(running)
-    events = running.client.list(EVENTS, "default", field_selector="reason=Scheduled").items
-    assert {event["reportingComponent"] for event in events} == {"default-scheduler"}
-    assert not any(event.get("firstTimestamp") for event in events), "ours writes the events of the core group"
 
 
 @ours

@@ -577,6 +577,7 @@ def test_whatever_stands_in_a_file_is_planned_with_or_refused(data: st.DataObjec
             assert planned(path, "--expander", "priority,price")["dry_run"]
 
 
+@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize(
     "text",
     [
