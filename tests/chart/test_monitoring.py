@@ -54,6 +54,7 @@ def test_promtool_accepts_the_rules(helm: Helm, values: tuple[str | Path, ...], 
     assert "SUCCESS" in checked(tmp_path, "check", "rules", "--lint-fatal", "rules.yaml")
 
 
+@pytest.mark.thorough
 def test_each_alert_fires_when_it_has_to_and_not_before(helm: Helm, tmp_path: Path) -> None:
     spec = rules(helm, *ALL_RULES)
     found = alerts(spec)

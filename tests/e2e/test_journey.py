@@ -145,6 +145,7 @@ def test_mid_rises_with_an_idle_pod_falls_as_it_burns_cpu_and_rises_with_one_tha
     kubectl.delete_pod("successor")
 
 
+@pytest.mark.thorough
 def test_every_node_says_what_it_promised_for_which_target_and_how_it_kept_it(cluster: RunningCluster) -> None:
     def judged(name: str) -> bool:
         prediction = cluster.client.get(NODEMETRICS, name).get("status", {}).get("prediction", {})

@@ -47,6 +47,7 @@ def pod(node: str, name: str) -> dict[str, Any]:
 
 
 @ours
+@pytest.mark.thorough
 def test_hundreds_of_pods_that_come_and_go_leave_nothing_behind(server: ApiServer, loops: Loops) -> None:
     client, node = server.client(), f"node-{uuid.uuid4().hex[:8]}"
     client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
