@@ -162,6 +162,8 @@ MANAGER_MAY: dict[str, Call] = {
     "look at a node": lambda c: c.get(NODES, OWN),
     "offer Mid": lambda c: c.patch(NODES, OWN, {"status": {"capacity": {names.MID_CPU: "1"}}}, subresource="status"),
     "follow pods": _watch(PODS),
+    "evict a pod": _unless_absent(lambda c: c.evict(NAMESPACE, "any")),
+    "tell about a pod": lambda c: _tell(c, "kube-system"),
     "follow NodeMetrics": _watch(NODEMETRICS),
     "create, change and delete a NodeMetric": _live_through,
     "follow its ConfigMap": _watch(CONFIGMAPS, NAMESPACE, OF_CONFIG),
@@ -195,7 +197,6 @@ MANAGER_MUST_NOT: dict[str, Call] = {
     "report for an agent": lambda c: c.patch(NODEMETRICS, OWN, STATUS, subresource="status"),
     "create a pod": lambda c: c.create(PODS, _pod("new"), NAMESPACE),
     "delete a pod": lambda c: c.delete(PODS, "any", NAMESPACE),
-    "evict a pod": lambda c: c.evict(NAMESPACE, "any"),
     "bind a pod": lambda c: c.bind(NAMESPACE, "any", OWN),
     "read secrets": lambda c: c.list(SECRETS, NAMESPACE),
     "read another secret": lambda c: c.get(SECRETS, "other", NAMESPACE),
@@ -219,7 +220,6 @@ MANAGER_MUST_NOT: dict[str, Call] = {
     "delete the lease": lambda c: c.delete(LEASES, names.MANAGER_LEASE, NAMESPACE),
     "take a lease elsewhere": lambda c: c.create(LEASES, _object(LEASES, "Lease", names.MANAGER_LEASE), "kube-system"),
     "read events": lambda c: c.list(EVENTS, "default"),
-    "write events elsewhere": lambda c: c.create(EVENTS, _event("kube-system"), "kube-system"),
     "issue tokens": lambda c: c.request_token(NAMESPACE, identities.AGENT),
     "change roles": lambda c: c.create(CLUSTER_ROLES, _object(CLUSTER_ROLES, "ClusterRole", "new", rules=[])),
     "read DaemonSets": lambda c: c.list(DAEMON_SETS),
@@ -433,7 +433,8 @@ def test_the_manager_must_not(manager: Client, call: Call) -> None:
 
 def test_a_policy_that_has_pods_evicted_brings_the_right_to_evict_them(cluster: RealApiServer, helm: Helm) -> None:
     def set_formula(formula: str) -> None:
-        value = ("--set", f"colocationConfig.strategy.midFormula={formula}")
+        spare = ("--set", "colocationConfig.thresholds.clusterStrategy.evictEnabled=false")
+        value = ("--set", f"colocationConfig.strategy.midFormula={formula}", *spare)
         helm.must("upgrade", RELEASE, CHART, "-n", NAMESPACE, *QUIET, *value, "--kubeconfig", cluster.kubeconfig)
         in_force(cluster)
 
@@ -448,7 +449,7 @@ def test_a_policy_that_has_pods_evicted_brings_the_right_to_evict_them(cluster: 
 
     set_formula("seed-mixed")
     assert may_evict()
-    cluster.client(cluster.manager_connection()).create(EVENTS, _event("kube-system"), "kube-system")
+    _tell(cluster.client(cluster.manager_connection()), "kube-system")
     set_formula("seed")
     assert not may_evict()
 

@@ -327,24 +327,29 @@ def test_a_manager_that_ends_is_asked_for_a_while_longer_if_there_is_time(helm: 
     assert container.get("lifecycle") == ({"preStop": {"sleep": {"seconds": 5}}} if waits else None)
 
 
+SPARE = "colocationConfig.thresholds.clusterStrategy.evictEnabled=false"
+
+
 @pytest.mark.parametrize(
     ("values", "granted"),
     [
-        ([], False),
-        pytest.param(["colocationConfig.strategy.midFormula=seed"], False, marks=pytest.mark.thorough),
-        pytest.param(["colocationConfig.strategy.evictionAfterSeconds=off"], False, marks=pytest.mark.thorough),
-        (["colocationConfig.strategy.midFormula=seed-mixed"], True),
-        (["colocationConfig.strategy.evictionAfterSeconds=60"], True),
+        ([], True),
+        (["colocationConfig.create=false"], False),
+        (["rbac.eviction=false"], False),
+        ([SPARE], False),
+        pytest.param([SPARE, "colocationConfig.strategy.midFormula=seed"], False, marks=pytest.mark.thorough),
+        pytest.param([SPARE, "colocationConfig.strategy.evictionAfterSeconds=off"], False, marks=pytest.mark.thorough),
+        ([SPARE, "colocationConfig.strategy.midFormula=seed-mixed"], True),
+        ([SPARE, "colocationConfig.strategy.evictionAfterSeconds=60"], True),
         pytest.param(
-            ["colocationConfig.strategy.nodeConfigs[0].evictionAfterSeconds=60"], True, marks=pytest.mark.thorough
+            [SPARE, "colocationConfig.strategy.nodeConfigs[0].evictionAfterSeconds=60"],
+            True,
+            marks=pytest.mark.thorough,
         ),
         (["colocationConfig.strategy.midFormula=seed-mixed", "colocationConfig.create=false"], False),
-        pytest.param(["colocationConfig.thresholds.clusterStrategy.enable=true"], False, marks=pytest.mark.thorough),
-        (["colocationConfig.thresholds.clusterStrategy.evictEnabled=true"], True),
-        pytest.param(
-            ["colocationConfig.thresholds.nodeStrategies[0].evictEnabled=true"], True, marks=pytest.mark.thorough
-        ),
-        (["colocationConfig.strategy.midFormula=seed-mixed", "rbac.eviction=false"], False),
+        pytest.param(["colocationConfig.thresholds.clusterStrategy.enable=false"], False, marks=pytest.mark.thorough),
+        pytest.param(["colocationConfig.thresholds.clusterStrategy=null"], False, marks=pytest.mark.thorough),
+        ([SPARE, "colocationConfig.thresholds.nodeStrategies[0].evictEnabled=true"], True),
         (["rbac.eviction=true", "colocationConfig.create=false"], True),
     ],
 )
@@ -655,8 +660,13 @@ def test_the_rendered_policy_is_what_the_manager_reads(helm: Helm) -> None:
     limits = thresholds.parse(config_map["data"][names.CONFIG_KEY_THRESHOLDS], source="chart")
     assert limits.of({}) == ResourceThresholds(enable=True, evict_enabled=True, memory_evict_threshold_percent=80)
     assert not limits.of({"pool": "databases"}).evicts
-    quiet = one(helm.objects(), "ConfigMap", names.CONFIG_MAP)["data"]
-    assert names.CONFIG_KEY_THRESHOLDS not in quiet
+
+
+def test_unless_told_otherwise_pods_go_under_pressure_by_koordinators_thresholds(helm: Helm) -> None:
+    text = one(helm.objects(), "ConfigMap", names.CONFIG_MAP)["data"][names.CONFIG_KEY_THRESHOLDS]
+    assert thresholds.parse(text, source="chart").of({}) == ResourceThresholds(
+        enable=True, evict_enabled=True, memory_evict_threshold_percent=70
+    )
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import yaml
 
 from deploy.local.identities import CHART, RELEASE
 from deploy.local.profile import PROFILES, ProfileName, agent_settings, colocation_config
-from shared import names
+from shared import durations, names
 from tests.node.cluster import Failed, NodeCluster
 from tests.node.images import HEADROOM
 from tests.node.layout import NODE
@@ -18,6 +19,7 @@ from tests.support import eventually
 
 NAMESPACE = names.INSTALL_NAMESPACE
 AGENT_PORT = 9316
+MANAGER_PORT = 8080
 ENFORCER = {
     "enforcer": {"enabled": True, "kubepods": [f"/sys/fs/cgroup/{each}/kubepods" for each in ("cpu", "memory")]}
 }
@@ -31,6 +33,16 @@ BY_MEDIAN = {
     "coldStartPeriodSeconds": 7200,  # of the prediction: 4 s of the demo's time
 }
 """A prediction that a moment's load does not change, and that lends of new pods at once."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """An Event about an object of this name, at a time in Unix seconds."""
+
+    name: str
+    seconds: float
+    message: str
+
 
 WAIT = ("--wait", "--timeout", "180s")
 
@@ -64,11 +76,11 @@ class Release:
         self._values = values
 
     def install(self) -> None:
-        """Installs or upgrades, and returns once all pods are ready."""
+        """Installs or upgrades, over what tests have written, and returns once all pods are ready."""
         where = ("--namespace", NAMESPACE, "--create-namespace")
         file = self.cluster.layout.directory / "values.yaml"
         file.write_text(yaml.safe_dump(dict(self._values)))
-        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--values", file, *WAIT)
+        self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--force-conflicts", "--values", file, *WAIT)
 
     def uninstall(self) -> None:
         """Returns once it is gone."""
@@ -83,11 +95,25 @@ class Release:
     def agent(self, path: str) -> Any:
         """An answer of the agent to an administrator."""
         (pod,) = self.pods("agent")
-        with self.cluster.forwarded(NAMESPACE, pod["metadata"]["name"], AGENT_PORT) as port:
+        return self._asked(pod, AGENT_PORT, path).json()
+
+    def manager_metric(self, sample: str) -> float:
+        """A sample of /metrics, by its name without `headroom_manager_` and its labels, summed over all replicas."""
+        texts = [self._asked(pod, MANAGER_PORT, "/metrics").text for pod in self.pods("manager")]
+        lines = [line for text in texts for line in text.splitlines()]
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(f"headroom_manager_{sample} "))
+
+    def manager_log(self) -> str:
+        """Of all replicas."""
+        pods = [pod["metadata"]["name"] for pod in self.pods("manager")]
+        return "\n".join(self.cluster.kubectl("logs", f"--namespace={NAMESPACE}", name) for name in pods)
+
+    def _asked(self, pod: Mapping[str, Any], container_port: int, path: str) -> httpx.Response:
+        with self.cluster.forwarded(NAMESPACE, pod["metadata"]["name"], container_port) as port:
             token = {"Authorization": f"Bearer {self.cluster.layout.token}"}
-            # An agent makes its own certificate, as a kubelet does.
+            # Agents make certificates of their own, as kubelets do, and managers have theirs for the Service's name.
             answer = httpx.get(f"https://127.0.0.1:{port}{path}", headers=token, verify=False, trust_env=False)
-        return answer.raise_for_status().json()
+        return answer.raise_for_status()
 
     def process(self, pod: Mapping[str, Any], container: str = "") -> Path:
         """The folder in the machine's /proc of the process of a pod's container, the first unless another is named."""
@@ -141,6 +167,21 @@ class Release:
         """What the Events of a reason say, of whatever object."""
         found = self.cluster.kubectl("get", "events", "--all-namespaces", "--output=json")
         return [each["message"] for each in json.loads(found)["items"] if each.get("reason") == reason]
+
+    def told(self, reason: str) -> list[Told]:
+        """The Events of a reason about pods, the first comes first."""
+        found = json.loads(self.cluster.kubectl("get", "events", "--all-namespaces", "--output=json"))["items"]
+        events = [
+            Told(each["involvedObject"]["name"], durations.instant(each["firstTimestamp"]), each["message"])
+            for each in found
+            if each.get("reason") == reason
+        ]
+        return sorted(events, key=lambda event: event.seconds)
+
+    def allows_disruption(self, budget: str) -> int | None:
+        """How many pods the budget lets go now; None until its controller has looked."""
+        status = json.loads(self.cluster.kubectl("get", "poddisruptionbudget", budget, "--output=json"))["status"]
+        return status["disruptionsAllowed"] if status.get("currentHealthy") else None
 
     def allocatable(self, node: str = NODE) -> dict[str, str]:
         """Of the Node, as kubelet and manager have it."""

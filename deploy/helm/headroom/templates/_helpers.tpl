@@ -112,8 +112,11 @@ tiers: {{ default "mid,batch" .Values.manager.settings.offers | splitList "," | 
 {{- if or (eq (default "" .midFormula) "seed-mixed") (not (has $after (list "auto" "off"))) }}true{{ end }}
 {{- end }}
 {{- $thresholds := .Values.colocationConfig.thresholds }}
-{{- range prepend (default list $thresholds.nodeStrategies) (default dict $thresholds.clusterStrategy) }}
-{{- if .evictEnabled }}true{{ end }}
+{{- $cluster := default dict $thresholds.clusterStrategy }}
+{{- range prepend (default list $thresholds.nodeStrategies) $cluster }}
+{{- $enable := ternary .enable $cluster.enable (hasKey . "enable") }}
+{{- $evict := ternary .evictEnabled $cluster.evictEnabled (hasKey . "evictEnabled") }}
+{{- if and $enable $evict }}true{{ end }}
 {{- end }}
 {{- end }}
 {{- else if $given }}true{{ end }}
