@@ -66,6 +66,12 @@ class Pods:
         statuses = self.get(name)["status"].get("containerStatuses", [])
         return any(status["state"].get("terminated", {}).get("reason") == "OOMKilled" for status in statuses)
 
+    def resize(self, name: str, **resources: Any) -> None:
+        """Changes resources of the pod's container, through the subresource for that."""
+        patch = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+        where = (self._where, "--subresource=resize", "--type=strategic")
+        self._cluster.kubectl("patch", "pod", name, *where, f"--patch={json.dumps(patch)}")
+
     def delete(self) -> None:
         """All of them, at once."""
         if self._made:

@@ -1,9 +1,12 @@
 """Mid and Batch on a Node whose status kubelet writes, and what kubelet makes of the pods that ask for them."""
 
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
+from shared import names
 from tests.node.cluster import Failed
 from tests.node.conftest import LENDING_SECONDS
 from tests.node.layout import NODE
@@ -102,6 +105,30 @@ def test_a_mid_pod_that_the_webhook_has_translated_is_throttled_and_killed_at_it
     pods.create("glutton", "hold", "256", tier="koord-mid", requests=LIMITS, limits=LIMITS)
     eventually(lambda: pods.was_killed_for_memory("glutton"), 60, 0.5)
     assert pods.get("hog")["status"]["phase"] == "Running"
+
+
+def _says(file: Path, value: int) -> bool:
+    return int(file.read_text()) == value
+
+
+def test_the_limits_of_a_mid_pod_that_is_resized_bound_it_and_what_it_holds_stays(lending: Release, pods: Pods) -> None:
+    worker = pods.run("worker", "burn", "2", tier="koord-mid", requests=LIMITS, limits=LIMITS)
+    before = worker["spec"]["containers"][0]["resources"]["requests"]
+    cpu, memory = (lending.cluster.pod_cgroup(controller, worker) for controller in ("cpu", "memory"))
+    container = worker["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    pods.resize("worker", limits={"cpu": "300m", "memory": "96Mi"})
+    for folder in (cpu, cpu / container):
+        eventually(partial(_says, folder / "cpu.cfs_quota_us", 30_000), 90, 0.5)
+    for folder in (memory, memory / container):
+        eventually(partial(_says, folder / "memory.limit_in_bytes", 96 << 20), 90, 0.5)
+    assert int((cpu / "cpu.shares").read_text()) == 2
+    resized = pods.get("worker")
+    assert resized["spec"]["containers"][0]["resources"]["requests"] == before
+    assert resized["status"]["qosClass"] == "Burstable"
+    assert resized["status"]["containerStatuses"][0]["restartCount"] == 0
+    for limits, problem in (({"cpu": None}, "removed"), ({names.MID_CPU: "500"}, "mutable")):
+        with pytest.raises(Failed, match=problem):
+            pods.resize("worker", limits=limits)
 
 
 @pytest.mark.parametrize(
