@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 import yaml
 
+from shared import explanation
+
 MOST_NAMES = 3  # of pods, nodes or groups on one line
 UNKNOWN = "-"
 HOURS_PER_MONTH = 730  # as clouds bill: 8,760 hours a year by twelve
@@ -32,8 +34,7 @@ def aligned(lines: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> 
 
 def names(listed: Sequence[str]) -> str:
     """The first of them, and how many more there are."""
-    more = len(listed) - MOST_NAMES
-    return ", ".join(listed[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return explanation.first_names(listed, MOST_NAMES)
 
 
 def count(number: int, what: str) -> str:

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +39,7 @@ from manager.nodeside.scheduling.advice import Advisor
 from manager.nodeside.tenants import NamespaceTenants
 from manager.nodeside.topologies import Topologies
 from manager.nodeside.workqueue import WorkQueue
+from manager.pods import PodRecord
 from manager.settings import ManagerSettings
 from shared import access, descriptors, names, telemetry, termination, web
 from shared import settings as settings_module
@@ -256,15 +257,18 @@ class Manager:
     def _made_webhook(self, client: Client, registry: CollectorRegistry) -> "Webhook | None":
         if self._certificate is None or not self._serves_webhook:
             return None
-        from manager.nodeside.webhook.webhook import Webhook
+        from manager.nodeside.webhook.sources import Sources
+        from manager.nodeside.webhook.webhook import Webhook, count_untranslated
 
+        def pods() -> Iterable[PodRecord]:
+            return itertools.chain.from_iterable(map(self._caches.pods, self._caches.names()))
+
+        count_untranslated(registry, self._settings, pods)
         return Webhook(
             self._settings,
-            client,
+            Sources(client, self._standing, registry),
             registry,
-            standing=self._standing,
             nodes=self._caches.nodes,
-            pods=lambda: itertools.chain.from_iterable(map(self._caches.pods, self._caches.names())),
             tls=self._certificate.webhook.context,
             why_denied=self._tenants.why_denied,
         )

@@ -5,7 +5,7 @@ and memory; the autoscaler's decisions, about nodes and groups, are explained by
 `manager.autoscaler.reporting`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -50,6 +50,12 @@ def amount(value: int, unit: str) -> str:
     if unit == "bytes":
         return f"{value / 2**30:.2f} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.0f} MiB"
     return f"{value / 100:g} %" if unit == "basisPoints" else f"{value} %"
+
+
+def first_names(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def sentence(terms: Iterable[Term]) -> str:

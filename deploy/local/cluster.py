@@ -15,7 +15,6 @@ from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
 from deploy.local.control_plane import ControlPlane
 from deploy.local.embedded import EmbeddedServer
-from deploy.local.freshness import WriteProbe
 from deploy.local.home import Home
 from deploy.local.kubelet import node
 from deploy.local.kubelet.process import VARIABLE_CLUSTER
@@ -23,7 +22,6 @@ from deploy.local.notices import Notices
 from deploy.local.ports import LOOPBACK
 from deploy.local.profile import Profile
 from deploy.local.supervisor import Program, Supervisor
-from shared.clock import SystemClock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
@@ -127,8 +125,6 @@ class LocalCluster:
         self._supervisor: Supervisor | None = None
         self.notices: Notices | None = None
         """Reports the simulated cloud's actions, if there is a cloud; set by the start."""
-        self.write_probe: WriteProbe | None = None
-        """Tests whether the API server stores writes; set by the start."""
 
     def write_files(self) -> None:
         """Writes the kubeconfig and the settings of agents, which the processes read at their start."""
@@ -146,7 +142,6 @@ class LocalCluster:
         for program in self._server.controllers():
             self._supervisor.add(program)
         client = Client(self._connection(), "headroom-up")
-        self.write_probe = WriteProbe(client, SystemClock())
         if self._plan.cloud is not None:
             self.notices = Notices(client, self._plan.cloud.file)
             self.notices.new()  # skips the events of earlier starts

@@ -87,7 +87,6 @@ class ControlPlane:
 
     @property
     def serving_key(self) -> Path:
-        """The certificate's private key."""
         return self._certificates / "apiserver.key"
 
     @property

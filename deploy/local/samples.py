@@ -71,7 +71,6 @@ CLOUD_SAMPLES = (
 
 
 def cloud_pods() -> list[dict[str, object]]:
-    """Pods that make the manager buy nodes."""
     return [_cloud_pod(sample, f"{sample.name}-{number}") for sample in CLOUD_SAMPLES for number in range(sample.count)]
 
 

@@ -148,7 +148,6 @@ class _View:
             silent_seconds=self.silent_seconds,
             report_seconds=None if newest is None else newest + self.silent_seconds,
             report_interval_seconds=self._report_interval_seconds,
-            write_problem="" if self._local.write_probe is None else self._local.write_probe.problem(),
         )
         return [*freshness.warnings(seen), *late_loops(self._reader.overdue())]
 

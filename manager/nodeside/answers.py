@@ -255,7 +255,6 @@ class Status:
 
 
 def nodes(states: list[KnownNode], cluster: str, now: float) -> Nodes:
-    """The table."""
     return Nodes(cluster, durations.timestamp(now), [row(state) for state in states])
 
 

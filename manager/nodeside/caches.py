@@ -81,15 +81,12 @@ class Caches:
         return self._nodes.get(name)
 
     def report(self, name: str) -> NodeReport | None:
-        """The report of the node's NodeMetric."""
         return self._metrics.get(name)
 
     def reports(self) -> list[NodeReport]:
-        """The reports of all NodeMetrics."""
         return self._metrics.values()
 
     def config_map(self) -> ConfigMap | None:
-        """The ConfigMap of the policy."""
         return self._config_maps.get(self._config_map_key)
 
     def has_unread_metric(self, name: str) -> bool:
@@ -97,7 +94,6 @@ class Caches:
         return bool(name) and name in self._metrics.unread()
 
     def pods(self, name: str) -> Collection[PodRecord]:
-        """The pods on the node."""
         return self._ledger.on(name)
 
     def thresholds(self, name: str) -> ResourceThresholds | None:
@@ -109,7 +105,6 @@ class Caches:
         return None if node is None or strategy is None or not strategy.enabled else policy.thresholds_of(node)
 
     def requested(self, name: str) -> NodeRequests:
-        """The requests of the node's pods."""
         return self._ledger.requested(name)
 
     def _node(self, change: Change[Node]) -> None:

@@ -81,7 +81,6 @@ class NodeResourceController:
                     stop.wait(_SHORTLY_SECONDS)
 
     def check(self) -> None:
-        """Queues the nodes for which elapsed time changes something."""
         self._queue.add(self._planner.due())
 
     def look_at_all(self) -> None:
@@ -89,7 +88,6 @@ class NodeResourceController:
         self._queue.add(self._caches.names())
 
     def states(self) -> list[KnownNode]:
-        """All nodes by name."""
         return [self._state(node) for node in sorted(self._caches.nodes(), key=lambda node: node.metadata.name)]
 
     def state(self, name: str) -> KnownNode | None:
@@ -107,7 +105,6 @@ class NodeResourceController:
         return name not in self._queue and not self._caches.unsynced()
 
     def pending(self) -> tuple[int, int]:
-        """How many nodes wait for a decision, and how many for a write."""
         return len(self._queue), len(self._outbox)
 
     def oldest_seconds(self) -> tuple[float, float]:

@@ -32,12 +32,10 @@ class ClusterPolicy:
 
     @property
     def problems(self) -> tuple[InvalidInput, ...]:
-        """Why parts of the newest version are not in effect."""
         return tuple(each for each in (self.problem, self.thresholds_problem) if each is not None)
 
     @property
     def enabled(self) -> bool:
-        """The cluster's master switch."""
         return self.config.cluster.enable
 
     def strategy(self, node: Node) -> NodeStrategy | None:
@@ -48,7 +46,6 @@ class ClusterPolicy:
         return colocation.for_node(self.config, name=meta.name, labels=meta.labels, annotations=meta.annotations)
 
     def thresholds_of(self, node: Node) -> ResourceThresholds:
-        """The thresholds of use at which pods of the node are throttled or evicted."""
         return self.thresholds.of(node.metadata.labels)
 
 

@@ -137,7 +137,6 @@ class EventReporter:
                 self._event(_node(node), NORMAL, CHANGED[tier], text)
 
     def node_event(self, node: Node, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Writes an Event about a Node."""
         self._event(_node(node), type_, reason, message)
 
     def pod_event(self, pod: PodRecord, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:

@@ -177,15 +177,12 @@ def test_an_upgrade_keeps_the_webhooks_certificate_and_whom_api_servers_trust(re
     release.apply(how)
     assert kept() == {}
     assert registered() == [("", 3), ("", 3)]
-    registration = Registration(client, RELEASE, NAMESPACE)
     SharedSecret(
-        client,
-        NAMESPACE,
+        Registration(client, RELEASE, NAMESPACE),
         WEBHOOK,
         Ports(Tls()),
         hosts=(f"{WEBHOOK}.{NAMESPACE}.svc",),
         rotation=Rotation(),
-        registration=registration,
         is_leader=lambda: True,
     ).turn()
     certificate = kept()

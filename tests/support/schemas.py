@@ -34,6 +34,10 @@ def problems(value: Any, schema: dict[str, Any], root: dict[str, Any] | None = N
         if all(list(problems(value, each, root, at)) for each in schema["anyOf"]):
             yield f"{at}: {value!r} is none of {schema['anyOf']}"
         return
+    if "enum" in schema:
+        if value not in schema["enum"]:
+            yield f"{at}: {value!r} is none of {schema['enum']}"
+        return
     kind = _TYPES[schema["type"]]
     if not isinstance(value, kind) or (isinstance(value, bool) and schema["type"] != "boolean"):
         yield f"{at}: {value!r} is no {schema['type']}"

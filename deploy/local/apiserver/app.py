@@ -80,7 +80,6 @@ class Application:
         self._lister.forget()
 
     async def close(self) -> None:
-        """Closes the connections to webhooks."""
         await self._reviewed.close()
 
     async def _tick(self) -> None:

@@ -31,7 +31,6 @@ def may_go(kind: Kind, obj: JsonObject) -> bool:
 
 
 def holds_content(kind: Kind, obj: JsonObject) -> bool:
-    """Whether a namespace still waits for the deletion of its content."""
     return kind.resource == "/namespaces" and bool(dig(obj, "spec", "finalizers"))
 
 
@@ -59,7 +58,6 @@ def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
 
 
 def marked_grace(meta: JsonObject) -> int:
-    """The grace period that the object was marked with, in seconds."""
     return int(meta.get("deletionGracePeriodSeconds") or 0)
 
 

@@ -65,7 +65,6 @@ class Kind:
 
     @property
     def shape(self) -> Schema:
-        """What an object of the kind is checked with."""
         return self.schema or schemas.of_kind(self.group, self.version, self.kind)
 
     def list_rule(self, path: FieldPath) -> ListRule | None:

@@ -149,7 +149,6 @@ class Store:
         return self._collections.setdefault(resource, Collection())
 
     def get(self, resource: str, key: str) -> Record | None:
-        """The committed record."""
         return self._collection(resource).records.get(key)
 
     def latest(self, resource: str, key: str) -> Record | None:

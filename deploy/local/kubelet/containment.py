@@ -244,7 +244,6 @@ def _remove(directories: Iterable[Path]) -> None:
 
 
 def _marked(container_id: str) -> list[int]:
-    """The processes that inherited the container's variable."""
     return _with_environment(lambda environment: environment.get(VARIABLE_CONTAINER_ID) == container_id)
 
 

@@ -77,7 +77,7 @@ class Kubelet:
     def log_file(self, namespace: str, pod: str, container: str) -> Path | None:
         """The container's log file, if this kubelet has the pod."""
         found = self._informer.get(f"{namespace}/{pod}")
-        if found is None or container not in (each.name for each in found.all_containers):
+        if found is None or container not in (each.name for each in found.spec.containers):
             return None
         return self._machine.log_file(found.metadata.uid, container)
 

@@ -46,7 +46,6 @@ def host_name() -> str:
 
 
 def host_size() -> Resources:
-    """All logical CPUs and all memory of this machine."""
     return Resources((psutil.cpu_count() or 1) * quantity.MILLI_PER_CORE, psutil.virtual_memory().total)
 
 

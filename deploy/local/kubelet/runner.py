@@ -57,7 +57,6 @@ class PodRunner:
         self._pod = pod
         self._records: dict[str, Record] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._initialized = False
         self._kill_at: float | None = None
 
     def sync(self, pod: RunnablePod, now: float) -> Json:
@@ -66,9 +65,7 @@ class PodRunner:
         self._reap(now)
         if self._kill_at is None and not pods.is_terminating(pod):
             self._start_due(now)
-        # Initialization happens once: the restart of a sidecar does not undo it.
-        self._initialized = self._initialized or status.initialized(pod, self._records)
-        stage = Stage(self._records, self._initialized, self._since, self._acknowledged_at)
+        stage = Stage(self._records, self._since, self._acknowledged_at)
         reported = status.pod_status(pod, stage, host_ip=self._machine.ip, now=now)
         self._since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in reported["conditions"]}
         return reported
@@ -123,14 +120,8 @@ class PodRunner:
         self._keep(lifecycle.ended(record, code=code, reason=reason, now=now))
 
     def _start_due(self, now: float) -> None:
-        for container in self._pod.spec.init_containers or ():
-            record = self._record(container)
-            policy = status.policy_of(container, self._pod, init=True)
-            self._start_if_due(container, record, policy, now)
-            if not self._initialized and not status.init_done(container, self._records):
-                return
+        policy = status.policy_of(self._pod)
         for container in self._pod.spec.containers:
-            policy = status.policy_of(container, self._pod, init=False)
             self._start_if_due(container, self._record(container), policy, now)
 
     def _start_if_due(self, container: RunnableContainer, record: Record, policy: RestartPolicy, now: float) -> None:
@@ -157,6 +148,10 @@ class PodRunner:
     def _launch(self, container: RunnableContainer, place: Place) -> Launch:
         """Raises InvalidInput, QuantityError, OSError."""
         machine = self._machine
+        if self._pod.spec.init_containers:
+            names = [each.name for each in self._pod.spec.init_containers]
+            problem = "this kubelet starts none, and the others start only after them"
+            raise InvalidInput(source="pod", field="spec.initContainers", value=names, problem=problem)
         contexts = (self._pod.spec.security_context, container.security_context)
         if os.geteuid() == 0 and any(context.run_as_non_root for context in contexts):
             problem = "pods run as the user of their kubelet here, which is root"

@@ -20,7 +20,6 @@ class Stage:
     """The state of a pod: its containers' records by name, and since when (RFC 3339) each condition has its status."""
 
     records: Mapping[str, Record]
-    initialized: bool
     since: Mapping[tuple[str, str], str]
     acknowledged_at: float
 
@@ -28,38 +27,15 @@ class Stage:
         return self.records.get(container.name) or Record(container.name)
 
 
-def policy_of(container: RunnableContainer, pod: RunnablePod, *, init: bool) -> RestartPolicy:
-    """A sidecar (an init container that always restarts) has its own policy; other init containers run to success."""
-    if init and container.restart_policy == RestartPolicy.ALWAYS:
-        return RestartPolicy.ALWAYS
-    policy = RestartPolicy(pod.spec.restart_policy or RestartPolicy.ALWAYS)
-    return RestartPolicy.ON_FAILURE if init and policy is RestartPolicy.ALWAYS else policy
-
-
-def initialized(pod: RunnablePod, records: Mapping[str, Record]) -> bool:
-    """Whether every init container has succeeded, and every sidecar has started."""
-    return all(init_done(container, records) for container in pod.spec.init_containers or ())
-
-
-def init_done(container: RunnableContainer, records: Mapping[str, Record]) -> bool:
-    """Whether the containers after this init container may start."""
-    record = records.get(container.name)
-    if record is None:
-        return False
-    if container.restart_policy == RestartPolicy.ALWAYS:
-        return record.has_started
-    return _ended_well(record)
+def policy_of(pod: RunnablePod) -> RestartPolicy:
+    return RestartPolicy(pod.spec.restart_policy or RestartPolicy.ALWAYS)
 
 
 def phase(pod: RunnablePod, stage: Stage) -> str:
-    """Kubernetes' phase: Pending until init is complete and a container runs; final once none will run again."""
-    for container in pod.spec.init_containers or ():
-        record = stage.of(container)
-        if lifecycle.is_final(record, policy_of(container, pod, init=True)) and record.exit and record.exit.code:
-            return "Failed"
+    """Kubernetes' phase: Pending until a container runs; final once none will run again."""
     records = [stage.of(container) for container in pod.spec.containers]
-    policy = policy_of(pod.spec.containers[0], pod, init=False) if pod.spec.containers else RestartPolicy.NEVER
-    if not stage.initialized or not any(record.has_started for record in records):
+    policy = policy_of(pod)
+    if not any(record.has_started for record in records):
         return "Pending"
     if all(lifecycle.is_final(record, policy) for record in records):
         return "Succeeded" if all(record.exit and record.exit.code == 0 for record in records) else "Failed"
@@ -69,7 +45,7 @@ def phase(pod: RunnablePod, stage: Stage) -> str:
 def pod_status(pod: RunnablePod, stage: Stage, *, host_ip: str, now: float) -> Json:
     """The whole status; a condition keeps its transition time as long as its status does not change."""
     current = phase(pod, stage)
-    status: Json = {
+    return {
         "phase": current,
         "startTime": durations.timestamp(stage.acknowledged_at),
         "conditions": _conditions(pod, stage, current, now),
@@ -79,32 +55,21 @@ def pod_status(pod: RunnablePod, stage: Stage, *, host_ip: str, now: float) -> J
         "podIPs": [{"ip": host_ip}],
         "qosClass": pods.kube_qos(pod).value,
         "containerStatuses": [
-            _container_status(each, stage.of(each), policy_of(each, pod, init=False), now, init=False)
-            for each in pod.spec.containers
+            _container_status(each, stage.of(each), policy_of(pod), now) for each in pod.spec.containers
         ],
     }
-    if pod.spec.init_containers:
-        status["initContainerStatuses"] = [
-            _container_status(each, stage.of(each), policy_of(each, pod, init=True), now, init=True)
-            for each in pod.spec.init_containers
-        ]
-    return status
 
 
 def _conditions(pod: RunnablePod, stage: Stage, current: str, now: float) -> list[Json]:
-    sidecars = (each for each in pod.spec.init_containers or () if each.restart_policy == RestartPolicy.ALWAYS)
-    lasting = (*sidecars, *pod.spec.containers)
-    unready = [container.name for container in lasting if not stage.of(container).is_running]
+    unready = [container.name for container in pod.spec.containers if not stage.of(container).is_running]
     ready_reason, ready_message = "", ""
     if current in ("Succeeded", "Failed"):
         ready_reason = "PodCompleted" if current == "Succeeded" else "PodFailed"
     elif unready:
         ready_reason, ready_message = "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]"
-    ready = not unready and stage.initialized
+    ready = not unready
     return [
-        _condition(
-            stage, "Initialized", stage.initialized, now, "" if stage.initialized else "ContainersNotInitialized"
-        ),
+        _condition(stage, "Initialized", True, now),
         _condition(stage, "ContainersReady", ready, now, ready_reason, ready_message),
         _condition(stage, "Ready", ready, now, ready_reason, ready_message),
         _condition(stage, "PodScheduled", True, now),
@@ -123,11 +88,8 @@ def _condition(stage: Stage, kind: str, holds: bool, now: float, reason: str = "
     }
 
 
-def _container_status(
-    container: RunnableContainer, record: Record, policy: RestartPolicy, now: float, *, init: bool
-) -> Json:
+def _container_status(container: RunnableContainer, record: Record, policy: RestartPolicy, now: float) -> Json:
     last = record.previous_exit
-    runs_once = init and policy is not RestartPolicy.ALWAYS
     state = _state(record)
     if record.exit and lifecycle.runs_again(record, policy) and now < record.retry_at:
         last = record.exit
@@ -138,16 +100,12 @@ def _container_status(
         "image": container.image,
         "imageID": "",
         "containerID": CONTAINER_ID_SCHEME + record.container_id if record.container_id else "",
-        "ready": _ended_well(record) if runs_once else record.is_running,
+        "ready": record.is_running,
         "started": record.is_running,
         "restartCount": record.restarts,
         "state": state,
         "lastState": _terminated(last) if last else {},
     }
-
-
-def _ended_well(record: Record) -> bool:
-    return record.exit is not None and record.exit.code == 0
 
 
 def _state(record: Record) -> Json:

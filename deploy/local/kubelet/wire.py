@@ -34,7 +34,6 @@ class RunnableContainer(Container, frozen=True):
 
 class RunnableSpec(PodSpec, frozen=True):
     containers: tuple[RunnableContainer, ...] = ()
-    init_containers: tuple[RunnableContainer, ...] | None = None
     security_context: SecurityContext = SecurityContext()
 
 
@@ -54,11 +53,6 @@ class RunnablePod(Pod, frozen=True):
             if seconds is not None:
                 return seconds
         return DEFAULT_GRACE_SECONDS
-
-    @property
-    def all_containers(self) -> tuple[RunnableContainer, ...]:
-        """Init containers first, in their start order."""
-        return (*(self.spec.init_containers or ()), *self.spec.containers)
 
 
 def command_line(container: RunnableContainer) -> Sequence[str]:

@@ -83,5 +83,5 @@ def running_status(pod: RunnablePod, now: float) -> status.Json:
         container.name: Record(container.name, container_id=f"{pod.metadata.uid}-{container.name}", started_at=now)
         for container in pod.spec.containers
     }
-    stage = Stage(records, initialized=True, since={}, acknowledged_at=now)
+    stage = Stage(records, since={}, acknowledged_at=now)
     return status.pod_status(pod, stage, host_ip=HOST_IP, now=now)

@@ -33,7 +33,6 @@ WORKLOADS = (
 
 
 def sample_pods(node_count: int) -> list[dict[str, object]]:
-    """The pods for `node_count` nodes, for the scheduler to spread."""
     return [_pod(workload, number) for workload in WORKLOADS for number in range(workload.per_node * node_count)]
 
 

@@ -69,9 +69,7 @@ class DeletionChanges:
         self.state = replace(self.state, latest={**self.state.latest, group: known.latest(happened)})
 
     def log(self, level: int, text: str, each: NodeDeletion, **fields: str) -> None:
-        """Adds a line about a deletion to the log."""
         self.instructions.append(LogLine(level, text, {"node": each.name, "group": each.group, **fields}))
 
     def log_node(self, level: int, text: str, node: str) -> None:
-        """Adds a line about a node to the log."""
         self.instructions.append(LogLine(level, text, {"node": node}))

@@ -3,7 +3,6 @@
 The decided targets are raised one after another or all at once.
 """
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -139,12 +138,3 @@ def carry_out(
         if results[-1].error is not None:
             break
     return results
-
-
-def combined_errors(results: Sequence[IncreaseResult]) -> str:
-    """All errors as one text, each once, by kind and then text; empty without errors."""
-    errors = sorted({(type(each.error).__name__, str(each.error)) for each in results if each.error is not None})
-    texts = list(dict.fromkeys(text for _, text in errors))
-    if len(texts) < 2:
-        return "".join(texts)
-    return f"{texts[0]} ...and other errors: [{', '.join(json.dumps(text) for text in texts[1:])}]"

@@ -3,7 +3,7 @@
 They are in Cluster Autoscaler's words where it has any.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from manager.autoscaler import reconciliation
@@ -11,6 +11,7 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import node_status
 from manager.autoscaler.scale_down.removal_status import NodeToRemove
+from shared.explanation import first_names
 from shared.kube.events import NORMAL, WARNING
 
 SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
@@ -30,7 +31,7 @@ def action_events(action: Action, made: Iteration) -> Iterator[Said]:
     if not (action.done or action.error or action.mode is Mode.RECOMMEND) or node_status.is_soft_taint(action):
         return
     group, error = action.group, action.error
-    many = f"nodes {name_list(action.nodes)} of group {group}"
+    many = f"nodes {first_names(action.nodes, MOST_NAMES)} of group {group}"
     change = f"{action.to_size} instead of {action.from_size}"
     sizes = f"{change} (max: {action.max_size})"
     match action.kind:
@@ -87,12 +88,6 @@ def action_events(action: Action, made: Iteration) -> Iterator[Said]:
             )
 
 
-def name_list(of: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
-    more = len(of) - MOST_NAMES
-    return ", ".join(of[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _outcome(action: Action, done: Said, failed: Said, advised: Said) -> Said:
     return failed if action.error else done if action.done else advised
 
@@ -138,4 +133,4 @@ def _removals(action: Action, made: Iteration) -> Iterator[Said]:
 
 
 def _drain(removal: NodeToRemove) -> str:
-    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {name_list(removal.evicted)}"
+    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {first_names(removal.evicted, MOST_NAMES)}"

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-import msgspec
-
 from manager.autoscaler.cluster_state.state import GroupStatus, Incident
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
@@ -30,7 +28,6 @@ from manager.autoscaler.reporting.schemas import (
     PendingRow,
     PlacementRow,
     Plan,
-    ReadinessRow,
     ReasonRow,
     RequestRow,
     SkippedRow,
@@ -110,7 +107,6 @@ def brief(of: Plan) -> Plan:
 
 
 def no_groups(cluster: str) -> Groups:
-    """The answer before the first iteration."""
     return replace(groups(Iteration(0, 0.0, cluster=cluster)), time=None)
 
 
@@ -125,7 +121,7 @@ def groups(of: Iteration) -> Groups:
         refused=[Skipped(group, reason) for group, reason in sorted(state.refused.items())],
         foreign=sorted(state.unmanaged),
         ungrouped=sorted(state.ungrouped),
-        nodes=msgspec.convert(state.readiness, ReadinessRow, from_attributes=True),
+        nodes=state.readiness,
         cost_per_hour=_cost(of.cost, _actions(of)),
         held=of.blocked_reason,
     )
@@ -141,7 +137,7 @@ def _group(of: GroupStatus, cost: Cost) -> GroupRow:
         max_size=group.max_size,
         target_size=group.target_size,
         upcoming=of.upcoming,
-        nodes=msgspec.convert(of.readiness, ReadinessRow, from_attributes=True),
+        nodes=of.readiness,
         healthy=of.healthy,
         autoprovisioned=group.autoprovisioned,
         request=(

@@ -14,7 +14,6 @@ from manager.autoscaler.reporting.node_schemas import (
     NodeStatusRow,
     ScaleDownRow,
     ScanRow,
-    ScanStepRow,
     StayReasonRow,
 )
 from manager.autoscaler.reporting.schemas import Plan
@@ -33,12 +32,10 @@ _STAYS = frozenset({NodeStanding.UNNEEDED, NodeStanding.NEEDED, NodeStanding.UNJ
 
 
 def empty_answer(cluster: str) -> NodesLeft:
-    """The answer before the first iteration."""
     return NodesLeft(cluster, None, "", False, None, [], [])
 
 
 def nodes_answer(of: Plan) -> NodesLeft:
-    """The answer about all nodes, from the answer about an iteration."""
     return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
 
 
@@ -166,7 +163,7 @@ def _scan(of: ScanDecision) -> ScanRow:
         tainted=len(found.tainted),
         force_tainted=len(found.force_tainted),
         cordoned=len(found.cordoned),
-        steps=[ScanStepRow(each.rule.value, each.delta) for each in of.steps],
+        steps=list(of.steps),
         delta=of.delta,
         unhealthy=names(of.health_taints),
         taint=names(of.taint.planned),

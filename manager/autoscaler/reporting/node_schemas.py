@@ -5,7 +5,7 @@ Instants are RFC 3339.
 
 from dataclasses import dataclass
 
-from manager.autoscaler.utilization.decisions import ScanThresholds
+from manager.autoscaler.utilization.decisions import ScanStep, ScanThresholds
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,6 @@ class DeletionRow:
 
 
 @dataclass(frozen=True)
-class ScanStepRow:
-    """A rule that had a say, and how many nodes more (or fewer) were wanted after it."""
-
-    rule: str
-    delta: int
-
-
-@dataclass(frozen=True)
 class AmountRow:
     """Thousandths of a core, and bytes."""
 
@@ -118,7 +110,7 @@ class ScanRow:
     tainted: int
     force_tainted: int
     cordoned: int
-    steps: list[ScanStepRow]
+    steps: list[ScanStep]
     delta: int
     unhealthy: list[str]
     taint: list[str]

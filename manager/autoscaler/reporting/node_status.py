@@ -22,6 +22,7 @@ from manager.autoscaler.utilization.observation import GroupNode
 from manager.autoscaler.utilization.reaping import TaintedNodeReason, TaintedNodeStatus
 from shared import durations
 from shared.errors import InvalidInput
+from shared.explanation import first_names
 
 NOT_LOOKED_AT = "scale-down has not looked at it"
 GROWING = "pods have groups grow, and in such a round no node goes"
@@ -150,8 +151,7 @@ def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | N
     if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
-    waits = len(going.waits_for)
-    named = ", ".join(going.waits_for[:MOST_PODS]) + (f" and {waits - MOST_PODS} more" if waits > MOST_PODS else "")
+    waits, named = len(going.waits_for), first_names(going.waits_for, MOST_PODS)
     is_gone = going.stage is DeletionStage.GONE
     return replace(
         known,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from manager.autoscaler.cluster_state.health import Readiness
 from manager.autoscaler.expander.ranking import Rank
 from manager.autoscaler.reporting.node_schemas import DeletionRow, ScaleDownRow, ScanRow
 from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep
@@ -248,18 +249,6 @@ class Decisions:
 
 
 @dataclass(frozen=True)
-class ReadinessRow:
-    """How many nodes are in which state; `unregistered` machines have no Node yet, `long_unregistered` too long."""
-
-    ready: int
-    unready: int
-    not_started: int
-    being_deleted: int
-    unregistered: int
-    long_unregistered: int
-
-
-@dataclass(frozen=True)
 class RequestRow:
     """An increase under way; given up at the `deadline` (RFC 3339)."""
 
@@ -298,7 +287,7 @@ class GroupRow:
     max_size: int
     target_size: int
     upcoming: int
-    nodes: ReadinessRow
+    nodes: Readiness
     healthy: bool
     autoprovisioned: bool
     request: RequestRow | None
@@ -322,6 +311,6 @@ class Groups:
     refused: list[Skipped]
     foreign: list[str]
     ungrouped: list[str]
-    nodes: ReadinessRow
+    nodes: Readiness
     cost_per_hour: CostRow
     held: str

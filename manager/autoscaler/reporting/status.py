@@ -155,7 +155,6 @@ def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = No
 
 
 def document(status: AutoscalerStatus) -> str:
-    """As YAML."""
     return yaml.dump(msgspec.to_builtins(status), Dumper=_Dumper, sort_keys=False, width=1 << 20)
 
 

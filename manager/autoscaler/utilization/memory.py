@@ -201,5 +201,4 @@ def awaited(before: Awaited | None, seen: Observation, *, asked: int, now: float
 
 
 def lock_state(rules: ScanRules, memory: Memory, *, now: float) -> bool:
-    """Whether the previous scale-up is still under way."""
     return memory.lock is not None and memory.lock.is_held(now=now, cool_down_seconds=rules.cool_down_seconds)

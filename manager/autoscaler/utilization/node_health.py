@@ -18,7 +18,6 @@ def unhealthy(nodes: Iterable[GroupNode], *, grace_seconds: float, now: float) -
 
 
 def nodes_past_grace(nodes: Iterable[GroupNode], *, grace_seconds: float, now: float) -> tuple[GroupNode, ...]:
-    """The nodes whose grace period is over."""
     return tuple(node for node in nodes if node.created_at + grace_seconds < now)
 
 

@@ -105,7 +105,6 @@ class Observation:
 
     @property
     def missing(self) -> int:
-        """How many requested nodes are not present."""
         return max(0, self.cloud.target_size - len(self.nodes))
 
 

@@ -36,17 +36,14 @@ def fullness(decision: ScanDecision) -> str:
 
 
 def of_health(rules: ScanRules) -> str:
-    """Why unready nodes are tainted."""
     return f"not ready, unhealthy_node_grace_period is {rules.group.unhealthy_node_grace_period}"
 
 
 def of_deletion(reaping: Reaping) -> str:
-    """Why nodes are deleted."""
     return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.goes}))
 
 
 def of_drain(reaping: Reaping) -> str:
-    """Why pods are evicted from nodes."""
     return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.drains}))
 
 

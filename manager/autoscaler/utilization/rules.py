@@ -65,11 +65,6 @@ class ScanRules:
     def checks_health(self) -> bool:
         return self.unhealthy_grace_seconds != 0
 
-    @property
-    def discovers_bounds(self) -> bool:
-        """Whether every scan takes the bounds from the cloud."""
-        return self.group.bounds is None
-
     def peak(self, *, prod: Resources | None, mid: Resources) -> Resources | None:
         """The predicted usage that counts, None if none counts or none is known."""
         peaks = self.group.predicted_peaks

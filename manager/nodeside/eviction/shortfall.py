@@ -56,9 +56,8 @@ class Shortfall:
         head = f"pods hold {_amount(self.held)}, there is {_amount(self.there_is)}: {missing} is missing"
         if not self.pods:
             return f"{head}; no pod may be evicted"
-        named = ", ".join(f"{pod.key} (priority {pod.priority})" for pod in self.pods[:_MAX_NAMED])
-        more = f" and {len(self.pods) - _MAX_NAMED} more" if len(self.pods) > _MAX_NAMED else ""
-        return f"{head}; in eviction order: {named}{more}"
+        named = explanation.first_names([f"{pod.key} (priority {pod.priority})" for pod in self.pods], _MAX_NAMED)
+        return f"{head}; in eviction order: {named}"
 
 
 def find(

@@ -36,7 +36,6 @@ class Update:
 
     @property
     def patch(self) -> dict[str, object]:
-        """A merge patch."""
         return {"metadata": {"resourceVersion": self.version}, "spec": self.spec}
 
     @property

@@ -52,7 +52,6 @@ class BatchRule(NamedTuple):
         return rounding.percent(capacity, 100 - self.reclaim_percent)
 
     def cap(self, capacity: int) -> int:
-        """The maximum offer."""
         return INT64_MAX if self.threshold_percent is None else rounding.percent(capacity, self.threshold_percent)
 
     def taken(self, system: int, reserved: int) -> int:

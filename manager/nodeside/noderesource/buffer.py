@@ -34,7 +34,6 @@ class Share(NamedTuple):
 
     @property
     def source(self) -> str:
-        """Where the share comes from."""
         return _source(self)
 
 

@@ -134,7 +134,6 @@ class Advisor:
         return view
 
     def kept(self) -> int:
-        """The number of nodes with cached sums."""
         return len(self._views)
 
     def _sweep(self) -> None:

@@ -63,18 +63,16 @@ class SharedSecret:
 
     def __init__(
         self,
-        client: Client,
-        namespace: str,
+        registration: "Registration",
         name: str,
         ports: "Ports",
         *,
         hosts: tuple[str, ...],
         rotation: Rotation,
-        registration: "Registration",
         is_leader: Callable[[], bool],
     ) -> None:
-        self._client = client
-        self._namespace = namespace
+        self._client = registration.client
+        self._namespace = registration.namespace
         self._name = name
         self._ports = ports
         self._hosts = hosts
@@ -158,9 +156,9 @@ class Registration:
     """
 
     def __init__(self, client: Client, name: str, namespace: str) -> None:
-        self._client = client
+        self.client = client
+        self.namespace = namespace
         self._name = name
-        self._namespace = namespace
 
     def publish(self, bundle: str) -> bool:
         """Publishes the bundle wherever a place exists; True if there is any, and all had it before.
@@ -175,23 +173,23 @@ class Registration:
     def publish_to_clients(self, bundle: str) -> bool | None:
         """Whether the ConfigMap already had the bundle; None without a ConfigMap."""
         try:
-            found = self._client.get(CONFIGMAPS, names.CA_CONFIG_MAP, self._namespace, into=ConfigMap)
+            found = self.client.get(CONFIGMAPS, names.CA_CONFIG_MAP, self.namespace, into=ConfigMap)
         except NotFound:
             return None
         if (found.data or {}).get(certificates.BUNDLE) == bundle:
             return True
-        self._client.patch(CONFIGMAPS, names.CA_CONFIG_MAP, {"data": {certificates.BUNDLE: bundle}}, self._namespace)
+        self.client.patch(CONFIGMAPS, names.CA_CONFIG_MAP, {"data": {certificates.BUNDLE: bundle}}, self.namespace)
         return False
 
     def _publish(self, resource: Resource, encoded: str) -> bool | None:
         """Whether the configuration already had the bundle; None without a configuration."""
         try:
-            configuration = self._client.get(resource, self._name)
+            configuration = self.client.get(resource, self._name)
         except NotFound:
             return None
         operations = _operations(configuration, encoded)
         if operations:
-            self._client.patch(resource, self._name, operations, kind=Patch.JSON)
+            self.client.patch(resource, self._name, operations, kind=Patch.JSON)
             logger.info("webhook configuration updated", extra={"resource": str(resource)})
         return not operations
 

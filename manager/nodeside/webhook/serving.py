@@ -100,12 +100,10 @@ def _keeper(
 
         return Files(Path(settings.webhook_certificate_directory), ports, publish)
     return SharedSecret(
-        client,
-        settings.namespace,
+        registration,
         settings.webhook_secret,
         ports,
         hosts=settings.webhook_hosts or (f"headroom-webhook.{settings.namespace}.svc", names.MANAGER_SERVER_NAME),
         rotation=rotation,
-        registration=registration,
         is_leader=is_leader,
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from manager.nodeside.reports import PersistentProblems
 from manager.nodeside.webhook import server
 from manager.nodeside.webhook.configmap import ConfigAdmission
 from manager.nodeside.webhook.pods import PodAdmission, Translation, WhyDenied, nobody
@@ -15,7 +14,6 @@ from manager.pods import NOTHING, PodRecord
 from manager.settings import ManagerSettings
 from shared import web
 from shared.api.core import Node
-from shared.kube.client import Client
 from shared.names import PriorityClass
 from shared.telemetry import Loops
 from shared.web.limits import Limits
@@ -33,34 +31,23 @@ class Webhook:
     def __init__(
         self,
         settings: ManagerSettings,
-        client: Client,
+        sources: Sources,
         registry: CollectorRegistry,
         *,
-        standing: PersistentProblems,
         nodes: Callable[[], Iterable[Node]],
-        pods: Callable[[], Iterable[PodRecord]],
         tls: ssl.SSLContext,
         why_denied: WhyDenied = nobody,
     ) -> None:
-        self._sources = Sources(client, standing, registry)
+        self._sources = sources
         namespace = settings.config_namespace or settings.namespace
-        becomes = Translation.of(settings)
+        pods = PodAdmission(sources, Translation.of(settings), why_denied)
         config = ConfigAdmission(namespace, settings.config_name, nodes)
-        app = server.application(
-            {MUTATE_PODS: PodAdmission(self._sources, becomes, why_denied).review, VALIDATE_CONFIG: config.review},
-            WebhookCounters(registry),
-        )
+        app = server.application({MUTATE_PODS: pods.review, VALIDATE_CONFIG: config.review}, WebhookCounters(registry))
         # API servers do not authenticate: any client gets an answer, which contains nothing about the cluster.
         self.server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=anybody)
-        Gauge(
-            "headroom_manager_webhook_untranslated_pods",
-            "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",
-            registry=registry,
-        ).set_function(lambda: sum(_is_untranslated(pod, becomes.classes) for pod in pods()))
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the endpoints."""
         return self.server.address
 
     def start(self, loops: Loops) -> None:
@@ -69,8 +56,19 @@ class Webhook:
         self.server.start()
 
     def close(self) -> None:
-        """Ends open requests, and frees the port."""
         self.server.close()
+
+
+def count_untranslated(
+    registry: CollectorRegistry, settings: ManagerSettings, pods: Callable[[], Iterable[PodRecord]]
+) -> None:
+    """Adds the metric of pods that no webhook has translated."""
+    classes = Translation.of(settings).classes
+    Gauge(
+        "headroom_manager_webhook_untranslated_pods",
+        "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",
+        registry=registry,
+    ).set_function(lambda: sum(_is_untranslated(pod, classes) for pod in pods()))
 
 
 def _is_untranslated(pod: PodRecord, classes: Collection[PriorityClass]) -> bool:

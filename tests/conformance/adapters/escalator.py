@@ -51,7 +51,7 @@ _UNTOLD = Holds(lambda _: True)  # what Escalator's documents say, where that is
 
 
 def auto_discover_min_max(row: Input) -> object:
-    return _rules(**row).discovers_bounds
+    return _rules(**row).group.bounds is None
 
 
 def calc_percent_usage(row: Input) -> object:

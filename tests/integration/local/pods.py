@@ -60,7 +60,6 @@ class Harness:
 def a_pod(
     *command: str,
     policy: str = "Always",
-    init: tuple[RunnableContainer, ...] = (),
     limits: Quantities | None = None,
     requests: Quantities | None = None,
 ) -> RunnablePod:
@@ -72,4 +71,4 @@ def a_pod(
         resources=ResourceRequirements(limits=limits, requests=requests),
     )
     meta = RunnableMeta(name="p", namespace="default", uid=secrets.token_hex(8))
-    return RunnablePod(meta, RunnableSpec(containers=(main,), init_containers=init, restart_policy=policy))
+    return RunnablePod(meta, RunnableSpec(containers=(main,), restart_policy=policy))

@@ -12,11 +12,10 @@ from deploy.local.kubelet import containment
 from deploy.local.kubelet.containment import CgroupContainment, Containment
 from deploy.local.kubelet.wire import (
     EnvVar,
-    RunnableContainer,
     SecurityContext,
     VolumeMount,
 )
-from shared.api.core import Quantities
+from shared.api.core import Container, Quantities
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
 
@@ -53,15 +52,12 @@ def test_a_container_that_keeps_failing_is_started_again_ever_later(run: Callabl
     assert harness.container()["restartCount"] == 2
 
 
-def test_init_containers_come_first_and_one_after_the_other(run: Callable[..., Harness]) -> None:
-    steps = tuple(
-        RunnableContainer(name=f"init-{number}", command=("/bin/sh", "-c", f"echo {number} >>steps"))
-        for number in (1, 2)
-    )
-    harness = run(pod=a_pod("/bin/sh", "-c", "cat steps; exec sleep 1000", init=steps))
-    assert harness.sync()["phase"] == "Pending"
-    harness.until(lambda status: status["phase"] == "Running")
-    assert eventually(harness.log) == "1\n2\n"
+def test_a_pod_with_init_containers_is_refused_in_words(run: Callable[..., Harness]) -> None:
+    pod = a_pod(*SLEEP)
+    spec = msgspec.structs.replace(pod.spec, init_containers=(Container(name="init"),))
+    waiting = run(pod=msgspec.structs.replace(pod, spec=spec)).container()["state"]["waiting"]
+    assert waiting["reason"] == "CreateContainerConfigError"
+    assert "spec.initContainers" in waiting["message"]
 
 
 def test_a_command_that_does_not_exist_is_refused_in_words(run: Callable[..., Harness]) -> None:

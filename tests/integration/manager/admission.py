@@ -13,6 +13,7 @@ from deploy.local import webhook as registration
 from manager.nodeside.reports import PersistentProblems
 from manager.nodeside.webhook.certificates import Rotation
 from manager.nodeside.webhook.serving import WebhookCertificate
+from manager.nodeside.webhook.sources import Sources
 from manager.nodeside.webhook.webhook import Webhook
 from manager.settings import ManagerSettings
 from shared import names
@@ -99,11 +100,9 @@ class Replica:
         )
         self.webhook = Webhook(
             chosen,
-            self._client,
+            Sources(self._client, PersistentProblems(None, lambda: leads), self.registry),
             self.registry,
-            standing=PersistentProblems(None, lambda: leads),
             nodes=lambda: [],
-            pods=lambda: [],
             tls=certificate.webhook.context,
         )
         certificate.start(self._loops)

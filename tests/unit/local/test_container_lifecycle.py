@@ -29,14 +29,13 @@ def ended(code: int, name: str = "main") -> Record:
     return lifecycle.ended(running(name), code=code, reason="Error", now=NOW + 1)
 
 
-def a_pod(*, policy: str = "Always", init: tuple[RunnableContainer, ...] = ()) -> RunnablePod:
-    spec = RunnableSpec(containers=(RunnableContainer(name="main"),), init_containers=init, restart_policy=policy)
+def a_pod(*, policy: str = "Always") -> RunnablePod:
+    spec = RunnableSpec(containers=(RunnableContainer(name="main"),), restart_policy=policy)
     return RunnablePod(RunnableMeta(name="p", namespace="default", uid="uid"), spec)
 
 
-def stage(pod: RunnablePod, *records: Record) -> Stage:
-    by_name = {record.name: record for record in records}
-    return Stage(by_name, status.initialized(pod, by_name), since={}, acknowledged_at=NOW)
+def stage(*records: Record) -> Stage:
+    return Stage({record.name: record for record in records}, since={}, acknowledged_at=NOW)
 
 
 @pytest.mark.parametrize(
@@ -103,47 +102,27 @@ def test_death_by_a_signal_has_a_code_as_in_a_shell(returncode: int, code: int) 
 )
 def test_the_phase_follows_the_containers_and_the_policy(policy: str, records: tuple[Record, ...], phase: str) -> None:
     pod = a_pod(policy=policy)
-    assert status.phase(pod, stage(pod, *records)) == phase
-
-
-def test_a_pod_whose_init_container_fails_for_good_has_failed() -> None:
-    pod = a_pod(policy="Never", init=(RunnableContainer(name="init"),))
-    assert status.phase(pod, stage(pod, ended(1, "init"))) == "Failed"
-    assert status.phase(pod, stage(pod, running("init"))) == "Pending"
-    assert status.phase(pod, stage(pod, ended(0, "init"), running())) == "Running"
-
-
-def test_a_sidecar_lets_the_others_start_while_it_runs() -> None:
-    pod = a_pod(policy="Never", init=(RunnableContainer(name="side", restart_policy="Always"),))
-    assert stage(pod, running("side")).initialized
-    assert status.policy_of(pod.all_containers[0], pod, init=True) is ALWAYS
-
-
-def test_a_sidecar_that_has_not_started_holds_the_others_up() -> None:
-    pod = a_pod(init=(RunnableContainer(name="side", restart_policy="Always"),))
-    assert not stage(pod).initialized
+    assert status.phase(pod, stage(*records)) == phase
 
 
 def ready_of(pod: RunnablePod, *records: Record) -> tuple[str, bool]:
     """The pod's Ready condition, and what its container's status says."""
-    found = status.pod_status(pod, stage(pod, *records), host_ip="127.0.0.1", now=NOW)
+    found = status.pod_status(pod, stage(*records), host_ip="127.0.0.1", now=NOW)
     conditions = {each["type"]: each["status"] for each in found["conditions"]}
     return conditions["Ready"], found["containerStatuses"][0]["ready"]
 
 
-def test_a_pod_is_ready_while_its_containers_and_sidecars_run() -> None:
+def test_a_pod_is_ready_while_its_containers_run() -> None:
     assert ready_of(a_pod(), running()) == ("True", True)
     assert ready_of(a_pod(), ended(1)) == ("False", False)
-    pod = a_pod(init=(RunnableContainer(name="side", restart_policy="Always"),))
-    assert ready_of(pod, ended(1, "side"), running()) == ("False", True)
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     pod = a_pod()
-    first = status.pod_status(pod, stage(pod, running()), host_ip="127.0.0.1", now=NOW)
+    first = status.pod_status(pod, stage(running()), host_ip="127.0.0.1", now=NOW)
     since = {(each["type"], each["status"]): each["lastTransitionTime"] for each in first["conditions"]}
-    same = Stage({"main": running()}, True, since, NOW)
-    changed = Stage({"main": ended(0)}, True, since, NOW)
+    same = Stage({"main": running()}, since, NOW)
+    changed = Stage({"main": ended(0)}, since, NOW)
     assert status.pod_status(pod, same, host_ip="127.0.0.1", now=NOW + 60) == first
     later = status.pod_status(pod, changed, host_ip="127.0.0.1", now=NOW + 60)
     ready = {each["type"]: each for each in later["conditions"]}["Ready"]

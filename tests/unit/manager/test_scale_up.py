@@ -468,13 +468,6 @@ def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does()
         [("a", 1), ("b", 2), ("c", 1)],
         ["a", "b", "c"],
     )
-    combined = 'cloud: group a: no ...and other errors: ["cloud: group b: timed \\"out\\""]'
-    assert scale_up_executor.combined_errors(results) == combined
-    assert (
-        scale_up_executor.combined_errors([scale_up_executor.IncreaseResult(wanted[0], errors["a"])] * 2)
-        == "cloud: group a: no"
-    )
-    assert scale_up_executor.combined_errors([]) == ""
 
 
 def test_a_group_that_takes_too_few_by_itself_still_shares_the_nodes_of_one_like_it() -> None:

@@ -158,7 +158,7 @@ def test_an_unhealthy_group_neither_grows_nor_shrinks_and_only_unhealthy_nodes_l
 @BOTH
 def test_bounds_left_to_the_cloud_are_the_clouds_at_every_scan(compat: str) -> None:
     known = rules_of(compat, min_nodes=0, max_nodes=0)
-    assert known.discovers_bounds
+    assert known.group.bounds is None
     there = nodes(9)
     few, many = (decided(known, seen(there, cloud=CloudGroup(least, 100, 9))).taint.count for least in (8, 0))
     assert (few, many) == (1, 5)

@@ -1,16 +1,24 @@
 """The configuration in force: the last valid version of the file."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.simulated import config
 from manager.autoscaler.cloudprovider.simulated.books import Books
-from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
+from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
+from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
+from manager.autoscaler.pricing.model import NVIDIA_GPU
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
+
+SUFFIX_LENGTH = 5
+MAX_GROUP_NAME = 63 - SUFFIX_LENGTH - 1
 
 
 class MachineOffer:
@@ -40,6 +48,43 @@ class MachineOffer:
             if entry.made_of is not None and name not in found:
                 found[name] = entry.made_of if pace is None else _paced(entry.made_of, pace)
         return found
+
+    def created_groups(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str) -> list[GroupConfig]:
+        """The groups that a spec makes, one in each zone. Raises InvalidInput for an impossible one."""
+
+        def refused(field: str, value: object, problem: str) -> InvalidInput:
+            return InvalidInput(source="node group", field=field, value=value, problem=problem)
+
+        if spec.machine_type not in self.cloud.offered:
+            raise refused("machine_type", spec.machine_type, "not on offer")
+        named = spec.labels.get(gke.LABEL_ZONE)
+        if named is not None and named not in offered.zones:
+            raise refused(gke.LABEL_ZONE, named, f"one of {', '.join(offered.zones)}")
+        zones: Sequence[str] = offered.zones if named is None else (named,)
+        gpus = spec.extra_resources.get(NVIDIA_GPU, 0)
+        extra = dict(spec.extra_resources)
+        if gpus:
+            extra[NVIDIA_GPU] = gke.normalized_gpus(gpus)
+            zones = gke.zones_with_gpus(
+                spec.labels.get(LABEL_ACCELERATOR, ""), extra[NVIDIA_GPU], zones, spec.machine_type
+            )
+        name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if gpus else ()), suffix))
+        names = [name, *(f"{name}-{number}" for number in range(1, len(zones)))]
+        if len(names[-1]) > MAX_GROUP_NAME:
+            raise refused("name", names[-1], f"longer than {MAX_GROUP_NAME} characters")
+        return [
+            GroupConfig(
+                name=name,
+                machine_type=spec.machine_type,
+                max=offered.max,
+                labels=dict(spec.labels),
+                taints=tuple(spec.taints),
+                extra_resources=extra,
+                zone=zone,
+                autoprovisioned=True,
+            )
+            for name, zone in zip(names, zones, strict=True)
+        ]
 
 
 def _paced(group: GroupConfig, pace: config.GroupTiming) -> GroupConfig:

@@ -26,9 +26,9 @@ from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
 from manager.autoscaler.cloudprovider.simulated.ledger import BooksStore
-from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
+from manager.autoscaler.cloudprovider.simulated.offer import SUFFIX_LENGTH, MachineOffer
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
-from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine, PricingModel
+from manager.autoscaler.pricing.model import Machine, PricingModel
 from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node
 from shared.clock import Clock
@@ -36,8 +36,6 @@ from shared.errors import InvalidInput
 from shared.quantity import Amounts
 
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they form no words
-SUFFIX_LENGTH = 5
-MAX_GROUP_NAME = 63 - SUFFIX_LENGTH - 1
 
 _STATES = {
     books.CREATING: InstanceState.CREATING,
@@ -163,7 +161,7 @@ class SimulatedProvider:
         digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).digest()
         suffix = "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
         try:
-            group, *extras = self._made_of(spec, offered, suffix)
+            group, *extras = self._offer.created_groups(spec, offered, suffix)
             template = fake_nodes.node(f"template-{group.name}", group, self._offer.cloud)
         except InvalidInput as error:
             raise Refused(NAME, "", str(error)) from error
@@ -173,7 +171,7 @@ class SimulatedProvider:
         """One in each zone that has such machines, or in the one that the spec's labels name."""
         offered = self._autoprovisioning()
         self.theoretical(spec)
-        made = self._made_of(spec, offered, self._suffix())
+        made = self._offer.created_groups(spec, offered, self._suffix())
 
         def step(current: Books) -> Books:
             for group in made:
@@ -255,43 +253,6 @@ class SimulatedProvider:
         if found is None:
             raise Unsupported(NAME, "", "the file has no autoprovisioning")
         return found
-
-    def _made_of(self, spec: GroupSpec, offered: Autoprovisioning, suffix: str) -> list[GroupConfig]:
-        """Raises InvalidInput for an impossible spec."""
-
-        def refused(field: str, value: object, problem: str) -> InvalidInput:
-            return InvalidInput(source="node group", field=field, value=value, problem=problem)
-
-        if spec.machine_type not in self._offer.cloud.offered:
-            raise refused("machine_type", spec.machine_type, "not on offer")
-        named = spec.labels.get(gke.LABEL_ZONE)
-        if named is not None and named not in offered.zones:
-            raise refused(gke.LABEL_ZONE, named, f"one of {', '.join(offered.zones)}")
-        zones: Sequence[str] = offered.zones if named is None else (named,)
-        gpus = spec.extra_resources.get(NVIDIA_GPU, 0)
-        extra = dict(spec.extra_resources)
-        if gpus:
-            extra[NVIDIA_GPU] = gke.normalized_gpus(gpus)
-            zones = gke.zones_with_gpus(
-                spec.labels.get(LABEL_ACCELERATOR, ""), extra[NVIDIA_GPU], zones, spec.machine_type
-            )
-        name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if gpus else ()), suffix))
-        names = [name, *(f"{name}-{number}" for number in range(1, len(zones)))]
-        if len(names[-1]) > MAX_GROUP_NAME:
-            raise refused("name", names[-1], f"longer than {MAX_GROUP_NAME} characters")
-        return [
-            GroupConfig(
-                name=name,
-                machine_type=spec.machine_type,
-                max=offered.max,
-                labels=dict(spec.labels),
-                taints=tuple(spec.taints),
-                extra_resources=extra,
-                zone=zone,
-                autoprovisioned=True,
-            )
-            for name, zone in zip(names, zones, strict=True)
-        ]
 
     def _suffix(self) -> str:
         return "".join(self._chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
