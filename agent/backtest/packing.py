@@ -35,12 +35,6 @@ def first_fit(sizes: Floats, node_size: float, rng: np.random.Generator) -> Rows
     return np.asarray(renumbered[node], np.intp)
 
 
-def one_node_each(series: int, ticks: int) -> PodSchedule:
-    """Every series is a node of its own, for recordings of whole machines."""
-    each = np.arange(series)
-    return PodSchedule(each, each, np.zeros(series, np.intp), np.full(series, ticks), series)
-
-
 def static(node: Rows, ticks: int) -> PodSchedule:
     """Every packed series runs as one pod, from the first tick to the last."""
     series = np.flatnonzero(node >= 0)

@@ -1,6 +1,6 @@
 """`peak-mix` under many constants on one replay: what its formula looks at is worked out once, the rest for each trial.
 
-The parts are the agent's own, and promises are those of `agent.backtest.peak_mix`; a test holds the two together.
+The parts are the agent's own, and promises are those of `fleet_peak_mix`; a test holds the two together.
 """
 
 from collections.abc import Callable, Sequence

@@ -10,11 +10,11 @@ import numpy as np
 
 from agent.backtest import metrics, oracle, packing, replay
 from agent.backtest.metrics import Scores
-from agent.backtest.peak_mix import FleetPeakMix
 from agent.backtest.recording import PodSchedule, RecordedUsage, side_by_side
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
 from agent.predict_server.peak_mix import HELD_HOURS, WEIGHTS, Weights
+from tests.bench.fleet_peak_mix import FleetPeakMix
 
 TARGET_PERCENTS = (0.1, 1.0, 5.0)
 HOUR_SECONDS = 3600.0
@@ -85,7 +85,9 @@ def scenario(directory: Path, column: Column, seeds: int, groups: int = 1) -> tu
     if column.node_cores is None:
         capacity = _meta(directory / f"{GOOGLE}_meta.csv", "mem_capacity" if column.of_memory else "cpu_capacity")
         recorded = RecordedUsage(usage * 1e-4, capacity, start, interval_seconds).capped_and_filled()
-        return recorded, packing.one_node_each(len(capacity), recorded.ticks).split_at_gaps(recorded)
+        each, ticks = np.arange(len(capacity)), np.full(len(capacity), recorded.ticks)
+        machines = PodSchedule(each, each, np.zeros(len(each), np.intp), ticks, len(each))  # each is a node of its own
+        return recorded, machines.split_at_gaps(recorded)
     cores = _meta(directory / "bitbrains_rnd_meta.csv", "cpu_limit_cores")
     limits = _meta(directory / "bitbrains_rnd_meta.csv", "mem_limit_mib") if column.of_memory else cores
     recorded = RecordedUsage(

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.backtest import packing, replay
-from agent.backtest.peak_mix import FleetPeakMix
 from agent.backtest.recording import PodSchedule, RecordedUsage
 from agent.predict_server import calibration, peak_mix
 from agent.predict_server.calibration import HOUR_SECONDS, FittedTail
@@ -18,6 +17,7 @@ from agent.predict_server.maxima import Maxima
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.peak_mix import Held, NodeArrays, PodArrays
 from shared.api.predictionprior import BUILT_IN
+from tests.bench.fleet_peak_mix import FleetPeakMix
 
 amounts = st.floats(0.0, 64.0)
 POD = st.tuples(amounts, amounts, st.floats(0.0, 20.0))
