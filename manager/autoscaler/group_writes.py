@@ -30,14 +30,14 @@ class GroupWrites:
 
     def __init__(
         self,
-        config: DecisionSettings,
+        settings: DecisionSettings,
         listers: Listers,
         guard: Guard,
         cloud_lock: threading.Lock,
         growth: ScaleUpExecutor,
         may_write: Callable[[], bool],
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._listers = listers
         self._guard = guard
         self._cloud_lock = cloud_lock
@@ -95,7 +95,7 @@ class GroupWrites:
         self, decisions: Sequence[ScaleUpDecision], kept: Registry, now: float
     ) -> tuple[list[Action], Registry]:
         """Raises the targets. Returns the actions with their results, and the next registry."""
-        actions = planning.increase_actions(decisions, self._config)
+        actions = planning.increase_actions(decisions, self._settings)
         wanted = [
             Increase(action.group, action.from_size, action.to_size, action.max_size)
             for action in actions
@@ -126,4 +126,4 @@ class GroupWrites:
 
     def _backed_off(self, kept: Registry, action: Action, now: float) -> Registry:
         code = CLOUD_PROVIDER_ERROR
-        return back_off(kept, action.group, action.error, now, self._config.backoff, code=code)
+        return back_off(kept, action.group, action.error, now, self._settings.backoff, code=code)

@@ -27,7 +27,7 @@ class IterationExecutor:
 
     def __init__(
         self,
-        config: DecisionSettings,
+        settings: DecisionSettings,
         access: ClusterAccess,
         cloud: CloudAccess,
         listers: Listers,
@@ -36,8 +36,8 @@ class IterationExecutor:
     ) -> None:
         guard, lock, may_write = cloud.guard, cloud.lock, access.may_write
         self._registry = registry
-        self._scale_up = ScaleUpExecutor(config, guard, lock, registry, may_write, clock)
-        self._group_writes = GroupWrites(config, listers, guard, lock, self._scale_up, may_write)
+        self._scale_up = ScaleUpExecutor(settings, guard, lock, registry, may_write, clock)
+        self._group_writes = GroupWrites(settings, listers, guard, lock, self._scale_up, may_write)
         self.scan_clients = ScanClients(
             NodeWriter(access.client, guard, lock, may_write), self._scale_up.execute_for_scan
         )

@@ -33,11 +33,11 @@ BROKE_DOWN = "the scan broke down: {!r}"
 class Scans:
     """The groups of the file that scale by utilization, in its order. For one thread."""
 
-    def __init__(self, config: DecisionSettings, *, interval_seconds: float, dry_run: bool = False) -> None:
-        self._config = config
+    def __init__(self, settings: DecisionSettings, *, interval_seconds: float, dry_run: bool = False) -> None:
+        self._settings = settings
         self._interval_seconds = interval_seconds
         self._observers = [
-            Observer(replace(rules, dry=True) if dry_run and not rules.dry else rules) for rules in config.scanned
+            Observer(replace(rules, dry=True) if dry_run and not rules.dry else rules) for rules in settings.scanned
         ]
         self._memories: dict[str, Memory] = {}
         self._scanned_at: float | None = None
@@ -104,7 +104,7 @@ class Scans:
             seen = memories.dated(seen, memory.marks)
             known = _waiting_for(memory, upcoming.get(identity, 0), rules, now) if group.takes_pending_pods else memory
             decision = scan.decide(rules, seen, known, now=now)
-            mode = self._config.scan_mode_of(group)
+            mode = self._settings.scan_mode_of(group)
             done = ScanActuator(ScanInputs(rules, seen, memory, now), decision, mode, hands, actions).execute()
             if not seen.unlisted:
                 self._memories[group.name] = scan.remember(rules, seen, memory, done, now=now)
@@ -136,11 +136,11 @@ class Scans:
 
 
 def preview_scans(
-    config: DecisionSettings, objects: ClusterObjects, observed: CloudObservation
+    settings: DecisionSettings, objects: ClusterObjects, observed: CloudObservation
 ) -> tuple[ScanDecision, ...]:
     """What the first scan of each group would decide. Acts on nothing, and remembers nothing."""
     found = []
-    for rules in config.scanned:
+    for rules in settings.scanned:
         seen = _observation(Observer(rules), objects, observed, _peaks(objects))
         found.append(scan.decide(rules, seen, memories.taken_over(rules, seen, now=objects.now), now=objects.now))
     return tuple(found)

@@ -42,14 +42,14 @@ class ScaleUpExecutor:
 
     def __init__(
         self,
-        config: DecisionSettings,
+        settings: DecisionSettings,
         guard: Guard,
         lock: threading.Lock,
         registry: RegistryStore,
         may_write: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._guard = guard
         self._lock = lock
         self._registry = registry
@@ -69,14 +69,14 @@ class ScaleUpExecutor:
             logger.error("no scale-up, as it could not be noted first: %s", error)
             return {each.group: error for each in wanted}, kept
         kept = noted
-        results = carry_out(wanted, self._increase, parallel=self._config.parallel)
+        results = carry_out(wanted, self._increase, parallel=self._settings.parallel)
         errors = {each.increase.group: each.error for each in results}
         for each in wanted:
             failure = errors.get(each.group)
             if each.group not in errors or isinstance(failure, NotAsked):
                 kept = withdraw_request(kept, each)
             elif failure is not None:
-                times = self._config.backoff
+                times = self._settings.backoff
                 kept = fail_request(kept, each, str(failure), now, times, in_doubt=failure.leaves_doubt)
                 logger.error("scale-up failed: %s", failure, extra={"group": each.group})
             else:
@@ -88,7 +88,7 @@ class ScaleUpExecutor:
 
         For a group that pending pods cannot raise, the scan's own lock and breaker replace the registry.
         """
-        if not self._config.answers_pending_pods(increase.group):
+        if not self._settings.answers_pending_pods(increase.group):
             try:
                 self._increase(increase.group, increase.nodes)
             except ProviderError as error:
@@ -114,7 +114,7 @@ class ScaleUpExecutor:
     def _provision_seconds(self, group: str) -> float:
         seen = self._guard.observed.groups.get(group)
         own = None if seen is None else seen.options.max_node_provision_seconds
-        return self._config.start.provision_seconds if own is None else own
+        return self._settings.start.provision_seconds if own is None else own
 
 
 def carry_out(
