@@ -24,13 +24,14 @@ Holding: TypeAlias = "tuple[int, PodInfo, int]"  # the row of a node, and how ma
 PODS = "pods"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
+TAINT_UNREGISTERED = "karpenter.sh/unregistered"  # on a node of Karpenter's that it has not seen yet
 ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
 
 # Controllers remove these taints only after the node has become ready; until then no pod comes there.
 _NOT_READY_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"
     for condition in ("not-ready", "unreachable", "disk-pressure", "network-unavailable")
-) | {"node.cloudprovider.kubernetes.io/uninitialized"}
+) | {"node.cloudprovider.kubernetes.io/uninitialized", TAINT_UNREGISTERED}
 _NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its creation never was ready
 
 

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info, predicates
-from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, TAINT_TO_BE_DELETED, NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.cluster import (
+    LABEL_HOSTNAME,
+    TAINT_TO_BE_DELETED,
+    TAINT_UNREGISTERED,
+    NodeInfo,
+    NodeState,
+    NodeTemplate,
+)
 from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
 from shared.api import pods
 from shared.api.core import DaemonSet, Node, Pod, Taint, Toleration
@@ -21,6 +28,7 @@ LABEL_TEMPLATE = "cluster-autoscaler.kubernetes.io/template-node"
 TAINT_DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 TAINT_ESCALATOR = "atlassian.com/escalator"
 TAINT_ESCALATOR_FORCE = "atlassian.com/escalator-force"
+TAINT_DISRUPTED = "karpenter.sh/disrupted"  # on a node that Karpenter drains
 SYSTEM_NODE_CRITICAL = "system-node-critical"
 
 STARTUP_TAINT_PREFIXES = (
@@ -28,7 +36,13 @@ STARTUP_TAINT_PREFIXES = (
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
 STATUS_TAINT_PREFIX = "status-taint.cluster-autoscaler.kubernetes.io/"
-_LEAVING_TAINTS = (TAINT_TO_BE_DELETED, TAINT_DELETION_CANDIDATE, TAINT_ESCALATOR, TAINT_ESCALATOR_FORCE)
+_LEAVING_TAINTS = (
+    TAINT_TO_BE_DELETED,
+    TAINT_DELETION_CANDIDATE,
+    TAINT_ESCALATOR,
+    TAINT_ESCALATOR_FORCE,
+    TAINT_DISRUPTED,
+)
 _CONDITION_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"
     for condition in (
@@ -40,7 +54,11 @@ _CONDITION_TAINTS = frozenset(
         "network-unavailable",
         "pid-pressure",
     )
-) | {"node.cloudprovider.kubernetes.io/uninitialized", "node.cloudprovider.kubernetes.io/shutdown"}
+) | {
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/shutdown",
+    TAINT_UNREGISTERED,
+}
 
 STABLE_SECONDS = 60.0  # a node that changed more recently makes no template
 TTL = 10 * 365 * 86400.0
