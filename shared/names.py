@@ -63,6 +63,7 @@ CONDITION_BATCH_SHORTFALL = "headroom.io/BatchShortfall"
 CONDITION_CONTRADICTION = "headroom.io/NodeMetricContradiction"
 
 LABEL_SIMULATED = "headroom.io/simulated"
+LABEL_NODE_GROUP = "headroom.io/node-group"  # on NodeClaims that the manager makes, and on their nodes
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "headroom"
 

@@ -55,6 +55,8 @@ NODESLOS = Resource("slo.koordinator.sh", "v1alpha1", "nodeslos", namespaced=Fal
 PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespaced=False)
 CLUSTERCOLOCATIONPROFILES = Resource("config.koordinator.sh", "v1alpha1", "clustercolocationprofiles", namespaced=False)
 CAPACITYQUOTAS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacityquotas", namespaced=False)
+NODECLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", namespaced=False)
+NODEPOOLS = Resource("karpenter.sh", "v1", "nodepools", namespaced=False)
 MUTATINGWEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)
 VALIDATINGWEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", namespaced=False)
 TOKENREVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", namespaced=False)

@@ -15,6 +15,8 @@ from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.karpenter import books as karpenter_books
+from manager.autoscaler.cloudprovider.karpenter import config as karpenter_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.modes import Mode
@@ -34,6 +36,7 @@ EVERYTHING = CHART / "ci" / "everything-values.yaml"
 ENFORCER = CHART / "ci" / "enforcer-values.yaml"
 EXTERNAL_CLOUD = CHART / "ci" / "autoscaler-values.yaml"
 AWS_CLOUD = CHART / "ci" / "aws-values.yaml"
+KARPENTER = CHART / "ci" / "karpenter-values.yaml"
 SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
 CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
 
@@ -496,6 +499,20 @@ def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp
     assert not [pod for pod in pods(objects).values() if "affinity" in pod["spec"]]
     assert ledger.CONFIG_MAP not in str(_rules(objects, "Role", "headroom-manager"))
     assert not [each for each in objects if each["metadata"]["name"] == "headroom-manager-heartbeats"]
+
+
+def test_karpenter_is_asked_for_machines_and_one_node_class_is_read(helm: Helm, tmp_path: Path) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--values", KARPENTER)
+    assert settings_.autoscaler.cloud_provider == "karpenter"
+    file = tmp_path / "cloud.yaml"
+    file.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
+    assert karpenter_config.load(file).node_class is not None
+    rules = _rules(objects, "ClusterRole", "headroom-manager")
+    assert rules["nodeclaims"]["verbs"] == ["list", "create", "delete"]
+    assert (rules["ec2nodeclasses"]["verbs"], rules["ec2nodeclasses"]["resourceNames"]) == (["get"], ["default"])
+    assert "nodepools" not in rules
+    kept = [rule.get("resourceNames", ()) for rule in one(objects, "Role", "headroom-manager")["rules"]]
+    assert any(karpenter_books.CONFIG_MAP in each for each in kept)
 
 
 def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeTemplate
+from shared.names import LABEL_NODE_GROUP
 from shared.quantity import Amounts
 
 MEMORY = "memory"
@@ -16,6 +17,7 @@ IGNORED_LABELS = frozenset(
         "topology.kubernetes.io/region",
         "beta.kubernetes.io/fluentd-ds-ready",
         "kops.k8s.io/instancegroup",
+        LABEL_NODE_GROUP,
     }
 )
 

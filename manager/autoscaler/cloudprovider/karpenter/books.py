@@ -1,0 +1,62 @@
+"""What outlives a process, in a ConfigMap: created groups, what machine types were seen to be, and what is sold out.
+
+Everything else is read from the NodeClaims; without the books, created groups are rebuilt from their claims.
+"""
+
+import logging
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.karpenter.config import KarpenterGroup
+from manager.autoscaler.configmap_store import ConfigMapStore
+from shared.errors import shown
+
+logger = logging.getLogger(__name__)
+
+CONFIG_MAP = "headroom-karpenter"
+KEY = "books"
+
+
+class SoldOut(msgspec.Struct, frozen=True):
+    """`until` in Unix seconds."""
+
+    until: float
+    message: str = ""
+
+
+class KarpenterBooks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`groups` by name, `reported` allocatable amounts by machine type, `sold_out` by offering."""
+
+    groups: dict[str, KarpenterGroup] = {}
+    reported: dict[str, dict[str, int]] = {}
+    sold_out: dict[str, SoldOut] = {}
+
+
+_DECODER = msgspec.json.Decoder(KarpenterBooks)
+
+
+class KarpenterLedger:
+    """Raises the client's errors, Conflict among them. A text that cannot be read is passed by: created groups are
+    rebuilt from their claims, and the rest is found out again.
+
+    `writes`: without it, changes stay in memory, for what-if questions.
+    """
+
+    def __init__(self, kept: ConfigMapStore, *, writes: bool) -> None:
+        self._kept = kept
+        self._writes = writes
+
+    def read(self) -> KarpenterBooks:
+        text, _ = self._kept.read()
+        if text is None:
+            return KarpenterBooks()
+        try:
+            return _DECODER.decode(text)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            logger.error("the books are passed by: %s: %s: %s", self._kept.source, shown(text), error)
+            return KarpenterBooks()
+
+    def write(self, books: KarpenterBooks) -> None:
+        """Replaces what was read last."""
+        if self._writes:
+            self._kept.write(msgspec.json.encode(books, order="deterministic").decode())

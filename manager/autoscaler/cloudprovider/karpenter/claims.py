@@ -1,0 +1,196 @@
+"""NodeClaims: the ones that are created, and what is to be read in the existing ones. Pure.
+
+A NodeClaim is ours if it carries our label, and no label of a NodePool; nothing else is ever written to.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.contract import ErrorClass, Instance, InstanceError, InstanceState
+from manager.autoscaler.cloudprovider.karpenter import checked_labels
+from manager.autoscaler.cloudprovider.karpenter.catalogue import PODS, KarpenterMachineType, Offering
+from manager.autoscaler.cloudprovider.karpenter.config import KarpenterGroup
+from shared import durations, names, quantity
+from shared.api.core import Condition, Quantities, Taint
+from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.quantity import QuantityError
+
+ANNOTATION_GROUP = "headroom.io/node-group-spec"  # of a created group, which can be rebuilt from any of its claims
+ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+SCHEME = "karpenter://"  # of the ids of instances that have no machine yet
+LAUNCHED, REGISTERED, INITIALIZED = "Launched", "Registered", "Initialized"
+DISRUPTION_REASON, DRIFTED = "DisruptionReason", "Drifted"
+
+
+class NodeClassReference(Wire, frozen=True):
+    group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class ClaimRequirement(Wire, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] | None = None
+
+
+class NodeClaimSpec(Wire, frozen=True):
+    node_class_ref: NodeClassReference = NodeClassReference()
+    requirements: tuple[ClaimRequirement, ...] = ()
+    taints: tuple[Taint, ...] | None = None
+    startup_taints: tuple[Taint, ...] | None = None
+
+
+class NodeClaimStatus(Wire, frozen=True):
+    node_name: str = ""
+    provider_id: str = msgspec.field(default="", name="providerID")
+    allocatable: Quantities | None = None
+    conditions: tuple[Condition, ...] | None = None
+
+
+@prepared
+class NodeClaim(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeClaimSpec = NodeClaimSpec()
+    status: NodeClaimStatus = NodeClaimStatus()
+
+    @property
+    def group(self) -> str:
+        return self.metadata.label(names.LABEL_NODE_GROUP) or ""
+
+    @property
+    def is_ours(self) -> bool:
+        return bool(self.group) and self.metadata.label(checked_labels.LABEL_NODE_POOL) is None
+
+    @property
+    def is_leaving(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def instance_id(self) -> str:
+        """The Node's provider id as soon as it is known."""
+        return self.status.provider_id or SCHEME + self.metadata.name
+
+    @property
+    def offering(self) -> Offering:
+        """What it asks for; "" for what it does not name."""
+        wanted = {each.key: each.values[0] for each in self.spec.requirements if each.values}
+        keys = (checked_labels.LABEL_MACHINE_TYPE, checked_labels.LABEL_ZONE, checked_labels.LABEL_CAPACITY_TYPE)
+        return Offering(*(wanted.get(key, "") for key in keys))
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((each for each in self.status.conditions or () if each.type == kind), None)
+
+    def holds(self, kind: str) -> bool:
+        found = self.condition(kind)
+        return found is not None and found.status == "True"
+
+    @property
+    def created_group(self) -> KarpenterGroup | None:
+        """The created group that it belongs to, as it was when the claim was made."""
+        text = self.metadata.annotation(ANNOTATION_GROUP)
+        try:
+            found = msgspec.json.decode(text, type=KarpenterGroup) if text else None
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            return None
+        return found if found is not None and found.name == self.group and found.autoprovisioned else None
+
+    @property
+    def reported(self) -> dict[str, int]:
+        """The allocatable amounts that it reports; none before the launch, and none that cannot be read."""
+        return read_amounts(self.status.allocatable or {})
+
+
+@dataclass(frozen=True)
+class NodeDefaults:
+    """What every node of this cloud gets, from the file or from the NodePool that it names."""
+
+    node_class: NodeClassReference = field(default_factory=NodeClassReference)
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    startup_taints: tuple[Taint, ...] = ()
+
+
+def read_amounts(quantities: Quantities) -> dict[str, int]:
+    found = {}
+    for resource, text in quantities.items():
+        try:
+            found[resource] = quantity.milli(text) if resource == names.CPU else quantity.whole(text)
+        except QuantityError:
+            continue
+    return found
+
+
+def body(
+    name: str, group: KarpenterGroup, machine: KarpenterMachineType, defaults: NodeDefaults, grace_seconds: float
+) -> dict[str, object]:
+    """The NodeClaim to create: one machine type, one zone, one capacity type, so that shape and price are known.
+
+    It never expires: when a node goes is for the autoscaler to decide. Its termination has an end, as a pod that must
+    not be disrupted would otherwise keep it for ever.
+    """
+    wanted = {
+        checked_labels.LABEL_MACHINE_TYPE: group.machine_type,
+        checked_labels.LABEL_ZONE: group.zone,
+        checked_labels.LABEL_CAPACITY_TYPE: group.capacity_type,
+        checked_labels.LABEL_ARCH: machine.node_labels[checked_labels.LABEL_ARCH],
+        checked_labels.LABEL_OS: machine.node_labels[checked_labels.LABEL_OS],
+    }
+    # A node counts as initialized once its devices are there; cores and memory are the machine type's.
+    devices = {
+        each: text
+        for each, text in machine.allocatable.items()
+        if each not in (names.CPU, names.MEMORY, PODS, "ephemeral-storage")
+    }
+    annotations = {ANNOTATION_DO_NOT_DISRUPT: "true"}
+    if group.autoprovisioned:
+        annotations[ANNOTATION_GROUP] = msgspec.json.encode(group).decode()
+    spec: dict[str, object] = {
+        "nodeClassRef": defaults.node_class,
+        "requirements": [{"key": key, "operator": "In", "values": [value]} for key, value in wanted.items()],
+        "resources": {"requests": devices},
+        "taints": list(dict.fromkeys((*defaults.taints, *group.taints))),
+        "startupTaints": list(defaults.startup_taints),
+        "terminationGracePeriod": durations.render(grace_seconds),
+        "expireAfter": "Never",
+    }
+    labels = dict(defaults.labels) | group.labels | {names.LABEL_NODE_GROUP: group.name}
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": spec,
+    }
+
+
+def instance(claim: NodeClaim, waited_seconds: float, launch_seconds: float) -> Instance:
+    """What the autoscaler sees of it, `waited_seconds` after it was first seen.
+
+    A claim that has no machine after `launch_seconds` has failed, and is to go: it keeps Karpenter as a whole waiting.
+    """
+    if claim.is_leaving:
+        return Instance(claim.instance_id, InstanceState.DELETING)
+    if claim.holds(REGISTERED):
+        return Instance(claim.instance_id, InstanceState.RUNNING)
+    error = launch_error(claim) if is_stuck(claim, waited_seconds, launch_seconds) else None
+    return Instance(claim.instance_id, InstanceState.CREATING, error)
+
+
+def is_stuck(claim: NodeClaim, waited_seconds: float, launch_seconds: float) -> bool:
+    """Whether it has waited for a machine for too long."""
+    return not (claim.is_leaving or claim.holds(LAUNCHED)) and waited_seconds > launch_seconds
+
+
+def launch_error(claim: NodeClaim) -> InstanceError:
+    found = claim.condition(LAUNCHED)
+    if found is None or not found.reason:
+        return InstanceError(ErrorClass.OTHER, "LaunchTimeout", "Karpenter has not launched it, and does not say why")
+    return InstanceError(ErrorClass.OTHER, found.reason, found.message or found.reason)
+
+
+def latest_reports(claims: Iterable[NodeClaim]) -> dict[str, dict[str, int]]:
+    """What the youngest launched claim of each machine type reports."""
+    launched = sorted((each for each in claims if each.reported), key=lambda each: each.metadata.created_at)
+    return {each.offering.machine_type: each.reported for each in launched}

@@ -1,0 +1,175 @@
+"""Groups: what a spec becomes, and the Node that a group's next claim will be. Pure."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.contract import GroupSpec
+from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
+from manager.autoscaler.cloudprovider.karpenter import NAME, checked_labels
+from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
+from manager.autoscaler.cloudprovider.karpenter.catalogue import Offering
+from manager.autoscaler.cloudprovider.karpenter.claims import NodeDefaults
+from manager.autoscaler.cloudprovider.karpenter.config import (
+    MAX_GROUP_NAME,
+    KarpenterAutoprovisioning,
+    KarpenterCloud,
+    KarpenterGroup,
+)
+from shared import names
+from shared.api.core import Node, NodeSpec, NodeStatus, Quantities
+from shared.api.meta import ObjectMeta
+from shared.names import CPU
+from shared.quantity import Amounts, format_milli
+
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they form no words
+SUFFIX_LENGTH = 5
+# What Karpenter gives to every node that is up.
+_OF_KARPENTER = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
+
+
+@dataclass(frozen=True)
+class BuyingState:
+    """All that decides whether, and what, may be bought.
+
+    `problem`: why nothing may; `withheld`: machine types that do not match what was reported, with the reason;
+    `sold_out` by offering, as text.
+    """
+
+    cloud: KarpenterCloud
+    defaults: NodeDefaults = field(default_factory=NodeDefaults)
+    problem: str = ""
+    withheld: Mapping[str, str] = field(default_factory=dict)
+    sold_out: Mapping[str, SoldOut] = field(default_factory=dict)
+
+    def sold_out_reason(self, offering: Offering, now: float) -> str:
+        """Why the offering is left alone at `now`, in Unix seconds; empty if it is not."""
+        found = self.sold_out.get(str(offering))
+        if found is None or found.until < now:
+            return ""
+        return f"{offering} is out of stock, tried again in {found.until - now:.0f} s: {found.message}"
+
+    def refusal(self, group: KarpenterGroup, now: float) -> str:
+        """Why no claim of the group may be made; empty if one may."""
+        if self.problem:
+            return self.problem
+        machine = self.cloud.catalogue.types.get(group.machine_type)
+        if machine is None:
+            return f"machine type {group.machine_type} is not in the catalogue any more"
+        if machine.price(group.zone, group.capacity_type) is None:
+            return f"{offering_of(group)} is not in the catalogue any more"
+        return self.withheld.get(group.machine_type, "") or self.sold_out_reason(offering_of(group), now)
+
+    def machine_types(self) -> tuple[str, ...]:
+        """Those that groups may be created of. Raises Unsupported without auto-provisioning."""
+        offered = self.autoprovisioning
+        types = self.cloud.catalogue.types
+        wanted = offered.machine_types if offered.machine_types is not None else tuple(types)
+        return tuple(each for each in wanted if each not in self.withheld)
+
+    @property
+    def autoprovisioning(self) -> KarpenterAutoprovisioning:
+        if self.cloud.autoprovisioning is None:
+            raise Unsupported(NAME, "", "the file has no autoprovisioning")
+        return self.cloud.autoprovisioning
+
+    def made_of(self, spec: GroupSpec, now: float, suffix: str = "") -> KarpenterGroup:
+        """The group for a spec: of its machine type the cheapest offering that suits its labels, and is in stock.
+
+        Without a suffix the name says the spec and the offering, so that another offering is another candidate.
+        Raises Refused.
+        """
+        offered = self.autoprovisioning
+        if self.problem:
+            raise Refused(NAME, "", self.problem)
+        if spec.machine_type not in self.machine_types():
+            raise Refused(NAME, "", self.withheld.get(spec.machine_type, f"{spec.machine_type} is not on offer"))
+        machine = self.cloud.catalogue.types[spec.machine_type]
+        for resource, amount in spec.extra_resources.items():
+            if machine.allocatable_amounts.get(resource, 0) < amount:
+                raise Refused(NAME, "", f"{resource}: {amount}: machine type {spec.machine_type} has fewer")
+        offering = self._offering(spec, offered, now)
+        group = KarpenterGroup(
+            name=_named(spec, offering, suffix),
+            machine_type=offering.machine_type,
+            zone=offering.zone,
+            capacity_type=offering.capacity_type,
+            max=offered.max,
+            labels=dict(spec.labels),
+            taints=tuple(spec.taints),
+            autoprovisioned=True,
+        )
+        given = self._given_labels(group)
+        for key, value in spec.labels.items():
+            if given.get(key, value) != value:
+                raise Refused(NAME, "", f"label {key}: {value!r}: it is {given[key]!r} on all of them")
+            if key not in given and (problem := checked_labels.problem_of(key, value)):
+                raise Refused(NAME, "", f"label {key}: {value!r}: {problem}")
+        own = {key: value for key, value in spec.labels.items() if key not in given}
+        return msgspec.structs.replace(group, labels=own)
+
+    def template(self, group: KarpenterGroup) -> Node:
+        """The next Node of the group. Raises Refused for a machine type that is not in the catalogue."""
+        machine = self.cloud.catalogue.types.get(group.machine_type)
+        if machine is None:
+            raise Refused(NAME, group.name, f"machine type {group.machine_type} is not in the catalogue")
+        name = f"template-{group.name}"
+        labels = self._given_labels(group) | group.labels | {checked_labels.LABEL_HOSTNAME: name}
+        return Node(
+            metadata=ObjectMeta(name=name, labels=labels),
+            spec=NodeSpec(taints=tuple(dict.fromkeys((*self.defaults.taints, *group.taints)))),
+            status=NodeStatus(
+                capacity=_quantities(machine.capacity_amounts), allocatable=_quantities(machine.allocatable_amounts)
+            ),
+        )
+
+    def _offering(self, spec: GroupSpec, offered: KarpenterAutoprovisioning, now: float) -> Offering:
+        """Raises Refused."""
+        zone = spec.labels.get(checked_labels.LABEL_ZONE)
+        capacity_type = spec.labels.get(checked_labels.LABEL_CAPACITY_TYPE)
+        found = [
+            offering
+            for _, offering in self.cloud.catalogue.offerings(spec.machine_type, offered.zones, offered.capacity_types)
+            if zone in (None, offering.zone) and capacity_type in (None, offering.capacity_type)
+        ]
+        if not found:
+            asked = ", ".join(filter(None, (zone, capacity_type))) or "any zone"
+            raise Refused(NAME, "", f"{spec.machine_type} is not offered in {asked}")
+        reasons = [self.sold_out_reason(each, now) for each in found]
+        in_stock = next((each for each, reason in zip(found, reasons, strict=True) if not reason), None)
+        if in_stock is None:
+            raise Refused(NAME, "", reasons[0])
+        return in_stock
+
+    def _given_labels(self, group: KarpenterGroup) -> dict[str, str]:
+        """Those of all nodes of the group, without its own."""
+        machine = self.cloud.catalogue.types[group.machine_type]
+        return (
+            dict(self.defaults.labels)
+            | machine.node_labels
+            | _OF_KARPENTER
+            | {
+                checked_labels.LABEL_ZONE: group.zone,
+                checked_labels.LABEL_CAPACITY_TYPE: group.capacity_type,
+                names.LABEL_NODE_GROUP: group.name,
+            }
+        )
+
+
+def offering_of(group: KarpenterGroup) -> Offering:
+    return Offering(group.machine_type, group.zone, group.capacity_type)
+
+
+def _named(spec: GroupSpec, offering: Offering, suffix: str) -> str:
+    digest = hashlib.sha256(msgspec.json.encode((spec, offering), order="deterministic")).digest()
+    suffix = suffix or "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
+    machine_type = re.sub(r"[^a-z0-9.-]+", "-", spec.machine_type.lower())
+    kept = f"{spec.prefix}-{machine_type}"[: MAX_GROUP_NAME - SUFFIX_LENGTH - 1].rstrip(".-")
+    return f"{kept}-{suffix}"
+
+
+def _quantities(found: Amounts) -> Quantities:
+    return {resource: format_milli(amount) if resource == CPU else str(amount) for resource, amount in found.items()}

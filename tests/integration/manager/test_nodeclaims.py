@@ -1,0 +1,333 @@
+"""The Karpenter provider against an API server, where the test says what Karpenter does."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceError, NodeRef
+from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.karpenter import books, claims, departures
+from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
+from shared import names
+from shared.clock import ManualClock
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, Resource
+from shared.telemetry import Loops
+from tests.integration.manager.conftest import Cluster
+from tests.support import eventually
+
+pytestmark = pytest.mark.embedded_only("on a real API server Karpenter itself answers")
+
+DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+ID = "cloud:///a/i-1"
+UP = (claims.LAUNCHED, claims.REGISTERED)
+POOL = {
+    "apiVersion": NODEPOOLS.api_version,
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {
+        "template": {
+            "metadata": {"labels": {"env": "prod", "karpenter.sh/x": "y", names.LABEL_NODE_GROUP: "stray"}},
+            "spec": {
+                "nodeClassRef": {"group": "cloud.example", "kind": "CloudNodeClass", "name": "default"},
+                "taints": [{"key": "prod", "effect": "NoSchedule"}],
+                "startupTaints": [{"key": "booting", "effect": "NoExecute"}],
+            },
+        }
+    },
+}
+FILE: dict[str, Any] = {
+    "node_pool": "default",
+    "machine_types": [
+        {
+            "name": "m-4",
+            "allocatable": {"cpu": "3900m", "memory": "14Gi", "pods": "58"},
+            "offerings": [{"zone": "a", "price": 0.2}, {"zone": "b", "price": 0.3}],
+        }
+    ],
+    "groups": [{"name": "web", "machine_type": "m-4", "zone": "a", "max": 3}],
+    "autoprovisioning": {},
+}
+
+
+class Site:
+    """The API server as Karpenter and people see it, and our provider, which a test may begin anew."""
+
+    def __init__(self, cluster: Cluster, file: Path) -> None:
+        self.client = cluster.client
+        self.clock = ManualClock()
+        self._namespace = cluster.namespace
+        self._file = file
+        self._guards: list[Guard] = []
+        for kind, plural in (("NodeClaim", "nodeclaims"), ("NodePool", "nodepools")):
+            self.define(kind, plural)
+        self.client.create(NODEPOOLS, POOL)
+        self.pool_is_ready("True")
+        self.offer()
+        self.guard = self.begin()
+
+    def define(self, kind: str, plural: str) -> None:
+        version = {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": OPEN, "status": OPEN}}},
+            "subresources": {"status": {}},
+        }
+        called = {"plural": plural, "kind": kind}
+        spec = {"group": "karpenter.sh", "scope": "Cluster", "names": called, "versions": [version]}
+        body = {
+            "apiVersion": DEFINITIONS.api_version,
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.karpenter.sh"},
+            "spec": spec,
+        }
+        with contextlib.suppress(AlreadyExists):
+            self.client.create(DEFINITIONS, body)
+        eventually(lambda: self.is_served(Resource("karpenter.sh", "v1", plural, namespaced=False)))
+
+    def is_served(self, kind: Resource) -> bool:
+        try:
+            self.client.list(kind)
+        except NotFound:
+            return False
+        return True
+
+    def offer(self, **more: Any) -> None:
+        self._file.write_text(yaml.safe_dump(FILE | more))
+
+    def begin(self, *, writes: bool = True) -> Guard:
+        provider = build.build(
+            "karpenter",
+            str(self._file),
+            client=self.client,
+            namespace=self._namespace,
+            clock=self.clock,
+            loops=Loops(CollectorRegistry()) if writes else None,
+        )
+        self._guards.append(Guard(provider, Ownership({"web": None})))
+        return self._guards[-1]
+
+    def pool_is_ready(self, status: str) -> None:
+        condition = {"type": "NodeClassReady", "status": status, "reason": "NoSubnet", "message": "no subnet found"}
+        self.client.patch(NODEPOOLS, "default", {"status": {"conditions": [condition]}}, subresource="status")
+
+    def claims(self, group: str = "web") -> list[dict[str, Any]]:
+        return self.client.list(NODECLAIMS, label_selector=f"{names.LABEL_NODE_GROUP}={group}").items
+
+    def bought(self, count: int = 1) -> list[str]:
+        """The names of new claims of the group web."""
+        self.guard.observe()
+        before = {each["metadata"]["name"] for each in self.claims()}
+        self.guard.increase("web", count)
+        return sorted({each["metadata"]["name"] for each in self.claims()} - before)
+
+    def says(self, claim: str, *conditions: str, **status: Any) -> None:
+        """What Karpenter writes to its status."""
+        held = [{"type": each, "status": "True"} for each in conditions]
+        self.client.patch(NODECLAIMS, claim, {"status": {"conditions": held, **status}}, subresource="status")
+
+    def failures(self) -> list[InstanceError]:
+        return [each.error for each in self.guard.observe().groups["web"].instances if each.error]
+
+    def size(self) -> int:
+        return self.guard.observe().groups["web"].group.target_size
+
+    def close(self) -> None:
+        for guard in self._guards:
+            guard.close()
+        for kind in (NODECLAIMS, NODEPOOLS):
+            for item in self.client.list(kind).items:
+                self.client.delete(kind, item["metadata"]["name"])
+
+
+@pytest.fixture
+def site(cluster: Cluster, tmp_path: Path) -> Iterator[Site]:
+    site = Site(cluster, tmp_path / "karpenter.yaml")
+    yield site
+    site.close()
+
+
+def test_a_claim_is_made_as_the_template_of_the_nodepool_says_and_is_no_claim_of_it(site: Site) -> None:
+    (name,) = site.bought()
+    (claim,) = site.claims()
+    assert claim["metadata"]["name"] == name
+    assert claim["metadata"]["labels"] == {"env": "prod", names.LABEL_NODE_GROUP: "web"}
+    assert claim["spec"]["nodeClassRef"]["kind"] == "CloudNodeClass"
+    assert [each["key"] for each in claim["spec"]["taints"]] == ["prod"]
+    assert [each["key"] for each in claim["spec"]["startupTaints"]] == ["booting"]
+    assert [each.key for each in site.guard.template("web").spec.taints or ()] == ["prod"]
+
+
+def test_a_nodepool_that_cannot_make_nodes_is_not_asked_for_any(site: Site) -> None:
+    site.pool_is_ready("False")
+    site.guard.observe()
+    with pytest.raises(Refused, match="NodePool default is not ready: NoSubnet no subnet found"):
+        site.guard.increase("web", 1)
+    with pytest.raises(Refused, match="not ready"):
+        site.guard.theoretical(GroupSpec("m-4", DEFAULT_PREFIX))
+    site.client.delete(NODEPOOLS, "default")
+    site.guard.observe()
+    with pytest.raises(Refused, match="cannot be read"):
+        site.guard.increase("web", 1)
+
+
+def test_a_claim_that_vanishes_counts_until_it_is_given_up_and_its_offering_is_left_alone(site: Site) -> None:
+    (name,) = site.bought()
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default"},
+        "involvedObject": {"kind": "NodeClaim", "name": name},
+        "type": "Warning",
+        "reason": departures.STOCK_OUT,
+        "message": "none left",
+    }
+    site.client.create(EVENTS, event, "default")
+    site.client.delete(NODECLAIMS, name)
+    expected = InstanceError(ErrorClass.OUT_OF_RESOURCES, departures.STOCK_OUT, "none left")
+    assert (site.failures(), site.size()) == ([expected], 1)
+    site.guard = site.begin()  # a new leader has not seen it, and still leaves the offering alone
+    assert (site.failures(), site.size()) == ([], 0)
+    with pytest.raises(Refused, match="none left"):
+        site.guard.increase("web", 1)
+    site.clock.advance(301)
+    site.bought()
+    assert site.size() == 1
+    site.client.delete(EVENTS, "e", "default")
+
+
+def test_a_failed_claim_is_given_up_once(site: Site) -> None:
+    (name,) = site.bought()
+    site.client.delete(NODECLAIMS, name)
+    assert len(site.failures()) == 1
+    site.guard.delete_nodes("web", [NodeRef("", claims.SCHEME + name)])
+    assert (site.failures(), site.size()) == ([], 0)
+
+
+def test_while_a_claim_gets_no_machine_nothing_is_bought(site: Site) -> None:
+    (name,) = site.bought()
+    site.clock.advance(59)
+    assert not site.failures()
+    site.clock.advance(2)
+    site.guard.observe()
+    assert [each.code for each in site.failures()] == ["LaunchTimeout"]
+    with pytest.raises(Refused, match=f"NodeClaim {name} gets no machine, and Karpenter waits for it"):
+        site.guard.increase("web", 1)
+    site.guard.delete_nodes("web", [NodeRef("", claims.SCHEME + name)])
+    site.guard.observe()
+    theory = site.guard.theoretical(GroupSpec("m-4", DEFAULT_PREFIX))
+    assert (theory.template.metadata.labels or {})["topology.kubernetes.io/zone"] == "b"
+
+
+def test_exactly_the_named_node_goes(site: Site) -> None:
+    first, second = site.bought(2)
+    site.says(first, *UP, providerID=ID)
+    site.says(second, *UP, providerID="cloud:///a/i-2")
+    site.guard.observe()
+    site.guard.delete_nodes("web", [NodeRef("n1", ID)])
+    assert [each["metadata"]["name"] for each in site.claims()] == [second]
+    assert not site.failures()
+    assert site.size() == 1
+
+
+def test_a_node_that_others_delete_is_told_and_is_no_failure(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    (name,) = site.bought()
+    site.says(name, *UP, providerID=ID, nodeName="n1")
+    site.guard.observe()
+    site.client.delete(NODECLAIMS, name)
+    assert (site.failures(), site.size()) == ([], 0)
+    assert [line for line in caplog.messages if f"NodeClaim {name}, node n1" in line]
+
+
+def test_claims_of_a_nodepool_are_never_ours_whatever_else_they_carry(site: Site) -> None:
+    labels = {names.LABEL_NODE_GROUP: "web", "karpenter.sh/nodepool": "default"}
+    body = {
+        "apiVersion": NODECLAIMS.api_version,
+        "kind": "NodeClaim",
+        "metadata": {"name": "theirs", "labels": labels},
+        "spec": {},
+    }
+    site.client.create(NODECLAIMS, body)
+    site.says("theirs", *UP, providerID=ID)
+    observed = site.guard.observe([NodeRef("n1", ID, labels)])
+    assert (observed.groups["web"].instances, observed.group_of_node) == ((), {})
+    with pytest.raises(Refused, match="is not in it"):
+        site.guard.delete_nodes("web", [NodeRef("n1", ID, labels)])
+
+
+def test_a_created_group_outlives_the_process_and_with_claims_even_the_books(site: Site, cluster: Cluster) -> None:
+    site.guard.observe()
+    made = site.guard.create_group(GroupSpec("m-4", DEFAULT_PREFIX, {"team": "a"})).main
+    site.guard = site.begin()
+    assert site.guard.observe().groups[made.id].group.autoprovisioned
+    site.guard.increase(made.id, 1)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": books.CONFIG_MAP}, "data": {books.KEY: "{"}}
+    site.client.replace(CONFIGMAPS, books.CONFIG_MAP, body, cluster.namespace)
+    site.guard = site.begin()
+    found = site.guard.observe().groups[made.id].group
+    assert (found.autoprovisioned, found.target_size, found.labels) == (True, 1, {"team": "a"})
+    with pytest.raises(Refused, match="not empty"):
+        site.guard.delete_group(made.id)
+    (claim,) = site.claims(made.id)
+    site.guard.delete_nodes(made.id, [NodeRef("", claims.SCHEME + claim["metadata"]["name"])])
+    site.guard.observe()
+    site.guard.delete_group(made.id)
+    assert made.id not in site.guard.observe().groups
+
+
+def test_a_machine_type_that_reports_less_is_withheld_even_after_its_nodes_have_gone(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    (name,) = site.bought()
+    site.says(name, *UP, providerID=ID, allocatable={"cpu": "3900m", "memory": "13Gi", "pods": "58"})
+    site.guard.observe()
+    assert [line for line in caplog.messages if "memory 14.00Gi, and a node of it has 13.00Gi" in line]
+    site.guard.delete_nodes("web", [NodeRef("n1", ID)])
+    site.guard = site.begin()
+    site.guard.observe()
+    with pytest.raises(Refused, match=r"memory 14\.00Gi, and a node of it has 13\.00Gi"):
+        site.guard.increase("web", 1)
+    assert not site.guard.machine_types()
+    right = FILE["machine_types"][0] | {"allocatable": {"cpu": "3900m", "memory": "13Gi", "pods": "58"}}
+    site.offer(machine_types=[right])
+    assert site.bought()
+
+
+def test_who_only_reads_buys_nothing_and_writes_nothing(site: Site, cluster: Cluster) -> None:
+    reader = site.begin(writes=False)
+    reader.observe()
+    for write in (
+        lambda: reader.increase("web", 1),
+        lambda: reader.create_group(GroupSpec("m-4", DEFAULT_PREFIX)),
+    ):
+        with pytest.raises(Refused, match="only read from"):
+            write()
+    assert not site.claims()
+    with pytest.raises(NotFound):
+        site.client.get(CONFIGMAPS, books.CONFIG_MAP, cluster.namespace)
+
+
+def test_no_more_is_bought_than_the_group_may_have(site: Site) -> None:
+    site.guard.observe()
+    with pytest.raises(Refused, match="above the maximum of 3"):
+        site.guard.increase("web", 4)
+
+
+def test_without_karpenter_in_the_cluster_nothing_is_observed(site: Site) -> None:
+    site.client.delete(NODEPOOLS, "default")
+    site.client.delete(DEFINITIONS, "nodeclaims.karpenter.sh")
+    try:
+        eventually(lambda: not site.is_served(NODECLAIMS))
+        with pytest.raises(Unavailable, match=r"does not know nodeclaims\.karpenter.sh: is Karpenter there"):
+            site.guard.observe()
+    finally:
+        site.define("NodeClaim", "nodeclaims")

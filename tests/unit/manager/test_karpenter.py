@@ -1,0 +1,417 @@
+"""The pure parts of the Karpenter provider: catalogue, groups, claims, and what became of them."""
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceState
+from manager.autoscaler.cloudprovider.errors import Refused
+from manager.autoscaler.cloudprovider.karpenter import checked_labels, claims, config, departures
+from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
+from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeDefaults
+from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterCloud, KarpenterGroup
+from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
+from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
+from manager.autoscaler.cloudprovider.karpenter.prices import CataloguePrices
+from manager.autoscaler.pricing.model import Machine, Unpriced
+from shared import names
+from shared.api.core import Taint
+from shared.errors import InvalidInput
+from shared.kube import objects
+from tests.support.apiserver import ROOT
+
+NOW = 1_800_000_000.0
+CREATED = "2027-01-15T08:00:00Z"  # NOW
+PREFIX = "nodeautoprovisioning"
+ON_DEMAND, SPOT = "on-demand", "spot"
+
+
+def document() -> dict[str, Any]:
+    """A file as users write it."""
+    return {
+        "node_class": {"group": "karpenter.k8s.aws", "version": "v1", "kind": "EC2NodeClass", "name": "default"},
+        "machine_types": [
+            {
+                "name": "m6i.xlarge",
+                "allocatable": {"cpu": "3920m", "memory": "14Gi", "pods": "58"},
+                "capacity": {"cpu": "4", "memory": "16Gi"},
+                "labels": {"karpenter.k8s.aws/instance-family": "m6i"},
+                "offerings": [
+                    {"zone": "a", "price": 0.23},
+                    {"zone": "b", "price": 0.21},
+                    {"zone": "a", "capacity_type": SPOT, "price": 0.08},
+                ],
+            },
+            {
+                "name": "g5.xlarge",
+                "allocatable": {"cpu": "3920m", "memory": "14Gi", "nvidia.com/gpu": "1"},
+                "offerings": [{"zone": "a", "price": 30}],
+            },
+        ],
+        "groups": [{"name": "web", "machine_type": "m6i.xlarge", "zone": "a", "labels": {"team": "web"}}],
+        "autoprovisioning": {},
+    }
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[dict[str, Any]], KarpenterCloud]:
+    def load(text: dict[str, Any]) -> KarpenterCloud:
+        file = tmp_path / "karpenter.yaml"
+        file.write_text(yaml.safe_dump(text))
+        return config.load(file)
+
+    return load
+
+
+@pytest.fixture
+def cloud(load: Callable[[dict[str, Any]], KarpenterCloud]) -> KarpenterCloud:
+    return load(document())
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """The file with another value, or a new field, at a path like machine_types.0.name."""
+    text = document()
+    at: Any = text
+    *steps, last = path.split("/")
+    for step in steps:
+        at = at[int(step) if step.isdigit() else step]
+    at[int(last) if last.isdigit() else last] = value
+    return text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "problem"),
+    [
+        ("machine_types/0/allocatable/memory", "14", "machine_types[0].allocatable.memory", "the unit is a byte"),
+        ("machine_types/0/allocatable/memory", "14T", "machine_types[0].allocatable.memory", "above the capacity"),
+        ("machine_types/0/allocatable/cpu", "3920", "machine_types[0].allocatable.cpu", "the unit is a core"),
+        ("machine_types/0/allocatable/cpu", "4x", "machine_types[0].allocatable.cpu", "not a quantity"),
+        ("machine_types/0/offerings/0/price", 168.0, "machine_types[0].offerings[0].price", "per hour"),
+        ("machine_types/0/offerings/0/price", -1, "machine_types[0].offerings[0].price", ">= 0"),
+        ("machine_types/0/offerings/0/price_per_month", 1, "machine_types[0].offerings[0]", "unknown field"),
+        ("machine_types/0/offerings/1/zone", "a", "machine_types[0].offerings[1]", "twice"),
+        ("machine_types/1/name", "m6i.xlarge", "machine_types[1].name", "twice"),
+        ("groups/0/machine_type", "m7i", "groups[0].machine_type", "not in machine_types"),
+        ("groups/0/zone", "c", "groups[0].zone", "not offered there"),
+        ("groups/0/min", 101, "groups[0].min", "above max"),
+        ("groups/0/autoprovisioned", True, "groups[0].autoprovisioned", "made by auto-provisioning"),
+        ("groups/0/labels", {"karpenter.sh/nodepool": "x"}, "groups[0].labels.karpenter.sh/nodepool", "not a group's"),
+        ("groups/0/labels", {"team": "a b"}, "groups[0].labels.team", "not a label's value"),
+        ("groups/0/taints", [{"key": "a", "effect": "x"}], "groups[0].taints[0].effect", "NoSchedule"),
+        ("launch_timeout", "soon", "launch_timeout", "not a duration"),
+        ("launch_timeout", "0s", "launch_timeout", "none"),
+        ("node_pool", "default", "node_class", "either"),
+        ("autoprovisioning/machine_types", ["m7i"], "autoprovisioning.machine_types[0]", "not in machine_types"),
+        ("colour", "red", "(document)", "unknown field"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_by_field_and_value(
+    load: Callable[[dict[str, Any]], KarpenterCloud], path: str, value: object, field: str, problem: str
+) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        load(changed(path, value))
+    assert raised.value.field == field
+    assert problem in raised.value.problem
+
+
+def test_a_file_that_becomes_invalid_changes_nothing_and_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "karpenter.yaml"
+    path.write_text(yaml.safe_dump(document()))
+    file = CloudFile(path)
+    path.write_text(yaml.safe_dump(changed("machine_types/0/allocatable/memory", "14")))
+    assert file.reread() == file.reread() == config.load(Path(_written(tmp_path, document())))
+    assert [message.count("machine_types[0].allocatable.memory") for message in caplog.messages] == [1]
+
+
+def _written(folder: Path, text: dict[str, Any]) -> Path:
+    path = folder / "another.yaml"
+    path.write_text(yaml.safe_dump(text))
+    return path
+
+
+def claim(name: str = "web-x", /, **fields: Any) -> NodeClaim:
+    """One of the group web, as the API server gives it; conditions by type."""
+    conditions = [
+        {"type": kind, "status": status, "reason": reason, "message": message}
+        for kind, (status, reason, message) in fields.pop("conditions", {}).items()
+    ]
+    requirements = {
+        checked_labels.LABEL_MACHINE_TYPE: "m6i.xlarge",
+        checked_labels.LABEL_ZONE: "a",
+        checked_labels.LABEL_CAPACITY_TYPE: ON_DEMAND,
+    }
+    body = {
+        "metadata": {
+            "name": name,
+            "creationTimestamp": CREATED,
+            "labels": {names.LABEL_NODE_GROUP: "web", **fields.pop("labels", {})},
+            **fields.pop("metadata", {}),
+        },
+        "spec": {"requirements": [{"key": k, "operator": "In", "values": [v]} for k, v in requirements.items()]},
+        "status": {"conditions": conditions, **fields},
+    }
+    return objects.decode(msgspec.json.encode(body), NodeClaim)
+
+
+TRUE = ("True", "", "")
+UP = {claims.LAUNCHED: TRUE, claims.REGISTERED: TRUE}
+WEB = KarpenterGroup(name="web", machine_type="m6i.xlarge", zone="a", labels={"team": "web"})
+
+
+def test_a_claim_asks_for_one_offering_and_carries_what_its_node_is_to_have(cloud: KarpenterCloud) -> None:
+    dedicated, booting = Taint("dedicated", "web", "NoSchedule"), Taint("booting", "", "NoExecute")
+    group = msgspec.structs.replace(WEB, taints=(dedicated,))
+    defaults = NodeDefaults(labels=(("env", "prod"),), startup_taints=(booting,))
+    body: Any = msgspec.json.decode(
+        msgspec.json.encode(claims.body("web-1", group, cloud.machine_types[0], defaults, 600.0))
+    )
+    assert body["metadata"]["labels"] == {"team": "web", "env": "prod", names.LABEL_NODE_GROUP: "web"}
+    wanted = {each["key"]: each["values"] for each in body["spec"]["requirements"]}
+    assert wanted == {
+        "node.kubernetes.io/instance-type": ["m6i.xlarge"],
+        "topology.kubernetes.io/zone": ["a"],
+        "karpenter.sh/capacity-type": [ON_DEMAND],
+        "kubernetes.io/arch": ["amd64"],
+        "kubernetes.io/os": ["linux"],
+    }
+    assert [each["key"] for each in body["spec"]["taints"]] == ["dedicated"]
+    assert [each["key"] for each in body["spec"]["startupTaints"]] == ["booting"]
+    assert (body["spec"]["expireAfter"], body["spec"]["terminationGracePeriod"]) == ("Never", "10m0s")
+    assert body["metadata"]["annotations"] == {"karpenter.sh/do-not-disrupt": "true"}
+
+
+def test_a_node_with_devices_is_initialized_once_they_are_there(cloud: KarpenterCloud) -> None:
+    body: Any = claims.body("gpu-1", WEB, cloud.machine_types[1], NodeDefaults(), 600.0)
+    assert body["spec"]["resources"] == {"requests": {"nvidia.com/gpu": "1"}}
+
+
+def test_a_created_group_can_be_rebuilt_from_its_claims(cloud: KarpenterCloud) -> None:
+    group = msgspec.structs.replace(WEB, autoprovisioned=True)
+    body: Any = claims.body("web-1", group, cloud.machine_types[0], NodeDefaults(), 600.0)
+    read = objects.decode(msgspec.json.encode(body), NodeClaim)
+    assert read.created_group == group
+    assert claim(metadata={"annotations": {claims.ANNOTATION_GROUP: "{"}}).created_group is None
+    assert (
+        claim(
+            metadata={"annotations": body["metadata"]["annotations"]}, labels={names.LABEL_NODE_GROUP: "x"}
+        ).created_group
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "ours"),
+    [
+        ({}, True),
+        ({checked_labels.LABEL_NODE_POOL: "default"}, False),
+        ({names.LABEL_NODE_GROUP: ""}, False),
+    ],
+)
+def test_a_claim_of_a_nodepool_is_never_ours(labels: dict[str, str], ours: bool) -> None:
+    assert claim(labels=labels).is_ours is ours
+
+
+@pytest.mark.parametrize(
+    ("given", "age", "state", "error"),
+    [
+        (claim(), 10, InstanceState.CREATING, ""),
+        (claim(), 61, InstanceState.CREATING, "LaunchTimeout"),
+        (
+            claim(conditions={claims.LAUNCHED: ("Unknown", "LaunchFailed", "no subnet")}),
+            61,
+            InstanceState.CREATING,
+            "LaunchFailed",
+        ),
+        (claim(conditions={claims.LAUNCHED: TRUE}, providerID="aws:///a/i-1"), 600, InstanceState.CREATING, ""),
+        (claim(conditions=UP, providerID="aws:///a/i-1"), 600, InstanceState.RUNNING, ""),
+        (claim(conditions=UP, metadata={"deletionTimestamp": CREATED}), 600, InstanceState.DELETING, ""),
+    ],
+)
+def test_the_conditions_of_a_claim_say_how_its_machine_is(
+    given: NodeClaim, age: float, state: InstanceState, error: str
+) -> None:
+    found = claims.instance(given, age, 60.0)
+    assert (found.state, found.error.code if found.error else "") == (state, error)
+    assert found.provider_id == (given.status.provider_id or "karpenter://web-x")
+
+
+def known(*given: NodeClaim) -> dict[str, KnownClaim]:
+    return {each.metadata.name: departures.remember(each) for each in given}
+
+
+LAUNCHED_ONLY = {claims.LAUNCHED: TRUE}
+
+
+@pytest.mark.parametrize(
+    ("before", "events", "kind", "code"),
+    [
+        (claim(), [(departures.STOCK_OUT, "none left")], ErrorClass.OUT_OF_RESOURCES, departures.STOCK_OUT),
+        (claim(), [], ErrorClass.OUT_OF_RESOURCES, departures.VANISHED),
+        (claim(), [("BadImage", "no such image")], ErrorClass.OTHER, "BadImage"),
+        (claim(conditions=LAUNCHED_ONLY), [], ErrorClass.OTHER, departures.ENDED_BEFORE_REGISTRATION),
+    ],
+)
+def test_a_claim_that_vanishes_before_it_is_a_node_has_failed(
+    before: NodeClaim, events: list[tuple[str, str]], kind: ErrorClass, code: str
+) -> None:
+    (failed,) = departures.failures(known(before), {}, set(), {"web-x": events}, NOW)
+    assert (failed.group, failed.error.kind, failed.error.code) == ("web", kind, code)
+    assert str(failed.offering) == f"m6i.xlarge/a/{ON_DEMAND}"
+
+
+def test_what_we_delete_and_what_has_been_a_node_has_not_failed() -> None:
+    assert not departures.failures(known(claim()), {}, {"web-x"}, {}, NOW)
+    assert not departures.failures(known(claim(conditions=UP)), {}, set(), {}, NOW)
+    assert not departures.failures(known(claim()), {"web-x": claim()}, set(), {}, NOW)
+
+
+def test_a_node_that_others_delete_is_told_once_with_the_reason() -> None:
+    up = claim(conditions=UP, nodeName="n1")
+    leaving = claim(
+        conditions={**UP, claims.DISRUPTION_REASON: ("True", "Expired", "")}, metadata={"deletionTimestamp": CREATED}
+    )
+    (told,) = departures.foreign_deletions(known(up), {"web-x": leaving}, set())
+    assert (told.node, told.reason) == ("n1", "Expired")
+    assert not departures.foreign_deletions(known(leaving), {}, set())  # it is being told already
+    assert not departures.foreign_deletions(known(up), {"web-x": leaving}, {"web-x"})
+    assert [each.node for each in departures.foreign_deletions(known(up), {}, set())] == ["n1"]
+
+
+def spec(machine_type: str = "m6i.xlarge", /, **labels: str) -> GroupSpec:
+    return GroupSpec(machine_type, PREFIX, {key.replace("__", "/"): value for key, value in labels.items()})
+
+
+def test_a_group_is_made_of_the_cheapest_offering_of_those_that_may_be_bought(cloud: KarpenterCloud) -> None:
+    state = BuyingState(cloud)
+    made = state.made_of(spec(), NOW)
+    assert (made.zone, made.capacity_type) == ("b", ON_DEMAND)  # spot is cheaper, and not wanted
+    assert made.name.startswith(f"{PREFIX}-m6i.xlarge-")
+    in_a = state.made_of(GroupSpec("m6i.xlarge", PREFIX, {checked_labels.LABEL_ZONE: "a"}), NOW)
+    assert (in_a.zone, in_a.labels) == ("a", {})  # Karpenter gives the label
+    assert in_a.name != made.name
+
+
+def test_an_offering_that_is_sold_out_is_left_alone_for_a_while(cloud: KarpenterCloud) -> None:
+    sold_out = {f"m6i.xlarge/b/{ON_DEMAND}": SoldOut(NOW + 60, "none left")}
+    state = BuyingState(cloud, sold_out=sold_out)
+    cheaper, other = state.made_of(spec(), NOW + 61), state.made_of(spec(), NOW)
+    assert (cheaper.zone, other.zone) == ("b", "a")
+    assert cheaper.name != other.name  # so that the failure of one backs off that one
+    in_b = GroupSpec("m6i.xlarge", PREFIX, {checked_labels.LABEL_ZONE: "b"})
+    with pytest.raises(Refused, match=r"out of stock, tried again in 60 s: none left"):
+        state.made_of(in_b, NOW)
+    assert state.refusal(cheaper, NOW).endswith("none left")
+    assert not state.refusal(other, NOW)
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ({"karpenter.sh/nodepool": "default"}, "not a group's to set"),
+        ({"karpenter.k8s.aws/instance-family": "c6i"}, "'m6i' on all of them"),
+        ({"karpenter.k8s.aws/instance-hypervisor": "nitro"}, "not a group's to set"),
+        ({"topology.kubernetes.io/zone": "c"}, "not offered in c"),
+        ({"karpenter.sh/capacity-type": SPOT}, "not offered in spot"),
+        ({"kubernetes.io/arch": "arm64"}, "'amd64' on all of them"),
+        ({names.LABEL_NODE_GROUP: "web"}, "on all of them"),
+        ({"a b": "c"}, "not a label's key"),
+    ],
+)
+def test_what_karpenter_alone_decides_no_group_asks_for(
+    cloud: KarpenterCloud, labels: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(Refused) as raised:
+        BuyingState(cloud).made_of(GroupSpec("m6i.xlarge", PREFIX, labels), NOW)
+    assert problem in raised.value.problem
+
+
+def test_labels_that_all_machines_of_the_type_have_are_no_hindrance(cloud: KarpenterCloud) -> None:
+    wanted = {"karpenter.k8s.aws/instance-family": "m6i", "team": "a"}
+    made = BuyingState(cloud).made_of(GroupSpec("m6i.xlarge", PREFIX, wanted), NOW)
+    assert made.labels == {"team": "a"}
+    labels = BuyingState(cloud).template(made).metadata.labels or {}
+    assert labels.items() >= wanted.items()
+    assert labels["topology.kubernetes.io/zone"] == "b"
+
+
+def test_devices_that_the_machine_type_lacks_are_refused(cloud: KarpenterCloud) -> None:
+    state = BuyingState(cloud)
+    gpus = GroupSpec("m6i.xlarge", PREFIX, extra_resources={"nvidia.com/gpu": 1})
+    with pytest.raises(Refused, match=r"nvidia.com/gpu: 1: machine type m6i.xlarge has fewer"):
+        state.made_of(gpus, NOW)
+    assert state.made_of(GroupSpec("g5.xlarge", PREFIX), NOW).zone == "a"
+
+
+def test_while_nothing_can_be_bought_no_group_is_made(cloud: KarpenterCloud) -> None:
+    with pytest.raises(Refused, match="EC2NodeClass default is not ready"):
+        BuyingState(cloud, problem="EC2NodeClass default is not ready").made_of(spec(), NOW)
+
+
+def test_a_machine_type_that_is_smaller_than_the_catalogue_says_is_withheld(cloud: KarpenterCloud) -> None:
+    less = {"m6i.xlarge": {"cpu": 3900, "memory": 14 << 30, "pods": 58}}
+    (told,) = cloud.catalogue.mismatches(less).values()
+    assert told == "the catalogue says of machine type m6i.xlarge: cpu 3920m, and a node of it has 3900m"
+    state = BuyingState(cloud, withheld=cloud.catalogue.mismatches(less))
+    assert state.machine_types() == ("g5.xlarge",)
+    assert state.refusal(WEB, NOW) == told
+    with pytest.raises(Refused, match="a node of it has 3900m"):
+        state.made_of(spec(), NOW)
+
+
+def test_a_little_less_memory_and_more_of_anything_is_no_mismatch(cloud: KarpenterCloud) -> None:
+    assert not cloud.catalogue.mismatches({"m6i.xlarge": {"cpu": 4000, "memory": round(13.9 * 2**30), "pods": 110}})
+    assert cloud.catalogue.mismatches({"m6i.xlarge": {"memory": 13 << 30}})
+
+
+def test_the_youngest_claim_says_what_its_machine_type_has() -> None:
+    older = claim(allocatable={"cpu": "3"})
+    younger = claim(
+        "web-y", allocatable={"cpu": "2", "odd": "?"}, metadata={"creationTimestamp": "2027-01-15T09:00:00Z"}
+    )
+    assert claims.latest_reports([younger, claim("web-z"), older]) == {"m6i.xlarge": {"cpu": 2000}}
+
+
+def test_prices_are_by_machine_type_zone_and_capacity_type(cloud: KarpenterCloud) -> None:
+    prices = CataloguePrices(lambda: cloud.catalogue)
+
+    def machine(zone: str, capacity_type: str) -> Machine:
+        labels = {
+            checked_labels.LABEL_MACHINE_TYPE: "m6i.xlarge",
+            checked_labels.LABEL_ZONE: zone,
+            checked_labels.LABEL_CAPACITY_TYPE: capacity_type,
+        }
+        return Machine({}, labels)
+
+    assert prices.node_price(machine("a", ON_DEMAND)) == 0.23
+    assert prices.node_price(machine("a", SPOT)) == 0.08
+    with pytest.raises(Unpriced, match=r"m6i.xlarge in b"):
+        prices.node_price(machine("b", SPOT))
+
+
+@pytest.mark.parametrize(
+    ("kind", "plural", "path"),
+    [("EC2NodeClass", "", "ec2nodeclasses"), ("AKSNodeClass", "", "aksnodeclasses"), ("Shape", "shapen", "shapen")],
+)
+def test_the_path_of_a_node_class_follows_from_its_kind(kind: str, plural: str, path: str) -> None:
+    assert config.NodeClassRef(group="x.y", version="v1", kind=kind, name="a", plural=plural).resource_name == path
+
+
+@pytest.mark.parametrize("path", ["examples/karpenter/values.yaml", "deploy/helm/headroom/ci/karpenter-values.yaml"])
+def test_the_examples_are_configurations(load: Callable[[dict[str, Any]], KarpenterCloud], path: str) -> None:
+    values = yaml.safe_load((ROOT / path).read_text())
+    found = load(values["manager"]["autoscaler"]["cloudConfig"])
+    assert BuyingState(found).machine_types()
+
+
+def test_the_configuration_of_the_documentation_is_one(load: Callable[[dict[str, Any]], KarpenterCloud]) -> None:
+    page = (ROOT / "docs" / "how-to" / "karpenter.md").read_text()
+    block = page.split("```yaml\n")[1].split("```")[0]
+    values = yaml.safe_load(textwrap.dedent(block))
+    assert load(values["manager"]["autoscaler"]["cloudConfig"]).autoprovisioning
