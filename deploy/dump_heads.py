@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from shared.api.meta import Wire, prepared
 
 
-class _FieldsOwner(Wire, frozen=True):
+class FieldsOwner(Wire, frozen=True):
     time: str | None = None
 
 
@@ -14,7 +14,7 @@ class HeadMeta(Wire, frozen=True):
     namespace: str | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    managed_fields: tuple[_FieldsOwner, ...] | None = None
+    managed_fields: tuple[FieldsOwner, ...] | None = None
 
 
 class HeadSpec(Wire, frozen=True):
@@ -37,7 +37,8 @@ class _ContainerReport(Wire, frozen=True):
     state: dict[str, _ContainerPhase] | None = None
 
 
-class _HeadStatus(Wire, frozen=True):
+@prepared
+class HeadStatus(Wire, frozen=True):
     conditions: tuple[_ReportedCondition, ...] | None = None
     start_time: str | None = None
     completion_time: str | None = None
@@ -53,7 +54,7 @@ class Head(Wire, frozen=True):
 
     metadata: HeadMeta = HeadMeta()
     spec: HeadSpec | None = None
-    status: _HeadStatus | None = None
+    status: HeadStatus | None = None
 
     @property
     def node_name(self) -> str:

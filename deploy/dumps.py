@@ -3,6 +3,7 @@
 A file of a large cluster has gigabytes: its objects stay text until one of them is wanted, and then become typed ones.
 """
 
+import contextlib
 import re
 import sys
 import time
@@ -17,18 +18,21 @@ import yaml
 
 from deploy import dump_stream, progress
 from deploy.dump_heads import Head
+from deploy.dump_pods import PartedPod, PodReader
 from shared import durations, yaml_file
-from shared.api.core import ConfigMap
+from shared.api.core import ConfigMap, Pod
 from shared.api.meta import Wire
 from shared.errors import InvalidInput
 
 T = TypeVar("T", bound=msgspec.Struct)
 STDIN = Path("-")
+POD = "Pod"
 DEFAULT_NAMESPACE = "default"
 
 _MOST_NESTED = 1000  # no object of Kubernetes is, and a YAML parser in C does not say when its stack is at its end
 _BRACKETS, _DASHES = re.compile(rb"[][{}]"), re.compile(rb"(- ){%d}" % _MOST_NESTED)
 _JSON_OBJECT = re.compile(rb"\s*\{\s*[\"}]")
+_KIND_AT_ONCE = re.compile(rb'\s*\{\s*"apiVersion": "[^"\\]*",\s*"kind": "([A-Za-z]+)"')  # as kubectl prints objects
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _Base: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 # YAML without timestamps: an instant stays the text it is in Kubernetes.
@@ -90,8 +94,10 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], wante
     Other kinds are passed over. Raises InvalidInput naming file, field and value.
     """
     dump = Dump(source=", ".join(map(str, files)))
+    pod = kinds.get(POD)
+    pods = PodReader(pod) if pod is not None and issubclass(pod, Pod) else None
     for path in files:
-        reader = _Reader(dump, kinds, wanted, source=str(path))
+        reader = _Reader(dump, kinds, wanted, str(path), pods)
         try:
             taken = _take_items(reader, path)
             if taken is None:
@@ -126,11 +132,13 @@ class _Reader:
     kinds: Mapping[str, type[msgspec.Struct]]
     wanted: Wanted
     source: str
+    pods: PodReader[Pod] | None
     _instants: dict[str, float] = field(default_factory=dict)
 
     def take(self, text: bytes | msgspec.Raw, *, where: str, kind: str = "") -> bool:
         """Whether there was something of use in it. It is of this `kind` if it does not say otherwise."""
-        kind = self._kind(text, where) or kind
+        found = _KIND_AT_ONCE.match(text)
+        kind = found[1].decode() if found is not None else self._kind(text, where) or kind
         if kind in self.kinds:
             self._add(text, kind, where)
         elif kind.endswith("List"):
@@ -161,7 +169,11 @@ class _Reader:
             ) from error
 
     def _add(self, text: bytes | msgspec.Raw, kind: str, where: str) -> None:
-        head = self._decoded(text, Head, where, kind)
+        parts = None
+        if self.pods is not None and kind == POD and isinstance(text, bytes):
+            with contextlib.suppress(msgspec.DecodeError):
+                parts = self.pods.part(text)
+        head = self._decoded(text, Head, where, kind) if parts is None else parts.head
         name, dump = head.metadata.name, self.dump
         if not name:
             field_, problem = f"{where} {kind} metadata.name", "an object has a name"
@@ -169,13 +181,20 @@ class _Reader:
         dump.counts[kind] += 1
         named = f"{where} {kind} {name}"
         for moment in head.moments():
-            if moment is not None:
+            if moment is not None and moment not in self._instants:
                 dump.now = max(dump.now, self._instant(moment, text, named))
         if head.metadata.deletion_timestamp is not None:  # which may be still to come
             self._instant(head.metadata.deletion_timestamp, text, named)
         if self.wanted(kind, head):
             key = f"{head.metadata.namespace or DEFAULT_NAMESPACE}/{name}"
-            dump.add(key, self._decoded(text, self.kinds[kind], where, kind))
+            dump.add(key, self._pod(parts) or self._decoded(text, self.kinds[kind], where, kind))
+
+    def _pod(self, parts: PartedPod | None) -> Pod | None:
+        """None where the general way has to say what is wrong with it."""
+        if parts is not None and self.pods is not None:
+            with contextlib.suppress(msgspec.DecodeError):
+                return self.pods.pod(parts)
+        return None
 
     def _instant(self, moment: str, text: bytes | msgspec.Raw, where: str) -> float:
         found = self._instants.get(moment)

@@ -255,10 +255,10 @@ def _controllers(
 def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
     """With all that pods name of a kind that the files have none of: nobody has asked for those."""
     kinds = {each.kind for each in known.values()}
+    owners = {(pod.metadata.namespace, owner) for pod in pods for owner in pod.metadata.owner_references or ()}
     named = (
-        PodController(owner.kind, owner.name, namespace=pod.metadata.namespace)
-        for pod in pods
-        for owner in pod.metadata.owner_references or ()
+        PodController(owner.kind, owner.name, namespace=namespace)
+        for namespace, owner in owners
         if owner.kind not in kinds
     )
     return {**{each.key: each for each in named}, **known}

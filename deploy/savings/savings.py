@@ -59,7 +59,7 @@ def answer(found: LookedAt, asked: SavingsQuestion, lendable: LendableAnswer | N
         cluster=found.cluster,
         time=durations.timestamp(found.now),
         currency=book.currency,
-        bill=_bill(found, nodes, made, split, offered),
+        bill=_bill(found, nodes, made, split, offered, staged),
         stages=rows,
         without_headroom=round(without, 2),
         with_headroom=round(both, 2),
@@ -162,13 +162,16 @@ def _bill(
     made: Sequence[ContainerRecommendation],
     split: recommend.OwnUnits | None,
     reclaimed: _Reclaimed,
+    staged: Staged,
 ) -> BillRow:
     """Money follows the split of what nodes have: what is not requested is idle, what is not used is unused."""
     total = nodes.bill()
     there = stages.sum_of(
         stages.allocatable(node) for node in found.seen.objects.nodes if node.metadata.name in nodes.machines
     )
-    asked = stages.sum_requests(pod for pod in found.seen.objects.pods if pod.spec.node_name in nodes.machines)
+    asked = staged.requested_today
+    if nodes.unpriced:
+        asked = stages.sum_requests(pod for pod in found.seen.objects.pods if pod.spec.node_name in nodes.machines)
     weight = 0.0 if split is None else split.month(*there)
 
     def share(amount: Resources) -> float:

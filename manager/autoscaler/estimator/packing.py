@@ -101,7 +101,8 @@ class Packing:
             open_nodes = among
             if opened and opened.nodes is not None:
                 open_nodes = opened.nodes if among is None else opened.nodes & among
-            nodes, room = self._find_room(position, asked, start, open_nodes, skip)
+            each_on_first = left if rules is None and not self._pointer else None
+            nodes, room = self._find_room(position, asked, start, open_nodes, skip, each_on_first)
             if rules and rules.once_per_node:
                 room = np.minimum(room, 1)
             at_once = min(left, opened.pods) if opened else left
@@ -208,9 +209,12 @@ class Packing:
         return rules is not None and self.counters.uses_hostname_spread(rules)
 
     def _find_room(
-        self, position: int, asked: Asked, start: int, opened: Flags | None, skip: int
+        self, position: int, asked: Asked, start: int, opened: Flags | None, skip: int, enough: int | None = None
     ) -> tuple[Integers, Integers]:
-        """The nodes that fit at least one pod of a class, and how many pods the resources of each allow."""
+        """The nodes that fit at least one pod of a class, and how many pods the resources of each allow.
+
+        Where so many nodes are `enough`, no more are looked at, and one pod counts for each.
+        """
         new_only = start >= self.known
         if new_only and (not self.admits_new[position] or self.room.is_above_new_nodes(asked)):
             return _NOTHING, _NOTHING
@@ -228,6 +232,8 @@ class Packing:
                 self.room.measure_new_nodes(asked, start)
             return _NOTHING, _NOTHING
         nodes += start
+        if enough is not None and len(nodes) >= enough:
+            return nodes[:enough], np.ones(enough, np.int64)
         return nodes, self.room.room(asked, nodes)
 
     def _room_on(self, position: int, node: int) -> int:
