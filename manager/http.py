@@ -23,6 +23,7 @@ _PAGE_FILES = {
     "index.html": "text/html",
     "page.css": "text/css",
     "course.js": "text/javascript",
+    "spending.js": "text/javascript",
     "nodes.js": "text/javascript",
     "page.js": "text/javascript",
     "autoscaler.js": "text/javascript",

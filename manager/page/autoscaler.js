@@ -4,6 +4,7 @@
 const MAX_CLASSES = 50;
 const MAX_OPTIONS = 30;
 const MAX_HISTORY = 12;
+const MAX_ROUNDS = 60; // on the timeline
 const MAX_NAMES = 3;
 const MAX_REASONS = 12;
 const SOFT = new Set(["likely to go", "needed again"]); // reasons of marks that nothing comes of yet
@@ -63,6 +64,25 @@ const drawCosts = cost => {
     tile.append(element("h2", "", label), element("strong", "", `$${value.toFixed(2)}/h`), element("span", "", about));
     return tile;
   }));
+};
+
+const costs = makeCosts();
+let costPlot = null;
+
+const drawSpending = cost => {
+  rememberCost(costs, Date.now(), cost);
+  if (!costPlot) {
+    costPlot = makePlot("Cost", "$ an hour", COSTS);
+    byId("spending").append(costPlot.root, legend(COSTS));
+  }
+  costPlot.draw({ times: [...costs.times], lines: Object.keys(COSTS).map(kind => [kind, [...costs.values[kind]]]) });
+};
+
+const drawDone = (rounds, latest) => {
+  const events = eventsOf(rounds, { did, happened, isSoft: act => SOFT.has(act.reason) });
+  byId("timeline").classList.toggle("none", !events.length);
+  const last = Math.max(latest ? Date.parse(latest.time) : 0, events.length ? events.at(-1).time : 0);
+  if (events.length) drawTimeline(byId("timeline"), events, byId("autoscaler").clientWidth || 400, last);
 };
 
 const condition = group => {
@@ -294,9 +314,11 @@ const refreshAutoscaler = async () => {
     if (response.status === 404) return; // this manager has no autoscaler
     if (!response.ok) throw new Error(`api/v1/groups: ${response.status}`);
     const groups = await response.json();
-    const { latest, rounds, earlier } = await answered(`api/v1/decisions?brief=true&limit=${MAX_HISTORY}`);
+    const { latest, rounds, earlier } = await answered(`api/v1/decisions?brief=true&limit=${MAX_ROUNDS}`);
     drawState(latest);
+    section.hidden = false;
     drawCosts(groups.cost_per_hour);
+    drawSpending(groups.cost_per_hour);
     drawGroups(groups);
     drawPending(latest || { pending: [], unplaced: [], aside: [] });
     drawNotConsidered(latest || { skipped: [], caps: [], unread: [] });
@@ -305,8 +327,8 @@ const refreshAutoscaler = async () => {
     drawLeaving(latest ? latest.leaving : []);
     drawStaying(latest && latest.scale_down);
     drawScans(latest ? latest.scans : []);
+    drawDone([...rounds, ...earlier], latest);
     drawHistory(rounds, earlier, groups.groups);
-    section.hidden = false;
   } catch (error) {
     byId("autoscaler-state").textContent = `The autoscaler does not answer (${error.message}).`;
   }

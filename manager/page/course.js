@@ -119,9 +119,9 @@ const drawSpark = ({ svg, paths }, course, name, key, allocatable) => {
 
 const PLOT = { height: 130, left: 40, right: 8, top: 8, bottom: 18 };
 
-const legend = () => {
+const legend = labels => {
   const list = element("ul", "legend");
-  for (const [kind, label] of Object.entries(LABELS)) {
+  for (const [kind, label] of Object.entries(labels)) {
     const item = element("li"), key = drawn("svg", { class: "key", viewBox: "0 0 20 8", "aria-hidden": "true" });
     key.append(drawn("path", { class: `line ${kind}`, d: "M1 4H19" }));
     item.append(key, label);
@@ -130,25 +130,52 @@ const legend = () => {
   return list;
 };
 
-// One resource of one name. `draw` redraws it in place, so that the crosshair, the focus and an open table stay.
-const makePlot = (title, course, name, key) => {
-  const root = element("figure", "plot"), caption = element("figcaption", "", `${title}, ${UNITS[key]}`);
+// The samples of a zoomed span; all of them where it holds less than two. A span is {from, to} in milliseconds.
+const samplesIn = (times, span) => {
+  const inside = span ? times.map((_, sample) => sample).filter(sample => times[sample] >= span.from && times[sample] <= span.to) : [];
+  return inside.length > 1 ? [inside[0], inside.at(-1) + 1] : [0, times.length];
+};
+
+// A span of `factor` times the length around a time in it, and null where that is all there is.
+const zoomedSpan = ({ from, to }, factor, around, all) => {
+  const start = Math.max(all.from, around - (around - from) * factor), end = Math.min(all.to, around + (to - around) * factor);
+  return start <= all.from && end >= all.to ? null : { from: start, to: end };
+};
+
+// Amounts in one unit over time, each line of a kind. `draw` redraws them in place, so that the crosshair, the zoom, the
+// focus and an open table stay.
+const makePlot = (title, unit, labels) => {
+  const root = element("figure", "plot"), caption = element("figcaption", "", `${title}, ${unit}`);
   const svg = drawn("svg", { role: "img", tabindex: "0" }), readout = element("p", "readout");
   const behind = element("details"), scroll = element("div", "samples"), table = element("table");
+  const whole = element("button", "whole", "Show all");
+  whole.type = "button";
+  whole.hidden = true;
+  caption.append(" ", whole);
   behind.append(element("summary", "", "As a table"), scroll);
   scroll.append(table);
   root.append(caption, svg, readout, behind);
-  let times = [], lines = [], pointed = null, box = null; // as last drawn; `pointed`: the time under the crosshair
+  let all = { times: [], lines: [] }, times = [], lines = [], pointed = null, box = null; // as last drawn; `pointed`: the time under the crosshair
+  let zoom = null, dragged = null; // spans, and null for none
+
+  const xOf = time => PLOT.left + box.width * (time - box.from) / (box.to - box.from);
+  const timeAt = event => {
+    const share = (event.clientX - svg.getBoundingClientRect().left - PLOT.left) / box.width;
+    return box.from + (box.to - box.from) * Math.min(1, Math.max(0, share));
+  };
 
   const point = () => {
     svg.querySelector(".crosshair")?.remove();
     const sample = pointed === null ? times.length - 1 : nearestSample(times, pointed);
-    const said = lines.map(([kind, values]) => `${LABELS[kind]} ${inUnit(values[sample])}`).join(", ");
+    const said = lines.map(([kind, values]) => `${labels[kind]} ${inUnit(values[sample])}`).join(", ");
     readout.textContent = `${new Date(times[sample]).toLocaleTimeString()}: ${said}`;
-    svg.setAttribute("aria-label", `${title} over time, ${UNITS[key]}. ${readout.textContent}`);
+    svg.setAttribute("aria-label", `${title} over time, ${unit}. ${readout.textContent}`);
     if (pointed === null) return;
-    const x = PLOT.left + box.width * (times[sample] - box.from) / (box.to - box.from);
-    const cross = drawn("g", { class: "crosshair" });
+    const x = xOf(times[sample]), cross = drawn("g", { class: "crosshair" });
+    if (dragged) {
+      const [left, right] = [xOf(dragged.from), xOf(dragged.to)].sort((one, other) => one - other);
+      cross.append(drawn("rect", { x: left, y: PLOT.top, width: right - left, height: box.height }));
+    }
     cross.append(drawn("path", { d: `M${rounded(x)} ${PLOT.top}v${box.height}` }));
     for (const [kind, values] of lines) {
       if (values[sample] === null) continue;
@@ -162,16 +189,20 @@ const makePlot = (title, course, name, key) => {
     const texts = times.map((time, sample) =>
       ["", new Date(time).toLocaleTimeString(), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse();
     table.replaceChildren();
-    lined(table, ["Time", ...lines.map(([kind]) => ` ${LABELS[kind]}, ${UNITS[key]}`)], texts);
+    lined(table, ["Time", ...lines.map(([kind]) => ` ${labels[kind]}, ${unit}`)], texts);
   };
 
-  const draw = allocatable => {
+  // `given` are {times, lines}, lines being [kind, values]; the first one is drawn as an area, too.
+  const draw = given => {
+    all = given;
+    const [first, end] = samplesIn(all.times, zoom);
+    if (end - first === all.times.length) zoom = null;
+    times = all.times.slice(first, end);
+    lines = all.lines.map(([kind, values]) => [kind, values.slice(first, end)]);
+    whole.hidden = !zoom;
     const width = root.clientWidth || 400;
-    times = [...course.times];
-    lines = COURSES.map(amount => [amount, courseOf(course, name, amount, key)]);
-    lines.push(["allocatable", times.map(() => allocatable)]);
     const top = 1.05 * Math.max(...lines.flatMap(([, values]) => values)) || 1;
-    box = { ...spanOf(times), top, width: width - PLOT.left - PLOT.right, height: PLOT.height - PLOT.top - PLOT.bottom };
+    box = { ...(zoom ? { from: times[0], to: times.at(-1) } : spanOf(times)), top, width: width - PLOT.left - PLOT.right, height: PLOT.height - PLOT.top - PLOT.bottom };
     const plane = drawn("g", { transform: `translate(${PLOT.left} ${PLOT.top})` });
     for (const tick of ticksOf(top)) {
       const y = rounded(box.height * (1 - tick / top));
@@ -189,23 +220,41 @@ const makePlot = (title, course, name, key) => {
     tabulate();
   };
 
+  const zoomTo = span => { zoom = span; dragged = null; draw(all); };
+  const leave = () => { pointed = dragged = null; readout.removeAttribute("aria-live"); point(); };
+  svg.addEventListener("pointerdown", event => {
+    if (event.button) return;
+    dragged = { from: timeAt(event), to: timeAt(event) };
+    svg.setPointerCapture(event.pointerId);
+  });
   svg.addEventListener("pointermove", event => {
-    const { left } = svg.getBoundingClientRect();
-    pointed = box.from + (box.to - box.from) * (event.clientX - left - PLOT.left) / box.width;
+    pointed = timeAt(event);
+    if (dragged) dragged.to = pointed;
     point();
   });
-  const leave = () => { pointed = null; readout.removeAttribute("aria-live"); point(); };
+  svg.addEventListener("pointerup", () => {
+    if (!dragged) return;
+    const [from, to] = [dragged.from, dragged.to].sort((one, other) => one - other);
+    dragged = null;
+    const [first, end] = samplesIn(times, { from, to });
+    if (to > from && end - first < times.length) zoomTo({ from, to });
+    else point();
+  });
+  svg.addEventListener("pointercancel", leave);
   svg.addEventListener("pointerleave", leave);
   svg.addEventListener("blur", leave);
+  svg.addEventListener("dblclick", () => zoomTo(null));
+  whole.addEventListener("click", () => { zoomTo(null); svg.focus(); });
   svg.addEventListener("keydown", event => {
-    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (!step) return;
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key], factor = { "+": 0.5, "=": 0.5, "-": 2, Escape: Infinity, 0: Infinity }[event.key];
+    if (!step && !factor) return;
     event.preventDefault();
     readout.setAttribute("aria-live", "polite");
     const last = times.length - 1;
     const from = pointed === null ? last : nearestSample(times, pointed);
-    pointed = times[Math.min(last, Math.max(0, from + step))];
-    point();
+    pointed = times[Math.min(last, Math.max(0, from + (step || 0)))];
+    if (factor) zoomTo(factor === Infinity ? null : zoomedSpan(box, factor, pointed, spanOf(all.times)));
+    else point();
   });
   behind.addEventListener("toggle", tabulate);
   return { root, draw };
@@ -213,9 +262,13 @@ const makePlot = (title, course, name, key) => {
 
 const makePlots = (title, course, name) => {
   const root = element("div"), grid = element("div", "plots");
-  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, course, name, key)]);
+  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, UNITS[key], LABELS)]);
   grid.append(...plots.map(([, plot]) => plot.root));
-  root.append(grid, legend());
-  const draw = allocatable => plots.forEach(([key, plot]) => plot.draw(allocatable ? allocatable[key] / SCALES[key] : null));
+  root.append(grid, legend(LABELS));
+  const draw = allocatable => plots.forEach(([key, plot]) => {
+    const most = allocatable ? allocatable[key] / SCALES[key] : null;
+    const lines = COURSES.map(amount => [amount, courseOf(course, name, amount, key)]);
+    plot.draw({ times: [...course.times], lines: [...lines, ["allocatable", course.times.map(() => most)]] });
+  });
   return { root, draw };
 };

@@ -183,7 +183,7 @@ def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
-SCRIPTS = ("course.js", "nodes.js", "page.js", "autoscaler.js")
+SCRIPTS = ("course.js", "spending.js", "nodes.js", "page.js", "autoscaler.js")
 
 
 def test_the_page_is_small_and_without_inline_styles(url: str) -> None:

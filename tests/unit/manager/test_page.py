@@ -25,7 +25,7 @@ needs_node_js = pytest.mark.skipif(NODE_JS is None, reason="needs Node.js to run
 def run(expression: str, **given: object) -> Any:
     """What a function of the page's scripts returns; `given` are its constants."""
     constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
-    scripts = "\n".join((PAGE / name).read_text() for name in ("course.js", "nodes.js"))
+    scripts = "\n".join((PAGE / name).read_text() for name in ("course.js", "spending.js", "nodes.js"))
     program = f"{scripts}\n{{\n{constants}console.log(JSON.stringify({expression}));\n}}"
     assert NODE_JS is not None
     done = subprocess.run([NODE_JS, "-"], input=program, capture_output=True, text=True, check=True)
@@ -196,3 +196,67 @@ def test_text_and_lines_stand_out_from_the_ground_in_both_schemes(scheme: int) -
         assert all(contrast(each, ground) >= 3 for each in lines), "WCAG 1.4.11"
     assert contrast("warn-text", "warn-ground") >= 4.5
     assert contrast("bad-text", "bad-ground") >= 4.5
+
+
+@needs_node_js
+def test_a_zoomed_span_stays_around_what_is_pointed_at_and_within_the_course() -> None:
+    spans = run(
+        """[[course, 0.5, 50], [{ from: 25, to: 75 }, 2, 30], [{ from: 40, to: 60 }, 2, 60], [course, 2, 10]]
+        .map(([span, factor, around]) => zoomedSpan(span, factor, around, course))""",
+        course={"from": 0, "to": 100},
+    )
+    assert spans == [{"from": 25, "to": 75}, {"from": 20, "to": 100}, {"from": 20, "to": 60}, None]
+
+
+@needs_node_js
+def test_a_span_with_less_than_two_samples_shows_all_of_them() -> None:
+    found = run(
+        "[null, { from: 15, to: 45 }, { from: 21, to: 29 }, { from: 19, to: 29 }].map(span => samplesIn(times, span))",
+        times=[10, 20, 30, 40],
+    )
+    assert found == [[0, 4], [1, 4], [0, 4], [0, 4]]
+
+
+@needs_node_js
+def test_costs_stay_whole_and_bounded_and_what_is_held_as_mid_counts_as_avoided() -> None:
+    costs = run(
+        """(() => {
+            const costs = makeCosts();
+            for (let time = 0; time < 5000; time += 1) {
+                rememberCost(costs, time, { total: time, idle: 1, offered: 2, used: 3 });
+            }
+            rememberCost(costs, 4999, { total: 0, idle: 0, offered: 0, used: 0 });
+            return costs;
+        })()"""
+    )
+    times, values = costs["times"], costs["values"]
+    assert (times[0], times[-1]) == (0, 4999)
+    assert 60 < len(times) <= 240
+    assert values["total"] == times
+    assert set(values["avoided"]) == {3}
+    assert [len(each) for each in values.values()] == 4 * [len(times)]
+
+
+@needs_node_js
+def test_the_timeline_has_what_was_done_and_came_and_failed_but_no_marks_that_nothing_comes_of() -> None:
+    quiet: dict[str, list[object]] = {"decisions": [], "incidents": [], "leaving": []}
+
+    def act(what: str, reason: str = "", error: str = "") -> dict[str, str]:
+        return {"what": what, "reason": reason, "error": error}
+
+    rounds = [
+        {**quiet, "time": "2026-01-01T00:02:00Z", "leaving": [{"stage": "gone", "node": "n", "group": "g"}]},
+        {
+            **quiet,
+            "time": "2026-01-01T00:01:00Z",
+            "incidents": [{"what": "registered"}, {"what": "timed out"}, {"what": "taken back"}],
+        },
+        {
+            **quiet,
+            "time": "2026-01-01T00:00:00Z",
+            "decisions": [act("increase"), act("delete"), act("increase", error="no"), act("taint", "soft")],
+        },
+    ]
+    told = "{ isSoft: act => act.reason === 'soft', did: act => act.what, happened: each => each.what }"
+    found = run(f"eventsOf(rounds, {told}).map(each => each.lane)", rounds=rounds)
+    assert found == ["grew", "shrank", "failed", "came", "failed", "came"]
