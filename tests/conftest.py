@@ -136,7 +136,8 @@ def _order(files: Iterable[str], seconds: budgets.Seconds) -> dict[str, float]:
     """By file, what share of its kind's time comes before it: of all at once, some wait while others compute, and what
     takes long begins first, since otherwise one worker is busy with it when all others have finished.
     """
-    unit, others = [], []
+    unit: list[str] = []
+    others: list[str] = []
     for file in sorted(files, key=lambda file: (-seconds.get(file, 0.0), file)):
         (unit if file.startswith(UNIT) else others).append(file)
     order = {}
