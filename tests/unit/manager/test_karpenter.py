@@ -282,6 +282,8 @@ def test_a_node_that_others_delete_is_told_once_with_the_reason() -> None:
     assert not departures.foreign_deletions(known(leaving), {}, set())  # it is being told already
     assert not departures.foreign_deletions(known(up), {"web-x": leaving}, {"web-x"})
     assert [each.node for each in departures.foreign_deletions(known(up), {}, set())] == ["n1"]
+    at_once = claim(conditions=UP, nodeName="n1", metadata={"deletionTimestamp": CREATED})
+    assert [each.node for each in departures.foreign_deletions(known(claim()), {"web-x": at_once}, set())] == ["n1"]
 
 
 def spec(machine_type: str = "m6i.xlarge", /, **labels: str) -> GroupSpec:

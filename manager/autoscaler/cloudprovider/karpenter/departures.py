@@ -113,10 +113,15 @@ def foreign_deletions(
     found = []
     for name, each in sorted(known.items()):
         claim = listed.get(name)
-        if not each.registered or each.leaving or name in ours or not (claim is None or claim.is_leaving):
+        was_node = each.registered or (claim is not None and claim.holds(claims.REGISTERED))
+        if not was_node or each.leaving or name in ours or not (claim is None or claim.is_leaving):
             continue
-        found.append(ForeignDeletion(name, each.group, each.node, _why(claim)))
+        found.append(ForeignDeletion(name, each.group, each.node or _node_of(claim), _why(claim)))
     return found
+
+
+def _node_of(claim: NodeClaim | None) -> str:
+    return claim.status.node_name if claim is not None else ""
 
 
 def _why(claim: NodeClaim | None) -> str:
