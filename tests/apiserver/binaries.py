@@ -94,6 +94,14 @@ def built(name: str, environment: Mapping[str, str]) -> Path | None:
     return target if target.exists() else None
 
 
+def built_once(tool: Tool, environment: Mapping[str, str]) -> Path:
+    """A tool that is no part of a control plane. Raises Unavailable."""
+    cache = _cache(environment)
+    cache.mkdir(parents=True, exist_ok=True)
+    with locked(cache / "lock"):
+        return _built(tool, cache, environment)
+
+
 def cache_home(environment: Mapping[str, str]) -> Path:
     """Below which everything is kept that is built once."""
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headroom"

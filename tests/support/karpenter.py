@@ -1,0 +1,189 @@
+"""Real Karpenter with its kwok provider, on an API server of the tests, and what kubelets would do on its nodes."""
+
+import contextlib
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from prometheus_client import CollectorRegistry
+
+from deploy.local import ports
+from shared.api.core import Node
+from shared.kube import node_heartbeat
+from shared.kube.client import Client, Patch
+from shared.kube.errors import AlreadyExists, ApiError, NotFound
+from shared.kube.resources import NODECLAIMS, NODES, Resource
+from shared.telemetry import Loops
+from tests.apiserver.karpenter_build import BuiltKarpenter
+from tests.support import eventually
+from tests.support.apiserver import ROOT, ApiServer
+
+DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
+NODE_CLASSES = Resource("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", namespaced=False)
+KWOK_LABEL = "kwok.x-k8s.io/node"  # on Nodes that Karpenter's kwok provider makes
+ZONES = ("test-zone-a", "test-zone-b")
+NODE_CLASS = {"group": NODE_CLASSES.group, "version": NODE_CLASSES.version, "kind": "KWOKNodeClass", "name": "default"}
+BEAT_SECONDS = 10.0
+# cores by machine type, each with 4 GiB a core, at 0.05 an hour and core, and 10 % more in the second zone
+MACHINE_TYPES = {"c-1": 1, "c-2": 2, "c-4": 4, "c-16": 16}
+
+
+def price(cores: int, zone: str) -> float:
+    return round(0.05 * cores * (1.0 if zone == ZONES[0] else 1.1), 4)
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """In Headroom's words."""
+    return [
+        {
+            "name": name,
+            "allocatable": {"cpu": f"{cores * 1000 - 100}m", "memory": f"{4 * cores - 1}Gi", "pods": "110"},
+            "capacity": {"cpu": str(cores), "memory": f"{4 * cores}Gi"},
+            "offerings": [{"zone": zone, "price": price(cores, zone)} for zone in ZONES],
+        }
+        for name, cores in MACHINE_TYPES.items()
+    ]
+
+
+def instance_types(missing: Sequence[tuple[str, str]] = ()) -> list[dict[str, Any]]:
+    """In Karpenter's; of `missing` machine types with a zone it knows nothing."""
+
+    def offering(cores: int, zone: str) -> dict[str, Any]:
+        labels = {"karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": zone}
+        requirements = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
+        return {"Price": price(cores, zone), "Available": True, "Requirements": requirements}
+
+    return [
+        {
+            "name": name,
+            "architecture": "amd64",
+            "operatingSystems": ["linux"],
+            "resources": {
+                "cpu": str(cores),
+                "memory": f"{4 * cores}Gi",
+                "pods": "110",
+                "ephemeral-storage": "20Gi",
+            },
+            "offerings": [offering(cores, zone) for zone in ZONES if (name, zone) not in missing],
+        }
+        for name, cores in MACHINE_TYPES.items()
+    ]
+
+
+class Karpenter:
+    """It runs from the beginning; `stop` and `start` restart it, with an offer of another day."""
+
+    def __init__(self, server: ApiServer, built: BuiltKarpenter, directory: Path) -> None:
+        self.client: Client = server.client()
+        self.server = server
+        self._built = built
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._loops = Loops(CollectorRegistry())
+        self._beaten: dict[str, float] = {}
+        self._define()
+        self.start()
+        self._loops.every("kubelets of Karpenter's nodes", lambda: 0.3, self._keep_alive)
+
+    @property
+    def log(self) -> Path:
+        return self._directory / "karpenter.log"
+
+    def start(self, missing: Sequence[tuple[str, str]] = ()) -> None:
+        offer = self._directory / "instance-types.json"
+        offer.write_text(json.dumps(instance_types(missing)))
+        health = ports.free()
+        environment = os.environ | {
+            "KUBECONFIG": str(self.server.kubeconfig),
+            "SYSTEM_NAMESPACE": "kube-system",
+            "DISABLE_LEADER_ELECTION": "true",
+            "METRICS_PORT": str(ports.free()),
+            "HEALTH_PROBE_PORT": str(health),
+            "INSTANCE_TYPES_FILE_PATH": str(offer),
+            "GOMAXPROCS": "2",
+        }
+        command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), str(self._built.program)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        eventually(lambda: self._serves(health))
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+            self._process = None
+
+    def add_node_class(self, name: str = "default", registration_seconds: int = 1) -> None:
+        body = {
+            "apiVersion": NODE_CLASSES.api_version,
+            "kind": "KWOKNodeClass",
+            "metadata": {"name": name},
+            "spec": {"nodeRegistrationDelay": f"{registration_seconds}s"},
+        }
+        with contextlib.suppress(AlreadyExists):
+            self.client.create(NODE_CLASSES, body)
+        eventually(lambda: _ready(self.client.get(NODE_CLASSES, name)))
+
+    def nodes(self) -> list[Node]:
+        return self.client.list(NODES, into=Node, label_selector=KWOK_LABEL).items
+
+    def clear(self) -> None:
+        """Takes away all claims, with their nodes; the claims of a Karpenter that does not run as well."""
+        for claim in self.client.list(NODECLAIMS).items:
+            with contextlib.suppress(NotFound):
+                self.client.delete(NODECLAIMS, claim["metadata"]["name"])
+        eventually(lambda: not self.client.list(NODECLAIMS).items and not self.nodes())
+
+    def close(self) -> None:
+        self._loops.close()
+        self.stop()
+        self.client.close()
+
+    def _define(self) -> None:
+        found = [yaml.safe_load(path.read_text()) for path in sorted(self._built.definitions.glob("*.yaml"))]
+        for body in found:
+            with contextlib.suppress(AlreadyExists):
+                self.client.create(DEFINITIONS, body)
+        for kind in (NODECLAIMS, NODE_CLASSES):
+            eventually(functools.partial(self._knows, kind))
+
+    def _knows(self, kind: Resource) -> bool:
+        try:
+            self.client.list(kind)
+        except ApiError:
+            return False
+        return True
+
+    def _serves(self, port: int) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log.read_text()[-2000:]
+        with contextlib.suppress(httpx.HTTPError), httpx.Client(timeout=2, trust_env=False) as http:
+            return http.get(f"http://127.0.0.1:{port}/healthz").is_success
+        return False
+
+    def _keep_alive(self) -> None:
+        """What a kubelet does: it says that its node is ready, and goes on saying so."""
+        now = time.time()
+        for node in self.nodes():
+            meta = node.metadata
+            ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
+            with contextlib.suppress(NotFound):
+                if not ready:
+                    patch = {"status": {"conditions": node_heartbeat.conditions(now)}}
+                    self.client.patch(NODES, meta.name, patch, kind=Patch.STRATEGIC, subresource="status")
+                if not ready or now - self._beaten.get(meta.name, 0.0) > BEAT_SECONDS:
+                    node_heartbeat.renew_lease(self.client, meta.name, meta.uid, now)
+                    self._beaten[meta.name] = now
+
+
+def _ready(found: dict[str, Any]) -> bool:
+    conditions = found.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
