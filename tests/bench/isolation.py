@@ -2,7 +2,8 @@
 
 `make bench ARGS=isolation` takes root and ten minutes. The service hashes what it is asked for, out of more
 than caches hold; a client in a pod of its own asks at a steady rate, and counts from when an answer was due. Beside
-them are four pods of Mid: two burn all CPU they get, one takes far more memory than it asks for, one takes as much.
+them are four pods of Mid: two burn all CPU they get, one takes far more memory than its limit, and one more than it
+asks for, within its limit.
 """
 
 import json
@@ -35,34 +36,41 @@ GONE = "evicted"
 # What Mid lives from, beyond all of the memory that the machine uses; the service and its client.
 IDLE = {"cpu": "1000m", "memory": f"{psutil.virtual_memory().total * 3 // 5 >> 20}Mi"}
 SERVICE, CLIENT = {"cpu": "500m", "memory": "128Mi"}, {"cpu": "100m", "memory": "64Mi"}
-# What pods of Mid do, and request.
+# What pods of Mid do, request, and have for limits where the scenario has them name some. Prod leaves little of two
+# cores, so they ask for little.
 MID = {
-    "burner-1": (("burn", "2"), {"cpu": "150m", "memory": "64Mi"}),
-    "burner-2": (("burn", "2"), {"cpu": "150m", "memory": "64Mi"}),
-    "greedy": (("hold", "2048"), {"cpu": "50m", "memory": "64Mi"}),
-    "honest": (("hold", "3900"), {"cpu": "50m", "memory": "4Gi"}),
+    "burner-1": (("burn", "2"), {"cpu": "80m", "memory": "64Mi"}, {"cpu": "80m", "memory": "64Mi"}),
+    "burner-2": (("burn", "2"), {"cpu": "80m", "memory": "64Mi"}, {"cpu": "80m", "memory": "64Mi"}),
+    "greedy": (("hold", "2048"), {"cpu": "20m", "memory": "64Mi"}, {"cpu": "20m", "memory": "64Mi"}),
+    "over": (("hold", "3900"), {"cpu": "20m", "memory": "64Mi"}, {"cpu": "200m", "memory": "4Gi"}),
 }
+ASKED_MILLI = 200  # by all of them
 
 KOORDINATORS_FORM = {"manager": {"settings": {"translation": "koordinator"}}}
 
 
-def _eviction() -> dict[str, Any]:
-    """Thresholds that the honest pod's memory reaches, and nothing that is there now."""
-    percent = int(psutil.virtual_memory().percent) + 9
-    strategy = {"enable": True, "evictEnabled": True, "memoryEvictThresholdPercent": percent}
+def _thresholds(**strategy: Any) -> dict[str, Any]:
     return {"colocationConfig": {"thresholds": {"clusterStrategy": strategy}}}
+
+
+def _eviction() -> dict[str, Any]:
+    """Thresholds that the memory of the pod over its request reaches, and nothing that is there now."""
+    return _thresholds(memoryEvictThresholdPercent=int(psutil.virtual_memory().percent) + 9)
+
+
+WITHOUT_EVICTION = _thresholds(evictEnabled=False)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A way of bounding pods of Mid: values of the chart, and whether the pods name limits, the same as requests."""
+    """A way of bounding pods of Mid: values of the chart, and whether the pods name limits."""
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
     limited: bool = False
 
-    def resources(self, asks: Mapping[str, str]) -> dict[str, Any]:
-        return {"requests": asks} | ({"limits": asks} if self.limited else {})
+    def resources(self, asks: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, Any]:
+        return {"requests": asks} | ({"limits": limits} if self.limited else {})
 
 
 @dataclass(frozen=True)
@@ -87,18 +95,10 @@ def rows() -> list[Row]:
     except Unavailable as error:
         print(f"no node here: {error}", file=sys.stderr)
         return []
-    scenarios = [
-        Scenario("nothing bounds them", KOORDINATORS_FORM),
-        Scenario("the enforcer alone", KOORDINATORS_FORM | ENFORCER),
-        Scenario("the enforcer alone, of pods that name limits", KOORDINATORS_FORM | ENFORCER, limited=True),
-        Scenario("limits (the default)"),
-        Scenario("limits and eviction", _eviction()),
-        Scenario("limits and the enforcer", ENFORCER),
-    ]
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as logs:
         cluster = NodeCluster(parts, Path(logs))
         try:
-            return _rows(_Town(cluster), scenarios)
+            return _rows(_Town(cluster))
         finally:
             cluster.close()
 
@@ -134,10 +134,10 @@ class _Town:
     def beside(self, scenario: Scenario) -> Measured:
         """The service beside all pods of Mid."""
         self.install(scenario.values)
-        eventually(lambda: self._release.mid_cpu() >= 450, LENDING_SECONDS, 1.0)
+        eventually(lambda: self._release.mid_cpu() >= ASKED_MILLI, LENDING_SECONDS, 1.0)
         pods = [
-            self._mid.run(name, *does, tier="koord-mid", **scenario.resources(asks))
-            for name, (does, asks) in MID.items()
+            self._mid.run(name, *does, tier="koord-mid", **scenario.resources(asks, limits))
+            for name, (does, asks, limits) in MID.items()
         ]
         time.sleep(WARM_SECONDS)
         begun, before = time.monotonic(), [self._cpu_seconds(pod) for pod in pods]
@@ -171,10 +171,23 @@ class _Town:
         return str(next(filter(None, ended), status["phase"].lower()))
 
 
-def _rows(town: _Town, scenarios: list[Scenario]) -> list[Row]:
+def _scenarios() -> list[Scenario]:
+    """L0 are limits by the kubelet, L1 is eviction, L2 the enforcer; the chart's default is L0 and L1."""
+    unbounded = KOORDINATORS_FORM | WITHOUT_EVICTION
+    return [
+        Scenario("no limits, nothing bounds them", unbounded),
+        Scenario("no limits, L2 alone", unbounded | ENFORCER),
+        Scenario("L2 alone", unbounded | ENFORCER, limited=True),
+        Scenario("L0", WITHOUT_EVICTION, limited=True),
+        Scenario("L0 and L1", _eviction(), limited=True),
+        Scenario("L0, L1 and L2", _eviction() | ENFORCER, limited=True),
+    ]
+
+
+def _rows(town: _Town) -> list[Row]:
     alone = town.alone()
     found = []
-    for scenario in scenarios:
+    for scenario in _scenarios():
         beside = town.beside(scenario)
         print(f"{scenario.name}: {beside} (alone: {alone})", file=sys.stderr)
         about = f"a Prod service beside Mid, {scenario.name} ({beside.said()})"
