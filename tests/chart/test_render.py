@@ -373,9 +373,10 @@ def test_of_tiers_that_are_not_offered_nothing_is_touched(helm: Helm, tmp_path: 
         assert ("noderesourcetopologies" in _rules(objects, "ClusterRole", role)) is batch
 
 
-CLOUD_RESOURCES = {
+EVICTIONS = {"events", "pods/eviction"}  # also without a cloud, if the policy has pods evicted
+CLOUD_RESOURCES = EVICTIONS | {
     *("daemonsets", "replicationcontrollers", "replicasets", "statefulsets", "jobs", "poddisruptionbudgets"),
-    *("persistentvolumes", "persistentvolumeclaims", "events", "pods/eviction"),
+    *("persistentvolumes", "persistentvolumeclaims"),
 }
 
 
@@ -386,7 +387,9 @@ def test_without_a_cloud_there_is_no_autoscaler_and_no_right_for_one(helm: Helm,
     objects, settings_ = _settings(helm, tmp_path)
     assert (settings_.autoscaler.cloud_provider, settings_.autoscaler.cloud_config) == ("", "")
     rules = _rules(objects, "ClusterRole", "headroom-manager")
-    assert not CLOUD_RESOURCES & rules.keys()
+    assert CLOUD_RESOURCES & rules.keys() == EVICTIONS
+    spared = _rules(helm.objects("--set", SPARE), "ClusterRole", "headroom-manager")
+    assert not CLOUD_RESOURCES & spared.keys()
     assert rules["nodes"]["verbs"] == ["get", "list", "watch"]
     assert _rules(objects, "Role", "headroom-manager")["configmaps"]["resourceNames"] == [names.CA_CONFIG_MAP]
 
