@@ -61,7 +61,7 @@ class Replayed(NamedTuple):
     model_seconds: float
 
 
-def _read(path: Path) -> tuple[Floats, Floats]:
+def series_of(path: Path) -> tuple[Floats, Floats]:
     """The times, and the usage of each series."""
     with gzip.open(path, "rt") as file:
         next(file)
@@ -70,7 +70,7 @@ def _read(path: Path) -> tuple[Floats, Floats]:
     return table[:, 0], np.ascontiguousarray(table[:, 1:].T)
 
 
-def _meta(path: Path, field: str) -> Floats:
+def sizes_of(path: Path, field: str) -> Floats:
     with path.open() as file:
         return np.array([float(row[field]) for row in csv.DictReader(file)])
 
@@ -80,16 +80,16 @@ def scenario(directory: Path, column: Column, seeds: int, groups: int = 1) -> tu
 
     With several groups of VMs (every second, every third) each is packed on nodes of its own, which share nothing.
     """
-    times, usage = _read(directory / column.file)
+    times, usage = series_of(directory / column.file)
     start, interval_seconds = float(times[0]), float(times[1] - times[0])
     if column.node_cores is None:
-        capacity = _meta(directory / f"{GOOGLE}_meta.csv", "mem_capacity" if column.of_memory else "cpu_capacity")
+        capacity = sizes_of(directory / f"{GOOGLE}_meta.csv", "mem_capacity" if column.of_memory else "cpu_capacity")
         recorded = RecordedUsage(usage * 1e-4, capacity, start, interval_seconds).capped_and_filled()
         each, ticks = np.arange(len(capacity)), np.full(len(capacity), recorded.ticks)
         machines = PodSchedule(each, each, np.zeros(len(each), np.intp), ticks, len(each))  # each is a node of its own
         return recorded, machines.split_at_gaps(recorded)
-    cores = _meta(directory / "bitbrains_rnd_meta.csv", "cpu_limit_cores")
-    limits = _meta(directory / "bitbrains_rnd_meta.csv", "mem_limit_mib") if column.of_memory else cores
+    cores = sizes_of(directory / "bitbrains_rnd_meta.csv", "cpu_limit_cores")
+    limits = sizes_of(directory / "bitbrains_rnd_meta.csv", "mem_limit_mib") if column.of_memory else cores
     recorded = RecordedUsage(
         usage if column.of_memory else usage / 1000, limits, start, interval_seconds
     ).capped_and_filled()
