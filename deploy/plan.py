@@ -33,15 +33,14 @@ from manager.autoscaler.cloudprovider.simulated.books import Books as CloudBooks
 from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
 from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.context import ObservedCloud
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.schemas import Groups, Plan
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
+from manager.autoscaler.scale_down.removal_status import DeletionsInProgress, ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from deploy import dumps
 from deploy.dumps import Dump
 from deploy.nodeside import ConfigKey, NodeSide
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.expander import priority
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers

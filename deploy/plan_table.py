@@ -14,7 +14,7 @@ from manager.autoscaler.reporting.schemas import (
     Plan,
     UnplacedRow,
 )
-from manager.autoscaler.scale_up.reclaimed_capacity import RECLAIMED
+from manager.autoscaler.snapshot.templates import RECLAIMED
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
 

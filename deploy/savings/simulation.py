@@ -17,10 +17,10 @@ from manager.autoscaler import decision_settings, planning
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
 from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.context import ObservedCloud
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import ActionKind
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.schemas import Plan

@@ -12,20 +12,27 @@ from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import active_backoff
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reconciliation import Reconciliation
-from manager.autoscaler.scale_up import groups, reclaimed_capacity
+from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
-from manager.autoscaler.snapshot.templates import Daemon, LiveNode, TemplateCache
+from manager.autoscaler.snapshot.templates import (
+    RECLAIMED,
+    Daemon,
+    LiveNode,
+    TemplateCache,
+    with_reclaimed,
+    without_reclaimed,
+)
 from shared import durations, quantity
 from shared.api import pods
 from shared.api.core import Node, NodeSpec, NodeStatus, Pod
@@ -163,7 +170,7 @@ class AutoscalingContext:
             if template is not None:
                 self.problems.pop(group, None)  # templates come from nodes and the cache, too
                 lends = self._lends(live[group])
-                found[group] = self.offering(template) if lends else reclaimed_capacity.without_reclaimed(template)
+                found[group] = self.offering(template) if lends else without_reclaimed(template)
         return found
 
     def _lends(self, live: Sequence[LiveNode]) -> bool:
@@ -176,7 +183,7 @@ class AutoscalingContext:
         offers = [
             {**(each.status.allocatable or {}), **self.objects.expected.get(each.metadata.name, {})} for each in old
         ]
-        return not old or any(reclaimed_capacity.RECLAIMED & each.keys() for each in offers)
+        return not old or any(RECLAIMED & each.keys() for each in offers)
 
     def new_template(self, group: str) -> NodeTemplate:
         """The template of a group created just now. Raises ProviderError and InvalidInput."""
@@ -189,13 +196,13 @@ class AutoscalingContext:
         Pods that come with the node reduce Batch by their requests, so that no node is bought for Batch that it will
         not have.
         """
-        template = reclaimed_capacity.without_reclaimed(template)
+        template = without_reclaimed(template)
         taken = template.overhead
         offered = {
             name: max(0, amount - taken.get(_NATIVE_OF.get(name, ""), 0))
             for name, amount in self.offered_by(_as_node(template.node)).items()
         }
-        return reclaimed_capacity.with_reclaimed(template, offered) if offered else template
+        return with_reclaimed(template, offered) if offered else template
 
     @cached_property
     def upcoming(self) -> dict[str, int]:

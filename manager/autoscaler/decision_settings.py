@@ -7,17 +7,14 @@ from pathlib import Path
 
 from manager.autoscaler import limits, node_groups
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.autoprovisioning.gpus import GpuRules
-from manager.autoscaler.autoprovisioning.labels import Popularity
-from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
+from manager.autoscaler.autoprovisioning.labels import GpuRules, Popularity, TolerationMode
 from manager.autoscaler.cloudprovider import build, ownership
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
-from manager.autoscaler.cluster_state.backoff import BackoffTimes
-from manager.autoscaler.cluster_state.health import HealthLimits
-from manager.autoscaler.expander import chain, plugins, ranking
-from manager.autoscaler.expander.plugins import ExpanderPlugins
+from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
+from manager.autoscaler.expander import chain, ranking
+from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
@@ -33,9 +30,8 @@ from manager.autoscaler.scale_down.rules import (
     Parallelism,
     ScaleDownRules,
 )
-from manager.autoscaler.scale_up.inputs import ScaleUpSettings
-from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpSettings, TimeLimits
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TaintRules
 from manager.autoscaler.utilization import rules as utilization
@@ -174,7 +170,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         problem = f"no group can be created in {settings.cloud_provider}"
         raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
     preset = ranking.PRESETS[settings.expander_preset]
-    expanders = chain.parse(settings.expander, source=plugins.SOURCE)
+    expanders = chain.parse(settings.expander, source=chain.SOURCE)
     loaded = ExpanderPlugins(settings)
     for name in expanders:
         if name != chain.RANDOM:

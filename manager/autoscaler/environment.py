@@ -1,13 +1,28 @@
-"""What an autoscaler is given: the cluster, the forecasts of the node side, and the process that it runs in."""
+"""What an autoscaler is given: the cluster, the forecasts of the node side, the process that it runs in, and the cloud.
+
+Locks: the loop and the node deletions share the cloud lock, which stands for the guard's one thread. A plan request
+never takes it: it reads the observation without a lock, and asks the provider in its own thread, within its own
+deadline. So neither waits for the other, however slow the cloud is, and there is no lock order to keep.
+"""
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
+from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider.contract import Provider
+from manager.autoscaler.cloudprovider.deadline import Caller
+from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
+from manager.autoscaler.cloudprovider.reader import CloudReader
 from manager.autoscaler.context import OfferedBy
+from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.listers import Expected, Peaks
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.settings import AutoscalerSettings
 from manager.informers import SharedInformers
 from shared.clock import Clock
 from shared.kube.client import Client
@@ -53,3 +68,73 @@ class ProcessParts:
     loops: Loops
     registry: CollectorRegistry
     chance: random.Random = field(default_factory=random.Random)
+
+
+class PlanCloud(CloudReader):
+    """See `context.ObservedCloud`. Serves one plan request at a time; each starts with `begin`."""
+
+    def __init__(self, provider: Provider, guard: Guard, *, deadline_seconds: float) -> None:
+        """All provider calls of one plan request end within `deadline_seconds`."""
+        caller = Caller(provider.name, deadline_seconds)
+        super().__init__(provider, caller)
+        self._guard = guard
+        self._deadline_seconds = deadline_seconds
+        self._observed = CloudObservation()
+
+    def begin(self) -> None:
+        """Switches to the last observation. Raises ProviderError if there is none."""
+        observed = self._guard.observed
+        if observed is not self._observed:
+            self.forget()
+        self._observed = observed
+        self._caller.end_within(self._deadline_seconds)
+
+    @property
+    def observed(self) -> CloudObservation:
+        return self._observed
+
+    def close(self) -> None:
+        self._caller.close()
+
+
+@dataclass(frozen=True)
+class CloudAccess:
+    """The provider behind its guard.
+
+    The guard serves one thread at a time, so `lock` is held during its calls. The loop and the node deletions take it
+    before any other lock; a plan request asks `for_questions`, which never takes it.
+    """
+
+    guard: Guard
+    for_questions: PlanCloud
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def close(self, *, cleanup: bool) -> None:
+        self.for_questions.close()
+        self.guard.close(cleanup=cleanup)
+
+
+def open_cloud(
+    settings: AutoscalerSettings, config: DecisionSettings, access: ClusterAccess, process: ProcessParts
+) -> CloudAccess:
+    """The cloud that the settings name. Raises InvalidInput for an invalid configuration."""
+    by_id = {each.cloud_provider_group_name: each for each in config.groups}
+    own_options = {name: each.own_options.get(settings.cloud_provider) for name, each in by_id.items()}
+    ours = ManagedGroups(
+        config.ownership.listed,
+        enforced=[name for name, each in by_id.items() if config.scan_mode_of(each) is Mode.ENFORCE],
+        own_options={name: each for name, each in own_options.items() if each is not None},
+        options=config.group_options,
+    )
+    provider = build.build(
+        settings.cloud_provider,
+        settings.cloud_config,
+        client=access.client,
+        namespace=access.namespace,
+        clock=process.clock,
+        loops=None if access.dry_run else process.loops,
+        ours=ours,
+    )
+    seconds = settings.cloud_provider_timeout_seconds
+    guard = Guard(provider, config.ownership, deadline_seconds=seconds)
+    return CloudAccess(guard, PlanCloud(provider, guard, deadline_seconds=seconds))

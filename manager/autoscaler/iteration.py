@@ -11,7 +11,7 @@ from manager.autoscaler.cluster_state.state import ClusterState, Incident
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_down import removal_status
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress
+from manager.autoscaler.scale_down.removal_status import DeletionProgress
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Callable
 
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.reporting import decision_history, events, metrics, status
 from manager.autoscaler.reporting.decision_history import DecisionHistory

@@ -1,11 +1,10 @@
 """The objects that the autoscaler's decisions read: the manager's Nodes and Pods, and informers of its own."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from manager.autoscaler import pending_pods
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.expander import priority
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
@@ -39,6 +38,32 @@ from shared.kube.resources import (
 )
 from shared.quantity import Amounts
 from shared.telemetry import Loops
+
+
+@dataclass(frozen=True)
+class ClusterObjects:
+    """`now` in Unix seconds. `pods` are all pods; those without a node are pending.
+
+    `stable_since` overrides, by node, when its readiness last changed. `expected` is the Mid and Batch capacity that
+    the node's next report will add. `priorities` is the text of the priority expander's ConfigMap, None without one.
+
+    `controllers` are None where they are not watched; then every owner counts as present. `peaks` holds the nodes with
+    a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced.
+    """
+
+    now: float
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    daemon_sets: tuple[DaemonSet, ...] = ()
+    surroundings: ReferencedObjects = field(default_factory=ReferencedObjects)
+    stable_since: Mapping[str, float] = field(default_factory=dict)
+    expected: Mapping[str, Amounts] = field(default_factory=dict)
+    priorities: str | None = None
+    controllers: Controllers | None = None
+    budgets: tuple[PodDisruptionBudget, ...] = ()
+    peaks: Mapping[str, NodePeaks] | None = None
+    capacity_quotas: tuple[CapacityQuota, ...] = ()
+
 
 ABSENT_SECONDS = 60.0  # between two checks for CapacityQuotas while the cluster does not know the kind
 

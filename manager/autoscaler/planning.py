@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from manager.autoscaler import capacity_quotas, cost, pending_pods, reconciliation, scale_down_planning
-from manager.autoscaler.autoprovisioning import candidates, removal
+from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.cloudprovider.contract import Gpus
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.context import (
     AutoscalerCache,
@@ -25,15 +24,15 @@ from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.expander import priority
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
-from manager.autoscaler.group_views import ReconcileRules
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import PendingPods
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.reconciliation import ReconcileRules
+from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import options, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.scale_up.options import TimeLimits
+from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings, TimeLimits
 from manager.autoscaler.snapshot import equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -337,7 +336,7 @@ def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
     modes = context.config.mode_of
     return [
         Action(ActionKind.DELETE_GROUP, group, modes(group), reason=EMPTY)
-        for group in removal.unneeded_groups(idle, instances, context.config.ownership)
+        for group in candidates.unneeded_groups(idle, instances, context.config.ownership)
         if modes(group) is not Mode.OBSERVE
     ]
 

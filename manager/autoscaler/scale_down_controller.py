@@ -17,9 +17,13 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.scale_down import deletions_in_progress as underways
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionsInProgress
-from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory
+from manager.autoscaler.scale_down import removal_status
+from manager.autoscaler.scale_down.removal_status import (
+    DeletionProgress,
+    DeletionsInProgress,
+    NodeToRemove,
+    ScaleDownHistory,
+)
 from manager.autoscaler.taints import NodePatch
 from shared.api.core import Node
 from shared.clock import Clock
@@ -86,10 +90,10 @@ class ScaleDownController:
         self.jumped_seconds = jumped if abs(jumped) > JUMP_SECONDS else 0.0
         if self.jumped_seconds:
             logger.warning("the clock has jumped by %.0f s", jumped)
-            self._memory = underways.shifted_history(self._memory, jumped)
+            self._memory = removal_status.shifted_history(self._memory, jumped)
         leaving = self.actuator.take_progress()
         until = now + self._config.scale_down.recheck_seconds
-        self._memory = underways.history_after_failures(self._memory, leaving, until)
+        self._memory = removal_status.history_after_failures(self._memory, leaving, until)
         self.underway = self.actuator.deletions_in_progress(leaving, self._memory)
         return leaving
 

@@ -12,21 +12,20 @@ from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import SCHEDULED
 from manager.autoscaler.scale_down import planner, pods_on_nodes
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionsInProgress
+from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
+    CooldownTimestamps,
+    DeletionsInProgress,
     NodeRemovalStatus,
     NodeStanding,
     ScaleDownDecision,
     ScaleDownHistory,
 )
 from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_up import options, orchestrator
-from manager.autoscaler.scale_up.inputs import ScaleUpInput
-from manager.autoscaler.scale_up.options import TimeLimits
+from manager.autoscaler.scale_up.options import ScaleUpInput, TimeLimits
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE

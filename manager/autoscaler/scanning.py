@@ -13,9 +13,9 @@ from manager.autoscaler.actuation.scan_actuator import ScanActuator, ScanClients
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.cloudprovider.guard import CloudObservation
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization import scan
 from manager.autoscaler.utilization.decisions import ScanDecision

@@ -14,8 +14,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.scale_up.options import EstimateRules
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

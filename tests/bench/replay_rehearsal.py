@@ -18,7 +18,7 @@ from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.simulated import books
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig
 from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger
-from manager.autoscaler.cluster_objects import ClusterObjects
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.loop import Autoscaler
 from manager.autoscaler.utilization.decisions import ScanRule
 from manager.informers import SharedInformers

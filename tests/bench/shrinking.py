@@ -10,10 +10,10 @@ import msgspec
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.scale_down import planner, pods_on_nodes
+from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects

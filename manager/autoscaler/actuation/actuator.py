@@ -51,10 +51,14 @@ from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state.registry_store import LeadershipLost
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.budgets import DeletionCounts
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionsInProgress
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
-from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
+from manager.autoscaler.scale_down.removal_status import (
+    CooldownTimestamps,
+    DeletionProgress,
+    DeletionsInProgress,
+    NodeToRemove,
+    ScaleDownHistory,
+)
 from shared.api.core import Node, Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.clock import Clock

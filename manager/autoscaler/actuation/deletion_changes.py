@@ -10,8 +10,7 @@ from manager.autoscaler.actuation.node_deletion import (
     LogLine,
     NodeDeletion,
 )
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionStage
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
+from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, DeletionStage
 
 GONE_SECONDS = 900.0  # for which the Node of a deleted machine is ignored
 

@@ -61,9 +61,8 @@ from manager.autoscaler.actuation.node_deletion import (
     UntaintNode,
 )
 from manager.autoscaler.actuation.node_drain import CannotDelete, NodeDrain, PodsToDrain
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionStage
+from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, DeletionStage
 from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
 
 TAINTING_SECONDS = 5.0  # after which a taint that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to remove a taint

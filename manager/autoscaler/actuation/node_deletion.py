@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.actuation.node_drain import NodeDrain, PodEviction, PodsToDrain
 from manager.autoscaler.cloudprovider.contract import NodeRef
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import NodeToRemove
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
+from manager.autoscaler.scale_down.removal_status import (
+    CooldownTimestamps,
+    DeletionProgress,
+    DeletionStage,
+    NodeToRemove,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.scale_down import drain, pods_on_nodes
-from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
-from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome
+from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, RemainingDisruptions
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.scale_down.rules import ActuationOptions, BlockingReason, DrainRules
 from shared.api.core import Pod

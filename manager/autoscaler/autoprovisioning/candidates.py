@@ -9,12 +9,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.autoprovisioning import gpus, labels, tolerations
-from manager.autoscaler.autoprovisioning.gpus import GpuRules
-from manager.autoscaler.autoprovisioning.labels import Popularity, Selecting, Selector
-from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
+from manager.autoscaler.autoprovisioning import labels
+from manager.autoscaler.autoprovisioning.labels import GpuRules, Popularity, Selecting, Selector, TolerationMode
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
-from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
+from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.snapshot import cluster, predicates, templates
 from manager.autoscaler.snapshot.cluster import PODS, NodeState, NodeTemplate
@@ -101,7 +99,7 @@ def _alternatives(
     ]
     kinds += (
         (demand.classes, {**zone, rules.gpus.label: demand.kind}, {rules.gpus.resource: demand.count})
-        for demand in gpus.gpu_demands(members, rules.gpus)
+        for demand in labels.gpu_demands(members, rules.gpus)
     )
     for wanting, labelled, extra in kinds:
         bound = [each for each in wanting if _zones(each.facts.demands)] if zone else wanting
@@ -162,7 +160,7 @@ def _set_apart(
     """The classes by the taints of their new group, those with most pods first."""
     found: dict[tuple[tuple[str, str, str], ...], tuple[tuple[Taint, ...], list[EquivalenceGroup]]] = {}
     for each in classes:
-        taints = tolerations.taints_for(each.facts.demands, rules.tolerations, rules.taints)
+        taints = labels.taints_for(each.facts.demands, rules.tolerations, rules.taints)
         key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
         found.setdefault(key, (taints, []))[1].append(each)
     return [found[key] for key in sorted(found, key=lambda key: (-sum(len(each.pods) for each in found[key][1]), key))]
@@ -216,4 +214,19 @@ def _having(machine: NodeTemplate, own: Mapping[str, str], extra: Amounts) -> No
             capacity={**node.capacity, **extra},
             allocatable={**node.allocatable, **extra},
         ),
+    )
+
+
+def unneeded_groups(groups: Iterable[Group], instances: Mapping[str, int], ownership: Ownership) -> list[str]:
+    """The managed groups without a target and without instances, in order.
+
+    `instances` counts by group; a group without an entry may have some.
+    """
+    return sorted(
+        group.id
+        for group in groups
+        if group.autoprovisioned
+        and ownership.owns(group.id)
+        and group.target_size == 0
+        and instances.get(group.id, 1) == 0
     )

@@ -4,16 +4,152 @@
 order of popularity that contradicts neither those before it nor the machine. Popularity is the number of pods. Cluster
 Autoscaler weighs by requested cpu, and takes no infrastructure label from a later selector. A selector also contradicts
 another if its labels violate the required affinity of either selector's pods.
+
+Groups for pods with GPUs are one candidate for each type and number of GPUs. Taints come from the pods' tolerations:
+"Node Auto-provisioning" sets none, because a toleration is no requirement; yet two of its own test scenarios expect
+tainted nodes for pods with tolerations, so it is an option.
 """
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from manager.autoscaler.autoprovisioning import labels
+from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.expander.option import GPU_RESOURCES
+from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
+from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
+from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import NodeDemands
-from shared.api.core import NodeSelectorTerm
+from manager.autoscaler.snapshot.templates import TaintRules
+from shared.api.core import NodeSelectorTerm, Taint, Toleration
+from shared.errors import InvalidInput
+
+NO_SCHEDULE = "NoSchedule"
+_SYSTEM_PREFIXES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "node-role.kubernetes.io/")
+
+
+class TolerationMode(enum.StrEnum):
+    """`separate`: a toleration makes a tainted group if the pod also selects the label of the same key and value, that
+    is, asks for dedicated nodes. `never`: none does. `always`: every toleration of a specific taint does.
+    """
+
+    SEPARATE = "separate"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+def taints_for(demands: NodeDemands, mode: TolerationMode, rules: TaintRules | None = None) -> tuple[Taint, ...]:
+    """The taints, in order, of the group made for such pods, which tolerate all of them.
+
+    If they tolerate several values of one key and effect, it is the value that they also select, else the first: a node
+    has only one.
+    """
+    if mode is TolerationMode.NEVER:
+        return ()
+    wanted = _wanted(demands)
+    found: dict[tuple[str, str], set[str]] = {}
+    for toleration in demands.tolerations:
+        value = _value(toleration)
+        if not _is_own(toleration) or value is None:
+            continue
+        if mode is TolerationMode.SEPARATE or (value == "" and toleration.operator == "Exists"):
+            same = sorted(
+                each for each in wanted.get(toleration.key, ()) if toleration.operator == "Exists" or each == value
+            )
+            if same:
+                value = same[0]
+            elif mode is TolerationMode.SEPARATE:
+                continue
+        effect = toleration.effect or NO_SCHEDULE
+        if (rules or TaintRules()).belongs(Taint(toleration.key, value, effect)):
+            found.setdefault((toleration.key, effect), set()).add(value)
+    return tuple(
+        Taint(key, min(values & wanted.get(key, set()) or values), effect)
+        for (key, effect), values in sorted(found.items())
+    )
+
+
+def _value(toleration: Toleration) -> str | None:
+    """The value of the tolerated taint; empty if any value does."""
+    match toleration.operator or "Equal":
+        case "Equal":
+            return toleration.value
+        case "Exists":
+            return ""
+        case _:
+            return None
+
+
+def _is_own(toleration: Toleration) -> bool:
+    """Whether the toleration is for a group of nodes, and not for a node condition, a device, or any taint at all."""
+    key = toleration.key
+    return bool(key) and not key.startswith(_SYSTEM_PREFIXES) and key not in GPU_RESOURCES
+
+
+def _wanted(demands: NodeDemands) -> dict[str, set[str]]:
+    """The labels that selector and required affinity ask for, with their values."""
+    found: dict[str, set[str]] = {}
+    for key, value in demands.selector:
+        found.setdefault(key, set()).add(value)
+    for key, values in _asked_by_affinity(demands):
+        found.setdefault(key, set()).update(values)
+    return found
+
+
+def _asked_by_affinity(demands: NodeDemands) -> Iterable[tuple[str, tuple[str, ...]]]:
+    terms = demands.terms or ()
+    for term in terms if len(terms) == 1 else ():  # with several terms, another one may hold instead
+        for requirement in term.match_expressions or ():
+            if requirement.operator == "In":
+                yield requirement.key, requirement.values or ()
+
+
+@dataclass(frozen=True)
+class GpuRules:
+    """`label` holds a node's GPU type; pods that require none get `default_type`."""
+
+    label: str = LABEL_ACCELERATOR
+    default_type: str = gke.DEFAULT_ACCELERATOR
+    resource: str = NVIDIA_GPU
+
+
+@dataclass(frozen=True)
+class GpuDemand:
+    """A number of GPUs of one type, and the pods that ask for that type and at most that number."""
+
+    kind: str
+    count: int
+    classes: tuple[EquivalenceGroup, ...]
+
+
+def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequence[GpuDemand]:
+    """By type and number, in order. An impossible number does not exclude the others."""
+    found: dict[str, list[EquivalenceGroup]] = {}
+    for each in classes:
+        if each.facts.requests.get(rules.resource, 0) > 0:
+            required = labels.wanted_labels(each.facts.demands, {}) or {}
+            found.setdefault(required.get(rules.label) or rules.default_type, []).append(each)
+    return [
+        GpuDemand(kind, count, tuple(each for each in members if _count(each, rules) <= count))
+        for kind, members in sorted(found.items())
+        for count in sorted({_count(each, rules) for each in members})
+    ]
+
+
+def _count(pending: EquivalenceGroup, rules: GpuRules) -> int:
+    """The number of GPUs of the machine that such a pod needs; a number beyond all machines is left for the cloud to
+    refuse.
+    """
+    asked = pending.facts.requests[rules.resource]
+    try:
+        return gke.normalized_gpus(asked)
+    except InvalidInput:
+        return asked
+
 
 # The weight of a pod without a cpu request, so that many of them still count.
 LEAST_CPU_MILLI = 50

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from manager.autoscaler.cluster_state import backoff
-from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
-from manager.autoscaler.cluster_state.state import ScaleUpRequest
+from manager.autoscaler.cluster_state import state
+from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, ScaleUpRequest
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
 
@@ -169,7 +168,7 @@ def back_off(registry: Registry, group: str, reason: str, now: float, times: Bac
     """
     reason, code = reason[:MOST_REASON], code[:MOST_REASON]
     found = {
-        each: backoff.next_backoff(registry.backoffs.get(each), times, now, reason, code)
+        each: state.next_backoff(registry.backoffs.get(each), times, now, reason, code)
         for each in (group, registry.made_as.get(group, group))
     }
     return msgspec.structs.replace(registry, backoffs={**registry.backoffs, **found})
@@ -183,7 +182,7 @@ def remove_backoff(registry: Registry, group: str) -> Registry:
 
 def drop_old_backoffs(registry: Registry, times: BackoffTimes, now: float) -> Registry:
     """Drops old backoffs. A group that could not be created has only its backoff, and is forgotten with it."""
-    kept = {name: each for name, each in registry.backoffs.items() if not backoff.is_forgotten(each, times, now)}
+    kept = {name: each for name, each in registry.backoffs.items() if not state.is_forgotten(each, times, now)}
     return msgspec.structs.replace(registry, backoffs=kept)
 
 

@@ -1,16 +1,124 @@
-"""The state of every group: present, upcoming, missing and failed nodes, requests, and incidents.
+"""The state of every group: present, upcoming, missing and failed nodes, requests, backoffs, and incidents.
 
-`reconciliation.reconcile` computes it, from one observation and the `registry` of earlier requests.
+`reconciliation.reconcile` computes it, from one observation and the `registry` of earlier requests. Health and backoff
+are Cluster Autoscaler's rules: a failure during a backoff restarts it with the same duration; a failure after its end
+doubles the duration, up to a limit; a group without a failure for long enough starts again.
 """
 
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, InstanceError
-from manager.autoscaler.cluster_state.backoff import GroupBackoff
-from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
+from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, Instance, InstanceError
+from manager.autoscaler.cloudprovider.guard import ObservedGroup
 from manager.autoscaler.modes import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLimits:
+    """Too many nodes are unready if both limits are exceeded."""
+
+    ok_unready_count: int = 3
+    max_unready_percent: float = 45.0
+
+    def bear(self, *, unready: int, total: int) -> bool:
+        """Whether `unready` of `total` nodes still count as healthy."""
+        return unready <= self.ok_unready_count or unready * 100 <= self.max_unready_percent * total
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The number of nodes of one group by state.
+
+    `unregistered` ones have no Node yet, `long_unregistered` for too long.
+    """
+
+    ready: int = 0
+    unready: int = 0
+    not_started: int = 0
+    being_deleted: int = 0
+    suspended: int = 0
+    unregistered: int = 0
+    long_unregistered: int = 0
+
+    @property
+    def registered(self) -> int:
+        return self.ready + self.unready + self.not_started + self.being_deleted + self.suspended
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptableRange:
+    """The range of a group's number of nodes while requests are under way."""
+
+    low: int
+    high: int
+    target: int
+
+
+def acceptable_range(
+    *, target: int, long_unregistered: int, pending_increase: int, pending_deletions: int
+) -> AcceptableRange:
+    """Lower by nodes that are pending or never come, higher by nodes that are still being deleted."""
+    return AcceptableRange(target - long_unregistered - pending_increase, target + pending_deletions, target)
+
+
+def is_group_healthy(
+    readiness: Readiness | None, *, target: int, least: int, acceptable: AcceptableRange, limits: HealthLimits
+) -> bool:
+    """Whether all missing or unready nodes of the group can be explained, within the limits."""
+    if readiness is None:
+        return target == 0 or least == 0
+    unjustified = max(0, acceptable.low - readiness.ready - readiness.suspended)
+    return limits.bear(unready=unjustified, total=readiness.registered)
+
+
+def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int | None, backed_off: bool = False) -> int:
+    """How many requested nodes are not up; none without a request under way."""
+    if not pending_increase or backed_off:
+        return 0
+    there = readiness.ready + readiness.unready + readiness.suspended + readiness.long_unregistered
+    return max(0, target - there)
+
+
+@dataclass(frozen=True, slots=True)
+class BackoffTimes:
+    initial_seconds: float = 300.0
+    most_seconds: float = 1800.0
+    reset_seconds: float = 10800.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBackoff:
+    """One group's backoff: the reason, the last failure, the duration, and the inclusive end.
+
+    `code` is the failure in one word. `ended`: its end has been reported.
+    """
+
+    reason: str
+    failed_at: float
+    seconds: float
+    until: float
+    code: str = ""
+    ended: bool = False
+
+    def holds(self, now: float) -> bool:
+        """It still holds at its very end."""
+        return now <= self.until
+
+
+def next_backoff(
+    before: GroupBackoff | None, times: BackoffTimes, now: float, reason: str, code: str = ""
+) -> GroupBackoff:
+    """The backoff after a failure now; `before` is the previous one."""
+    seconds = times.initial_seconds
+    if before is not None:
+        seconds = before.seconds if before.holds(now) else min(before.seconds * 2, times.most_seconds)
+    return GroupBackoff(reason, now, seconds, now + seconds, code)
+
+
+def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool:
+    """Whether the group has not failed for so long that it starts again."""
+    return backoff.failed_at + times.reset_seconds < now
 
 
 @dataclass(frozen=True)
@@ -86,3 +194,56 @@ class ClusterState:
     ungrouped: tuple[str, ...] = ()
     readiness: Readiness = field(default_factory=Readiness)
     healthy: bool = True
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """The view of one group.
+
+    `unregistered` maps the instances without a Node to the time since when they have none; `overdue` are those without
+    one for too long. `broken` instances could not be made. `staying` counts what is present, or upcoming, of the
+    target.
+    """
+
+    seen: ObservedGroup
+    mode: Mode
+    provision_seconds: float
+    nodes: tuple[str, ...]
+    readiness: Readiness
+    unregistered: Mapping[str, float]
+    overdue: tuple[str, ...]
+    broken: tuple[Instance, ...]
+    leaving: int
+    staying: int
+
+    @property
+    def id(self) -> str:
+        return self.seen.group.id
+
+    @property
+    def target(self) -> int:
+        return self.seen.group.target_size
+
+    @property
+    def missing(self) -> int:
+        """Nodes of the target without an instance."""
+        return max(0, self.target - self.staying)
+
+    @property
+    def booting(self) -> int:
+        """Nodes that are known to be starting."""
+        return self.readiness.unregistered + self.readiness.not_started
+
+    @property
+    def up(self) -> int:
+        return self.readiness.ready + self.readiness.unready + self.readiness.suspended
+
+    @property
+    def outstanding(self) -> int:
+        """Nodes of the target that may still come up."""
+        return max(0, self.target - self.up - len(self.broken))
+
+    @property
+    def returnable(self) -> int:
+        """How many missing nodes may be taken off the target: it does not go below the minimum."""
+        return min(self.missing, max(0, self.target - self.seen.group.min_size))

@@ -1,33 +1,38 @@
 """The expanders that come with Headroom, as `contract.Expander`. Each keeps the best, ties included, in order."""
 
+import math
 from collections.abc import Callable, Sequence
 
-from manager.autoscaler.expander import priority, ranking, strategies
+from manager.autoscaler.expander import priority, ranking
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option
 from manager.autoscaler.settings import AutoscalerSettings
 
 
-class _ByOptions:
-    """An expander that compares only the options."""
+class _Lowest:
+    """The options of the lowest value."""
 
-    def __init__(self, keep: Callable[[Sequence[Option]], list[Option]]) -> None:
-        self._keep = keep
+    def __init__(self, value: Callable[[Option], float]) -> None:
+        self._value = value
 
     def best_options(self, options: Sequence[Option], context: ExpanderContext) -> list[Option]:
-        return self._keep(options)
+        values = [self._value(option) for option in options]
+        lowest = min(values, default=math.inf)
+        return [option for option, each in zip(options, values, strict=True) if each == lowest < math.inf]
 
 
-def most_pods(_: AutoscalerSettings) -> _ByOptions:
-    return _ByOptions(strategies.most_pods)
+def most_pods(_: AutoscalerSettings) -> _Lowest:
+    return _Lowest(lambda option: -option.pod_count)
 
 
-def least_nodes(_: AutoscalerSettings) -> _ByOptions:
-    return _ByOptions(strategies.least_nodes)
+def least_nodes(_: AutoscalerSettings) -> _Lowest:
+    """An option without nodes is no option."""
+    return _Lowest(lambda option: option.node_count or math.inf)
 
 
-def least_waste(_: AutoscalerSettings) -> _ByOptions:
-    return _ByOptions(strategies.least_waste)
+def least_waste(_: AutoscalerSettings) -> _Lowest:
+    """The smallest share of the new capacity that stays idle, cpu and memory added up."""
+    return _Lowest(lambda option: _idle(option, "cpu") + _idle(option, "memory"))
 
 
 class PriceExpander:
@@ -48,3 +53,8 @@ class PriorityExpander:
 
     def best_options(self, options: Sequence[Option], context: ExpanderContext) -> list[Option]:
         return priority.choose(options, context.priorities).options
+
+
+def _idle(option: Option, resource: str) -> float:
+    capacity = option.machine.capacity.get(resource, 0) * option.node_count
+    return (capacity - option.requested(resource)) / capacity if capacity else 0.0

@@ -13,9 +13,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from manager.autoscaler.expander.chain import ExpanderError
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option, PodClass
-from manager.autoscaler.expander.plugins import ExpanderError
 from manager.autoscaler.rpc import core_v1
 from manager.autoscaler.rpc.channel import (
     NEEDS_LIBRARY,

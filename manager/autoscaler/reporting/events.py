@@ -14,8 +14,7 @@ from manager.autoscaler.expander import chain, priority
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting.action_events import EMPTY, FAILED, RECOMMENDED, SCALE_DOWN, Said, action_events
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import ScaleDownReason
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from shared import durations
 from shared.kube.events import NORMAL, WARNING, ObjectRef

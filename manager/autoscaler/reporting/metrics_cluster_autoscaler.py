@@ -14,8 +14,12 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
 from manager.autoscaler.pending_pods import NOT_JUDGED
 from manager.autoscaler.reporting.series import Latest, Values, gauge, states, unremovable
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownReason
+from manager.autoscaler.scale_down.removal_status import (
+    DeletionProgress,
+    DeletionStage,
+    ScaleDownDecision,
+    ScaleDownReason,
+)
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from shared.kube.errors import ApiError, InvalidResponse, Unreachable
 

@@ -15,8 +15,7 @@ from manager.autoscaler.limits import CPU, MEMORY
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting.node_status import is_soft_taint
 from manager.autoscaler.reporting.series import Labels, Latest, Values, gauge, states, unremovable
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, ScaleDownDecision
 from manager.autoscaler.utilization.decisions import ScanDecision
 
 OURS = "headroom_autoscaler"

@@ -17,8 +17,7 @@ from manager.autoscaler.reporting.node_schemas import (
     StayReasonRow,
 )
 from manager.autoscaler.reporting.schemas import Plan
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress
-from manager.autoscaler.scale_down.removal_status import NodeStanding
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, NodeStanding
 from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.autoscaler.utilization.observation import GroupNode
 from shared import durations

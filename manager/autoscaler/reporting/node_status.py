@@ -11,8 +11,7 @@ from manager.autoscaler import taints
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting.node_schemas import NodeStatusRow
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import NodeStanding
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from manager.autoscaler.cluster_state.health import Readiness
+from manager.autoscaler.cluster_state.state import Readiness
 from manager.autoscaler.expander.ranking import Rank
 from manager.autoscaler.reporting.node_schemas import DeletionRow, ScaleDownRow, ScanRow
 from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep

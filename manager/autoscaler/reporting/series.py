@@ -7,11 +7,9 @@ from typing import TypeAlias
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.state import GroupStatus
+from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
 from manager.autoscaler.iteration import ActionKind, Iteration
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress
-from manager.autoscaler.scale_down.removal_status import ScaleDownDecision
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, ScaleDownDecision
 from manager.autoscaler.utilization.decisions import ScanDecision
 
 Labels: TypeAlias = str | tuple[str, ...]

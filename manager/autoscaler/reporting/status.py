@@ -13,8 +13,7 @@ import yaml
 from msgspec.structs import replace
 
 from manager.autoscaler.cloudprovider.simulated import ledger
-from manager.autoscaler.cluster_state.health import Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus
+from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Readiness
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import Iteration
 from shared import durations, names, yaml_file

@@ -1,15 +1,70 @@
-"""The candidates of scale-down: nodes whose state, annotations, group and utilization allow a removal."""
+"""The candidates of scale-down: nodes whose state, annotations, group and utilization allow a removal.
 
+Utilization is Cluster Autoscaler's measure: how much of a node is requested.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
+from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
-from manager.autoscaler.scale_down.node_utilization import NodeUtilization, node_utilization
-from manager.autoscaler.scale_down.removal_status import NodeStatuses, UnremovableNode
+from manager.autoscaler.scale_down.removal_status import NodeRemovalStatus, NodeStanding, UnremovableNode
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules, UnremovableReason
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
+from shared.names import CPU, MEMORY
 from shared.quantity import Amounts
+
+
+class NodeUtilization(NamedTuple):
+    """`share` is that of the most requested resource. `of_gpu`: the node has GPUs, and no other resource counts."""
+
+    share: float
+    resource: str
+    of_gpu: bool = False
+
+
+def node_utilization(
+    node: NodeInfo, counted: Iterable[Amounts], ignored: Iterable[Amounts] = (), gpu_label: str | None = None
+) -> NodeUtilization:
+    """The utilization of one node, from its pods' requests. `ignored` requests are deducted from the allocatable.
+
+    A node whose GPUs have not appeared yet is not utilized. Raises InvalidInput where cpu or memory is missing.
+    """
+    taken, apart = _total(counted), _total(ignored)
+    if has_gpu(node.labels, node.allocatable, gpu_label):
+        resource = next((name for name in GPU_RESOURCES if node.allocatable.get(name, 0) > 0), None)
+        if resource is None:
+            return NodeUtilization(0.0, GPU_RESOURCES[0], of_gpu=True)
+        return NodeUtilization(_share(node, resource, taken, {}), resource, of_gpu=True)
+    shares = [(_share(node, name, taken, apart), name) for name in (CPU, MEMORY)]
+    return NodeUtilization(*max(shares, key=lambda each: each[0]))
+
+
+def _share(node: NodeInfo, resource: str, taken: Amounts, apart: Amounts) -> float:
+    there = node.allocatable.get(resource, 0)
+    if there <= 0:
+        raise InvalidInput(
+            source=f"Node {node.name}",
+            field=f"status.allocatable.{resource}",
+            value=node.allocatable.get(resource),
+            problem="utilization needs more than zero",
+        )
+    asked, left = taken.get(resource, 0), there - apart.get(resource, 0)
+    if left > 0:
+        return asked / left
+    return float("inf") if asked else 0.0
+
+
+def _total(requests: Iterable[Amounts]) -> Amounts:
+    total: dict[str, int] = {}
+    for each in requests:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
 
 ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
@@ -42,6 +97,51 @@ class Candidate:
     def turn(self) -> tuple[bool, float, bool, float, str]:
         """The sort key of the simulation."""
         return self.since is None, self.since or 0.0, not self.is_empty, self.used.share, self.name
+
+
+class NodeStatuses:
+    """The verdicts of a pass as they are reached. A later verdict on a node replaces an earlier one.
+
+    `used` is what the pass has found of each node's utilization, `unremovable` which nodes are not tried again soon.
+    """
+
+    def __init__(self, group_of: Mapping[str, str], retry_at: float) -> None:
+        self._group_of = group_of
+        self._retry_at = retry_at
+        self.used: dict[str, NodeUtilization | InvalidInput] = {}
+        self.unremovable: dict[str, UnremovableNode] = {}
+        self.by_node: dict[str, NodeRemovalStatus] = {}
+
+    def keep(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
+        """The cluster needs the node, or it may not go."""
+        self._record(node, NodeStanding.NEEDED, reason, detail, None)
+
+    def keep_for_a_while(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
+        """The same for a node that is not tried again before the recheck time is over."""
+        self.unremovable[node.name] = UnremovableNode(self._retry_at, reason, detail)
+        self.keep(node, reason, detail)
+
+    def delay(self, node: NodeInfo, reason: UnremovableReason, detail: str, *, since: float, ripe_at: float) -> None:
+        """The node is unneeded, and does not go yet."""
+        self._record(node, NodeStanding.UNNEEDED, reason, detail, (since, ripe_at))
+
+    def remove(self, node: NodeInfo, detail: str, *, since: float, ripe_at: float) -> None:
+        """The node goes."""
+        self._record(node, NodeStanding.GOES, None, detail, (since, ripe_at))
+
+    def _record(
+        self,
+        node: NodeInfo,
+        standing: NodeStanding,
+        reason: UnremovableReason | None,
+        detail: str,
+        times: tuple[float, float] | None,
+    ) -> None:
+        used = self.used.get(node.name)
+        share = used.share if isinstance(used, NodeUtilization) else None
+        group = self._group_of.get(node.name, "")
+        since, ripe_at = times or (None, None)
+        self.by_node[node.name] = NodeRemovalStatus(node.name, group, standing, reason, detail, share, since, ripe_at)
 
 
 def find_candidates(context: ScaleDownContext, statuses: NodeStatuses) -> list[Candidate]:

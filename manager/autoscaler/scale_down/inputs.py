@@ -3,14 +3,12 @@
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from manager.autoscaler.scale_down import peaks, pods_on_nodes
-from manager.autoscaler.scale_down.budgets import DeletionCounts
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget
+from manager.autoscaler.scale_down import pods_on_nodes
+from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
+from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import ScaleDownHistory
+from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import ScaleDownRules
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from shared.quantity import Resources
 
@@ -61,7 +59,7 @@ class ScaleDownContext:
             for name, found in pods_on_nodes.pods_by_node(inputs.residents).items()
         }
         told = inputs.peaks
-        self.peaks = None if told is None else peaks.peaks_with_new_pods(told, self._pods, inputs.untold)
+        self.peaks = None if told is None else pods_on_nodes.peaks_with_new_pods(told, self._pods, inputs.untold)
 
     def group_of(self, node: NodeInfo) -> str:
         """The id of its group; empty for a node of none."""

@@ -8,21 +8,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler import taints
-from manager.autoscaler.scale_down import budgets, eligibility, timing
+from manager.autoscaler.scale_down import budgets, eligibility, removal_status
 from manager.autoscaler.scale_down.budgets import AtomicSize, NodeBucket
-from manager.autoscaler.scale_down.eligibility import Candidate, Objection
+from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses, Objection
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
 from manager.autoscaler.scale_down.removal_simulation import RemovalSimulation
 from manager.autoscaler.scale_down.removal_status import (
-    NodeStatuses,
+    CooldownTimestamps,
     NodeToRemove,
     ScaleDownDecision,
     ScaleDownHistory,
     ScaleDownReason,
 )
 from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.taints import SoftTaints
@@ -38,7 +37,7 @@ class _Unneeded:
     def ripe_at(self) -> float:
         """When it will have been unneeded for long enough."""
         candidate = self.candidate
-        return self.since + timing.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
+        return self.since + removal_status.wanted_seconds(eligibility.is_ready(candidate.node), candidate.group.rules)
 
 
 def decide(
@@ -50,11 +49,11 @@ def decide(
     candidates = eligibility.find_candidates(context, statuses)
     simulation = RemovalSimulation(context, statuses)
     drains = simulation.run(candidates, is_late)
-    since = timing.unneeded_since(inputs.memory.unneeded_since, drains, inputs.now)
+    since = removal_status.unneeded_since(inputs.memory.unneeded_since, drains, inputs.now)
     by_name = {each.name: each for each in candidates}
     unneeded = [_Unneeded(by_name[name], drain, since[name]) for name, drain in drains.items()]
     removals = _Selection(context, statuses).select(unneeded)
-    cooldown = None if rules.delays.local else timing.cooldown(inputs.happened, rules.delays, inputs.now)
+    cooldown = None if rules.delays.local else removal_status.cooldown(inputs.happened, rules.delays, inputs.now)
     return ScaleDownDecision(
         statuses={node.name: statuses.by_node[node.name] for node in context.nodes},
         removals=removals,
@@ -118,7 +117,9 @@ class _Selection:
         """What an unneeded node waits for."""
         candidate, awaited = unneeded.candidate, unneeded.drain.awaited
         group = candidate.group
-        short = timing.too_short(unneeded.since, eligibility.is_ready(candidate.node), group.rules, self.context.now)
+        short = removal_status.too_short(
+            unneeded.since, eligibility.is_ready(candidate.node), group.rules, self.context.now
+        )
         if short is not None:
             return short
         if awaited:
@@ -127,7 +128,7 @@ class _Selection:
         happened = self.context.inputs.happened
         if delays.local:
             happened = self.context.inputs.happened_in.get(candidate.group_id, CooldownTimestamps())
-        cooling = timing.cooldown(happened, delays, self.context.now)
+        cooling = removal_status.cooldown(happened, delays, self.context.now)
         return (UnremovableReason.COOLDOWN, cooling) if cooling else None
 
     def _drop_incomplete(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:

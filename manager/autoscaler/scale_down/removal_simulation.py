@@ -8,15 +8,15 @@ deletion are placed before.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from manager.autoscaler.estimator import problem
-from manager.autoscaler.scale_down import eligibility, peaks, pods_on_nodes, size_limits
-from manager.autoscaler.scale_down.disruptions import RemainingDisruptions
-from manager.autoscaler.scale_down.eligibility import Candidate
+from manager.autoscaler.scale_down import budgets, eligibility, pods_on_nodes
+from manager.autoscaler.scale_down.budgets import GroupSizeLimits
+from manager.autoscaler.scale_down.drain import RemainingDisruptions
+from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan, PodOnNode
-from manager.autoscaler.scale_down.removal_status import NodeStatuses, SimulatedRemoval
+from manager.autoscaler.scale_down.removal_status import SimulatedRemoval
 from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, PodMove, Rescheduling
 from manager.autoscaler.scale_down.rules import UnremovableReason
-from manager.autoscaler.scale_down.size_limits import GroupSizeLimits
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeInfo
@@ -46,7 +46,7 @@ class RemovalSimulation:
         usage = QuotaUsage(self._context.rules.gpu_label)
         spare = GroupSizeLimits(
             self._context.inputs.groups.values(),
-            size_limits.above_bounds(
+            budgets.above_bounds(
                 self._context.rules.bounds,
                 (usage.node_usage(node) for node in self._context.nodes if not self._context.is_leaving(node)),
             ),
@@ -123,10 +123,10 @@ class RemovalSimulation:
     def _batches(self, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]) -> list[PodBatch]:
         """The same pods, batched by class and by load."""
         peak = (self._context.peaks or {}).get(node)
-        loads = peaks.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
+        loads = pods_on_nodes.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
         alike: dict[tuple[int, Resources], list[str]] = {}
         for number, each in enumerate(moving):
-            load = loads[number] if loads else peaks.NO_LOAD
+            load = loads[number] if loads else pods_on_nodes.NO_LOAD
             alike.setdefault((position[id(each.facts)], load), []).append(each.key)
         return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
 
@@ -136,7 +136,7 @@ class RemovalSimulation:
         if known is None:
             return None
         return [
-            peaks.room(
+            pods_on_nodes.room(
                 node.allocatable,
                 known[node.name],
                 [each.facts.requests for each in self._context.pods_on(node.name)],

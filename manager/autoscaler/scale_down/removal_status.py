@@ -1,14 +1,15 @@
-"""The verdict on each node: why it goes, or why it stays."""
+"""The verdict on each node: why it goes, or why it stays; and what one pass knows of the passes before it: since when
+nodes are unneeded, which deletions are under way, and what delays further ones. All times in Unix seconds.
+"""
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.scale_down.node_utilization import NodeUtilization
-from manager.autoscaler.scale_down.rules import UnremovableReason
-from manager.autoscaler.snapshot.cluster import NodeInfo
+from manager.autoscaler.scale_down.budgets import DeletionCounts
+from manager.autoscaler.scale_down.rules import Delays, GroupRules, UnremovableReason
 from manager.autoscaler.taints import SoftTaints
-from shared.errors import InvalidInput
+from shared import durations
 
 
 class NodeStanding(enum.StrEnum):
@@ -118,46 +119,142 @@ class ScaleDownDecision:
         return tuple(each.node for each in self.simulated)
 
 
-class NodeStatuses:
-    """The verdicts of a pass as they are reached. A later verdict on a node replaces an earlier one.
+@dataclass(frozen=True, slots=True)
+class CooldownTimestamps:
+    """When each event happened last, None if never; for the cluster or for one group."""
 
-    `used` is what the pass has found of each node's utilization, `unremovable` which nodes are not tried again soon.
+    added: float | None = None
+    deleted: float | None = None
+    failed: float | None = None
+
+    def latest(self, other: "CooldownTimestamps") -> "CooldownTimestamps":
+        """The later timestamp of each pair."""
+        pairs = zip(self._all, other._all, strict=True)
+        return CooldownTimestamps(*(max(filter(None, pair), default=None) for pair in pairs))
+
+    def shifted(self, seconds: float) -> "CooldownTimestamps":
+        """The same on a clock that is `seconds` ahead."""
+        return CooldownTimestamps(*(None if each is None else each + seconds for each in self._all))
+
+    @property
+    def _all(self) -> tuple[float | None, ...]:
+        return self.added, self.deleted, self.failed
+
+
+def unneeded_since(before: Mapping[str, float], unneeded: Iterable[str], now: float) -> dict[str, float]:
+    """By node. A node that was needed in between starts again; a clock that goes back does not prolong the wait."""
+    return {name: min(before.get(name, now), now) for name in unneeded}
+
+
+def wanted_seconds(is_ready: bool, rules: GroupRules) -> float:
+    """How long a node must be unneeded before it goes."""
+    return rules.unneeded_seconds if is_ready else rules.unready_seconds
+
+
+def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tuple[UnremovableReason, str] | None:
+    """Why a node that is unneeded since `since` still waits; None once it has waited for more than the set time."""
+    wanted = wanted_seconds(is_ready, rules)
+    if since + wanted < now:
+        return None
+    reason = UnremovableReason.NOT_UNNEEDED_LONG if is_ready else UnremovableReason.NOT_UNREADY_LONG
+    what = "not needed" if is_ready else "unready and not needed"
+    return reason, f"{what} for {_duration(now - since)}, and goes after more than {_duration(wanted)}"
+
+
+def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | None:
+    """What deletions wait for, None if nothing. If several delays apply, the one that ends last."""
+    waits = [
+        (moment + seconds, what)
+        for moment, seconds, what in (
+            (happened.added, delays.after_add_seconds, "nodes were added"),
+            (happened.deleted, delays.after_delete_seconds, "nodes were deleted"),
+            (happened.failed, delays.after_failure_seconds, "a deletion failed"),
+        )
+        if moment is not None and moment + seconds > now
+    ]
+    if not waits:
+        return None
+    end, what = max(waits)
+    return f"{what} not long ago; nothing is deleted for another {_duration(end - now)}"
+
+
+def _duration(seconds: float) -> str:
+    return durations.render(round(seconds))
+
+
+class DeletionStage(enum.StrEnum):
+    """A node is tainted so that no pods come, drained if it has pods to move, and deleted.
+
+    FAILED: the node stays, and its taint is taken off.
     """
 
-    def __init__(self, group_of: Mapping[str, str], retry_at: float) -> None:
-        self._group_of = group_of
-        self._retry_at = retry_at
-        self.used: dict[str, NodeUtilization | InvalidInput] = {}
-        self.unremovable: dict[str, UnremovableNode] = {}
-        self.by_node: dict[str, NodeRemovalStatus] = {}
+    MARKING = "marking"
+    DRAINING = "draining"
+    DELETING = "deleting"
+    GONE = "gone"
+    FAILED = "failed"
 
-    def keep(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
-        """The cluster needs the node, or it may not go."""
-        self._record(node, NodeStanding.NEEDED, reason, detail, None)
+    @property
+    def is_over(self) -> bool:
+        return self in (DeletionStage.GONE, DeletionStage.FAILED)
 
-    def keep_for_a_while(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
-        """The same for a node that is not tried again before the recheck time is over."""
-        self.unremovable[node.name] = UnremovableNode(self._retry_at, reason, detail)
-        self.keep(node, reason, detail)
 
-    def delay(self, node: NodeInfo, reason: UnremovableReason, detail: str, *, since: float, ripe_at: float) -> None:
-        """The node is unneeded, and does not go yet."""
-        self._record(node, NodeStanding.UNNEEDED, reason, detail, (since, ripe_at))
+@dataclass(frozen=True, slots=True)
+class DeletionProgress:
+    """One node. `since` is when it was chosen, in Unix seconds; `waits_for` are the pods still to end."""
 
-    def remove(self, node: NodeInfo, detail: str, *, since: float, ripe_at: float) -> None:
-        """The node goes."""
-        self._record(node, NodeStanding.GOES, None, detail, (since, ripe_at))
+    node: str
+    group: str
+    kind: ScaleDownReason
+    stage: DeletionStage
+    since: float
+    waits_for: tuple[str, ...] = ()
+    error: str = ""
 
-    def _record(
-        self,
-        node: NodeInfo,
-        standing: NodeStanding,
-        reason: UnremovableReason | None,
-        detail: str,
-        times: tuple[float, float] | None,
-    ) -> None:
-        used = self.used.get(node.name)
-        share = used.share if isinstance(used, NodeUtilization) else None
-        group = self._group_of.get(node.name, "")
-        since, ripe_at = times or (None, None)
-        self.by_node[node.name] = NodeRemovalStatus(node.name, group, standing, reason, detail, share, since, ripe_at)
+
+@dataclass(frozen=True)
+class DeletionsInProgress:
+    """`leaving` holds the nodes under deletion and those whose deletion ended since the iteration before.
+
+    `gone` maps each node that the cloud has deleted to its group, for as long as its Node may exist. `happened_in` is
+    by group.
+    """
+
+    memory: ScaleDownHistory = field(default_factory=ScaleDownHistory)
+    leaving: tuple[DeletionProgress, ...] = ()
+    gone: Mapping[str, str] = field(default_factory=dict)
+    in_progress: DeletionCounts = field(default_factory=DeletionCounts)
+    happened: CooldownTimestamps = field(default_factory=CooldownTimestamps)
+    happened_in: Mapping[str, CooldownTimestamps] = field(default_factory=dict)
+
+    @property
+    def on_their_way(self) -> dict[str, str]:
+        """The group of each node that no longer counts as capacity."""
+        return {**self.gone, **{each.node: each.group for each in self.leaving if not each.stage.is_over}}
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """The nodes whose pods are being moved, or are about to be."""
+        return frozenset(
+            each.node for each in self.leaving if each.stage in (DeletionStage.MARKING, DeletionStage.DRAINING)
+        )
+
+
+def history_after_failures(
+    memory: ScaleDownHistory, leaving: Iterable[DeletionProgress], until: float
+) -> ScaleDownHistory:
+    """Nodes whose deletion failed are not tried again before `until`, and their unneeded time starts again."""
+    failed = {each.node: each.error for each in leaving if each.stage is DeletionStage.FAILED}
+    if not failed:
+        return memory
+    since = {node: moment for node, moment in memory.unneeded_since.items() if node not in failed}
+    remembered = {node: UnremovableNode(until, UnremovableReason.UNEXPECTED, error) for node, error in failed.items()}
+    return ScaleDownHistory(since, {**memory.unremovable, **remembered})
+
+
+def shifted_history(memory: ScaleDownHistory, seconds: float) -> ScaleDownHistory:
+    """The history after a clock jump of `seconds`: what has lasted ten minutes still has."""
+    return ScaleDownHistory(
+        {node: moment + seconds for node, moment in memory.unneeded_since.items()},
+        {node: replace(each, until=each.until + seconds) for node, each in memory.unremovable.items()},
+    )

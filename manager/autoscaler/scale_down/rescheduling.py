@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manager.autoscaler.estimator.node_room import Asked
-from manager.autoscaler.estimator.packing import Packing
+from manager.autoscaler.estimator.packing import Asked, Packing
 from manager.autoscaler.estimator.problem import PackingProblem
-from manager.autoscaler.scale_down.peaks import NO_LOAD
+from manager.autoscaler.scale_down.pods_on_nodes import NO_LOAD
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import Flags, Integers

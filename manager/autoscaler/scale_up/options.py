@@ -1,19 +1,31 @@
-"""The options: how every group that may grow could take the pods that need a new node."""
+"""The inputs of a scale-up decision, and its options: how every group that may grow could take the pods that need a new
+node.
+"""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import limits
+from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
+from manager.autoscaler.expander import chain
+from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.expander.option import Option, PodClass, has_gpu
-from manager.autoscaler.scale_up import reclaimed_capacity, similar_groups
-from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, OUT_OF_TIME, GroupState, Headroom, Skipped
-from manager.autoscaler.scale_up.similar_groups import SimilarityRules
+from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.expander.ranking import SEED, Preset
+from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds
+from manager.autoscaler.pricing.model import PricingModel
+from manager.autoscaler.scale_up import balancing
+from manager.autoscaler.scale_up.balancing import SimilarityRules
+from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, OUT_OF_TIME, GroupState, Headroom, QuotaUsage, Skipped
+from manager.autoscaler.snapshot import templates
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from shared.quantity import Amounts
 
 MOST_NODES_AT_ONCE = 1000
 
@@ -160,7 +172,7 @@ def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) ->
     if not rules.balance_similar:
         return {}
     by_id = {state.id: state for state, _ in fits}
-    machines = {state.id: reclaimed_capacity.without_reclaimed(state.template) for state, _ in fits if state.template}
+    machines = {state.id: templates.without_reclaimed(state.template) for state, _ in fits if state.template}
     taken = {state.id: frozenset(fit.positions.tolist()) for state, fit in fits}
     like: dict[str, dict[str, frozenset[int]]] = {group: {} for group in by_id}
     real = [group for group, state in by_id.items() if state.exists and not state.zero_or_max]
@@ -169,11 +181,55 @@ def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) ->
             like[one][other] = taken[other]
             like[other][one] = taken[one]
     return {
-        group: tuple(by_id[each] for each in similar_groups.similar_for_option(taken[group], like[group]))
-        for group in by_id
+        group: tuple(by_id[each] for each in balancing.similar_for_option(taken[group], like[group])) for group in by_id
     }
 
 
 def no_deadline() -> bool:
     """A deadline that never passes."""
     return False
+
+
+@dataclass(frozen=True)
+class ScaleUpInput:
+    """The observations of one iteration.
+
+    `groups` holds existing groups and theoretical ones. `snapshot` includes upcoming nodes; `cluster_nodes` counts all
+    Nodes of the API server, ready or not. `quotas` are those besides the bounds of the whole cluster. `expected` is
+    what reclaiming adds within one reporting interval, by node. At most `new_groups` may be created.
+    `templates_of_nodes` gives, by node, a node of its group that is completely ready.
+    """
+
+    snapshot: ClusterSnapshot
+    classes: Sequence[EquivalenceGroup] = ()
+    groups: Sequence[GroupState] = ()
+    cluster_nodes: int = 0
+    quotas: tuple[Quota, ...] = ()
+    expected: Mapping[str, Amounts] = field(default_factory=dict)
+    new_groups: int = 1
+    templates_of_nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ScaleUpSettings:
+    """The settings of a decision. `plugins` load the `expanders`. `bounds` and `max_nodes_total` are those of the whole
+    cluster.
+
+    With `uses_mix`, several groups at once replace the group chosen by price, where that is cheaper.
+    """
+
+    ownership: Ownership
+    pricing: PricingModel | None = None
+    preset: Preset = SEED
+    expanders: tuple[str, ...] = (chain.DEFAULT,)
+    plugins: ExpanderPlugins = field(default_factory=ExpanderPlugins)
+    priorities: Priorities = field(default_factory=Priorities)
+    bounds: Mapping[str, ResourceBounds] = field(default_factory=dict)
+    max_nodes_total: int = UNLIMITED
+    estimates: EstimateRules = field(default_factory=EstimateRules)
+    enforces_min_size: bool = False
+    uses_mix: bool = True
+
+    @property
+    def usage(self) -> QuotaUsage:
+        return QuotaUsage(self.estimates.gpu_label)

@@ -19,7 +19,7 @@ from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
-from manager.autoscaler.scale_up import groups, least_cost_mix, options, reclaimed_capacity
+from manager.autoscaler.scale_up import groups, least_cost_mix, options
 from manager.autoscaler.scale_up.balancing import BalancedIncreases, allow_nodes, balance_nodes, increases_to_min_sizes
 from manager.autoscaler.scale_up.decisions import (
     Cap,
@@ -36,11 +36,11 @@ from manager.autoscaler.scale_up.decisions import (
     UnscheduledPods,
 )
 from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.least_cost_mix import MixPrices
-from manager.autoscaler.scale_up.options import GroupEstimate
+from manager.autoscaler.scale_up.options import GroupEstimate, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.templates import with_expected
 from shared.quantity import Amounts
 
 NO_PRICES = "there are no prices"
@@ -91,7 +91,7 @@ def filter_out_schedulable(
     left = binpacking.pack_on_existing_nodes(asked)
     before: list[int] = left.pending.tolist()
     if scale_up_input.expected and left.pending.any():
-        soon = reclaimed_capacity.with_expected(scale_up_input.snapshot, scale_up_input.expected)
+        soon = with_expected(scale_up_input.snapshot, scale_up_input.expected)
         asked = problem.packing_problem(soon, classes, templates)
         left = binpacking.pack_on_existing_nodes(asked)
     return UnschedulablePods(asked, left, before)

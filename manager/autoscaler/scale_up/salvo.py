@@ -8,7 +8,7 @@ from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.inputs import ScaleUpInput
+from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import Holding, NodeInfo, NodeState, NodeTemplate
 

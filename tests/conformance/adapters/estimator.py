@@ -8,8 +8,8 @@ import msgspec
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import FastPathCase, Permissions
 from manager.autoscaler.limits import UNLIMITED, lowest_limit
-from manager.autoscaler.scale_up import similar_groups
-from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.scale_up import balancing
+from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -168,7 +168,7 @@ def _template(given: Input) -> NodeTemplate:
 
 
 def similar_for_option(row: Input) -> object:
-    return similar_groups.similar_for_option(
+    return balancing.similar_for_option(
         row["group_pods"],
         row["similar"],
         balance_similar=row.get("balance_similar", True),

@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-from manager.autoscaler.autoprovisioning import gpus
-from manager.autoscaler.autoprovisioning.gpus import GpuRules
+from manager.autoscaler.autoprovisioning.labels import GpuRules, gpu_demands
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Created, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError
@@ -85,7 +84,7 @@ def _requests(pods: Sequence[Input]) -> object:
         )
         for number, each in enumerate(pods)
     ]
-    largest = {each.kind: each.classes for each in gpus.gpu_demands(classes, GpuRules())}
+    largest = {each.kind: each.classes for each in gpu_demands(classes, GpuRules())}
     return {
         kind: {"max_request": max(each.facts.requests[NVIDIA_GPU] for each in members), "pods": len(members)}
         for kind, members in largest.items()

@@ -5,9 +5,7 @@ from typing import Any
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state import health
-from manager.autoscaler.cluster_state.backoff import BackoffTimes
-from manager.autoscaler.cluster_state.health import HealthLimits, Readiness
+from manager.autoscaler.cluster_state import state
 from manager.autoscaler.cluster_state.registry import (
     Registry,
     active_backoff,
@@ -15,10 +13,11 @@ from manager.autoscaler.cluster_state.registry import (
     drop_old_backoffs,
     remove_backoff,
 )
+from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits, Readiness
 from manager.autoscaler.limits import Allowance, Quota
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.balancing import GroupSize, balance_sizes
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.api.selectors import LabelSelector
@@ -81,7 +80,7 @@ def cluster_health(row: Input) -> object:
 
 
 def acceptable_range(row: Input) -> object:
-    found = health.acceptable_range(
+    found = state.acceptable_range(
         target=row["target"],
         long_unregistered=row["long_unregistered"],
         pending_increase=row["scale_up_increase"],
@@ -97,7 +96,7 @@ def upcoming_nodes(row: Input) -> object:
         not_started=row.get("not_started", 0),
         being_deleted=row.get("deleted", 0),
     )
-    found = health.upcoming_nodes(readiness, target=row["target"], pending_increase=row["request"])
+    found = state.upcoming_nodes(readiness, target=row["target"], pending_increase=row["request"])
     return {"upcoming": found, "registered": ["not started"] * readiness.not_started}
 
 

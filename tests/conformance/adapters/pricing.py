@@ -2,15 +2,17 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from manager.autoscaler.expander import chain, priority, ranking, strategies
+from manager.autoscaler.expander import built_in, chain, priority, ranking
+from manager.autoscaler.expander.contract import Expander, ExpanderContext
 from manager.autoscaler.expander.option import Option, PodClass
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, MEMORY_PER_CORE_MIB
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import EPHEMERAL_STORAGE, NVIDIA_GPU, Machine, Unpriced
+from manager.autoscaler.settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
 from tests.conformance.matching import Holds
@@ -109,13 +111,13 @@ def gce_pod_price(row: Input) -> object:
 def least_nodes(row: Input) -> object:
     counts = row["node_counts"]
     options = [Option(str(index), count, Machine({}), ()) for index, count in enumerate(counts)]
-    return {"kept_indexes": [int(option.group) for option in strategies.least_nodes(options)]}
+    return {"kept_indexes": [int(option.group) for option in _best(built_in.least_nodes, options)]}
 
 
 def most_pods(row: Input) -> object:
     counts = row["pod_counts"]
     options = [Option(str(index), 1, Machine({}), (PodClass({}, count),)) for index, count in enumerate(counts)]
-    return {"kept_indexes": [int(option.group) for option in strategies.most_pods(options)]}
+    return {"kept_indexes": [int(option.group) for option in _best(built_in.most_pods, options)]}
 
 
 def least_waste(row: Input) -> object:
@@ -129,7 +131,7 @@ def least_waste(row: Input) -> object:
         )
         for given in row["options"]
     ]
-    return [option.group for option in strategies.least_waste(options)]
+    return [option.group for option in _best(built_in.least_waste, options)]
 
 
 def priorities(row: Input) -> object:
@@ -193,3 +195,7 @@ ADAPTERS: dict[str, Callable[[Any], object]] = {
     "priority": priorities,
     "chain": chained,
 }
+
+
+def _best(expander: Callable[[AutoscalerSettings], Expander], options: Sequence[Option]) -> Sequence[Option]:
+    return expander(AutoscalerSettings()).best_options(options, ExpanderContext())

@@ -6,16 +6,19 @@ from typing import Any
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_down import budgets, drain, planner
-from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, DeletionCounts, NodeBucket
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
-from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, PodController
-from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
+from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, DeletionCounts, NodeBucket, ShrinkingGroup
+from manager.autoscaler.scale_down.drain import (
+    DisruptionBudget,
+    DrainInfo,
+    DrainOutcome,
+    PodController,
+    RemainingDisruptions,
+)
+from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, node_utilization
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
-from manager.autoscaler.scale_down.node_utilization import node_utilization
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import DrainRules, GroupRules, Parallelism, ScaleDownRules
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot.cluster import PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import DAEMON_SET
 from manager.autoscaler.snapshot.pod_info import PodInfo

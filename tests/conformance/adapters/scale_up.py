@@ -7,22 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from manager.autoscaler.actuation import scale_up_executor
-from manager.autoscaler.autoprovisioning import candidates, removal
+from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.expander.patterns import Pattern
-from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds, cluster_wide
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_up import balancing, groups, orchestrator
+from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.scale_up.options import EstimateRules
-from manager.autoscaler.scale_up.similar_groups import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -263,7 +261,7 @@ def nap(row: Input) -> object:
     if "machine_types" not in row:
         given = [Group(each["id"], 0, MOST, each["target"], each["autoprovisioned"]) for each in row["groups"]]
         instances = {each["id"]: each["nodes"] for each in row["groups"]}
-        return {"deleted": removal.unneeded_groups(given, instances, Ownership(prefix="ng"))}
+        return {"deleted": candidates.unneeded_groups(given, instances, Ownership(prefix="ng"))}
     created = row["autoprovisioned_groups"]
     known = [Group(name, 0, MOST, 1, name in created) for name in {*row["groups"], *created}]
     rules = AutoprovisioningRules(enabled=row["enabled"], most_autoprovisioned=row["max_autoprovisioned"])

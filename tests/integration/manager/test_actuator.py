@@ -17,9 +17,14 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.listers import Listers, WatchedKinds
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.drain import ANNOTATION_DAEMON_EVICTION, PodController
-from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownHistory, ScaleDownReason
+from manager.autoscaler.scale_down.removal_status import (
+    DeletionProgress,
+    DeletionStage,
+    NodeToRemove,
+    ScaleDownHistory,
+    ScaleDownReason,
+)
 from manager.autoscaler.scale_down.rules import ActuationOptions, DrainRules
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.equivalence_groups import ANNOTATION_DAEMON_SET_POD, EXPENDABLE_BELOW

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler.expander.plugins import ExpanderPlugins
+from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.scale_up.decisions import ExpanderStep, ScaleUpOutcome
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.errors import InvalidInput

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler.actuation import deletion_machine
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionStage
+from manager.autoscaler.scale_down.removal_status import DeletionStage
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.main import Manager

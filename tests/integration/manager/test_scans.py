@@ -20,11 +20,11 @@ from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.iteration import Action, ActionKind, ScanResult
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings

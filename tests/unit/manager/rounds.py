@@ -8,25 +8,32 @@ from typing import Any
 from manager.autoscaler import cost
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_state.backoff import GroupBackoff
-from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind, ScaleUpRequest
+from manager.autoscaler.cluster_state.state import (
+    AcceptableRange,
+    ClusterState,
+    GroupBackoff,
+    GroupStatus,
+    Incident,
+    IncidentKind,
+    Readiness,
+    ScaleUpRequest,
+)
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
+from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler.autoprovisioning import candidates, labels, removal, tolerations
+from manager.autoscaler.autoprovisioning import candidates, labels
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.autoprovisioning.labels import Popularity
-from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
+from manager.autoscaler.autoprovisioning.labels import Popularity, TolerationMode, taints_for
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
@@ -22,7 +21,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -156,7 +155,7 @@ def test_seed_nap_tc_007_a_group_of_ours_goes_when_neither_a_target_nor_an_insta
     ]
     counts = {each.id: 0 for each in given} | {f"{PREFIX}-leaving": 1}
     del counts[f"{PREFIX}-unknown"]
-    assert removal.unneeded_groups(given, counts, Ownership()) == [f"{PREFIX}-empty"]
+    assert candidates.unneeded_groups(given, counts, Ownership()) == [f"{PREFIX}-empty"]
 
 
 def test_seed_nap_tc_008_no_group_is_created_without_quota() -> None:
@@ -202,7 +201,7 @@ def test_pods_tolerate_the_taints_that_are_made_for_them(mode: TolerationMode) -
     )
     for each in given:
         demands = each.facts.demands
-        taints = tolerations.taints_for(demands, mode)
+        taints = taints_for(demands, mode)
         assert all(any(one.key == taint.key for one in demands.tolerations) for taint in taints)
         node = NodeInfo("n", dict(demands.selector), taints=taints)
         assert predicates.tolerates_taints(demands, node)
@@ -211,7 +210,7 @@ def test_pods_tolerate_the_taints_that_are_made_for_them(mode: TolerationMode) -
 def test_a_node_has_one_value_of_each_taint_the_one_that_is_selected() -> None:
     both = [{"key": "d", "value": value, "effect": "NoSchedule"} for value in ("a", "b")]
     demands = [each.facts.demands for each in pending({"tolerations": both}, {"tolerations": both, **affine("d", "b")})]
-    found = [tolerations.taints_for(each, TolerationMode.ALWAYS) for each in demands]
+    found = [taints_for(each, TolerationMode.ALWAYS) for each in demands]
     assert found == [(Taint("d", "a", "NoSchedule"),), (Taint("d", "b", "NoSchedule"),)]
 
 

@@ -7,9 +7,15 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.errors import Unavailable
-from manager.autoscaler.cluster_state.backoff import GroupBackoff
-from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind
+from manager.autoscaler.cluster_state.state import (
+    AcceptableRange,
+    ClusterState,
+    GroupBackoff,
+    GroupStatus,
+    Incident,
+    IncidentKind,
+    Readiness,
+)
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.limits import ResourceBounds

@@ -8,9 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.cluster_state.backoff import GroupBackoff
-from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, ScaleUpRequest
+from manager.autoscaler.cluster_state.state import (
+    AcceptableRange,
+    ClusterState,
+    GroupBackoff,
+    GroupStatus,
+    Readiness,
+    ScaleUpRequest,
+)
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import status

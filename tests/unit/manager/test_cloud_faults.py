@@ -12,7 +12,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler import reconciliation
-from manager.autoscaler.autoprovisioning import removal
+from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.cloudprovider.contract import (
     Created,
     ErrorClass,
@@ -34,9 +34,8 @@ from manager.autoscaler.cluster_state.registry import (
     encode_registry,
     fail_request,
 )
-from manager.autoscaler.group_views import ReconcileRules
 from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.reconciliation import Reconciliation
+from manager.autoscaler.reconciliation import ReconcileRules, Reconciliation
 from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus
@@ -314,7 +313,7 @@ def test_a_group_whose_creation_went_wrong_is_ours_once_it_is_seen_and_goes_agai
     observed = guard.observe()
     assert observed.groups.keys() == {f"{DEFAULT_PREFIX}-new"}
     groups = [each.group for each in observed.groups.values()]
-    empty = removal.unneeded_groups(
+    empty = candidates.unneeded_groups(
         groups, {name: len(each.instances) for name, each in observed.groups.items()}, ownership
     )
     for group in empty:

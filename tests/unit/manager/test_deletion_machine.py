@@ -37,8 +37,7 @@ from manager.autoscaler.actuation.node_deletion import (
 )
 from manager.autoscaler.actuation.node_drain import PodsToDrain
 from manager.autoscaler.cloudprovider.contract import NodeRef
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionStage
-from manager.autoscaler.scale_down.removal_status import NodeToRemove, ScaleDownReason
+from manager.autoscaler.scale_down.removal_status import DeletionStage, NodeToRemove, ScaleDownReason
 from shared.api.core import Pod, PodSpec
 from shared.api.meta import ObjectMeta
 from tests.support.properties import examples

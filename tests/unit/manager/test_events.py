@@ -4,8 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, GroupSpec, InstanceError
-from manager.autoscaler.cluster_state.health import AcceptableRange, Readiness
-from manager.autoscaler.cluster_state.state import ClusterState, GroupStatus, Incident, IncidentKind
+from manager.autoscaler.cluster_state.state import (
+    AcceptableRange,
+    ClusterState,
+    GroupStatus,
+    Incident,
+    IncidentKind,
+    Readiness,
+)
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode

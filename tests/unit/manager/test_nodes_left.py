@@ -22,9 +22,13 @@ from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
 from manager.autoscaler.reporting.schemas import Plan
 from manager.autoscaler.scale_down import removal_status
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionStage
-from manager.autoscaler.scale_down.removal_status import NodeStanding, ScaleDownReason
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
+from manager.autoscaler.scale_down.removal_status import (
+    CooldownTimestamps,
+    DeletionProgress,
+    DeletionStage,
+    NodeStanding,
+    ScaleDownReason,
+)
 from manager.autoscaler.scale_down_planning import LIKELY_TO_GO
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.taints import TO_BE_REMOVED

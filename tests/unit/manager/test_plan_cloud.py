@@ -10,7 +10,7 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, NotAsked, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.plan_cloud import PlanCloud
+from manager.autoscaler.environment import PlanCloud
 from shared.api.core import Node
 from tests.unit.manager.clouds import NODE, MemoryCloud
 

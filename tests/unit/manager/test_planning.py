@@ -23,13 +23,13 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import Registry, add_created_groups, add_request, back_off, fail_request
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.decision_settings import AUTO, PROVIDER, DecisionSettings
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
@@ -37,7 +37,7 @@ from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import Increase
-from manager.autoscaler.scale_up.inputs import ScaleUpSettings
+from manager.autoscaler.scale_up.options import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint

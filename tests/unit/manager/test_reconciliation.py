@@ -17,8 +17,6 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
-from manager.autoscaler.cluster_state.backoff import GroupBackoff
-from manager.autoscaler.cluster_state.health import Readiness
 from manager.autoscaler.cluster_state.registry import (
     Registry,
     Shortage,
@@ -28,8 +26,7 @@ from manager.autoscaler.cluster_state.registry import (
     decode_registry,
     encode_registry,
 )
-from manager.autoscaler.cluster_state.state import Incident, IncidentKind, ScaleUpRequest
-from manager.autoscaler.group_views import ReconcileRules
+from manager.autoscaler.cluster_state.state import GroupBackoff, Incident, IncidentKind, Readiness, ScaleUpRequest
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reconciliation import (
@@ -37,6 +34,7 @@ from manager.autoscaler.reconciliation import (
     NOT_MADE,
     NOT_THERE,
     UNREGISTERED,
+    ReconcileRules,
     Reconciliation,
     initial_registry,
     reconcile,

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.cluster_state.backoff import BackoffTimes, GroupBackoff
 from manager.autoscaler.cluster_state.registry import (
     Registry,
     Shortage,
@@ -21,7 +20,7 @@ from manager.autoscaler.cluster_state.registry import (
     shift_times,
     withdraw_request,
 )
-from manager.autoscaler.cluster_state.state import ScaleUpRequest
+from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, ScaleUpRequest
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW

@@ -16,10 +16,10 @@ from manager.autoscaler import decision_settings, planning
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cluster_objects import ClusterObjects
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting.decision_log import DecisionLog

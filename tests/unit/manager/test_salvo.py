@@ -8,7 +8,7 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.limits import Quota, ResourceBounds
 from manager.autoscaler.scale_up import orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
-from manager.autoscaler.scale_up.inputs import ScaleUpInput
+from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

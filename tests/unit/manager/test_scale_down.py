@@ -9,15 +9,27 @@ import pytest
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
-from manager.autoscaler.scale_down import drain, peaks, planner, pods_on_nodes, timing
-from manager.autoscaler.scale_down.budgets import AtomicSize, CroppedBuckets, DeletionCounts, NodeBucket, crop
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget, RemainingDisruptions
-from manager.autoscaler.scale_down.drain import DrainInfo, DrainOutcome, PodController
-from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
+from manager.autoscaler.scale_down import drain, planner, pods_on_nodes, removal_status
+from manager.autoscaler.scale_down.budgets import (
+    AtomicSize,
+    CroppedBuckets,
+    DeletionCounts,
+    NodeBucket,
+    ShrinkingGroup,
+    crop,
+)
+from manager.autoscaler.scale_down.drain import (
+    DisruptionBudget,
+    DrainInfo,
+    DrainOutcome,
+    PodController,
+    RemainingDisruptions,
+)
+from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, NodeUtilization, node_utilization
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
-from manager.autoscaler.scale_down.node_utilization import NodeUtilization, node_utilization
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
+    CooldownTimestamps,
     NodeStanding,
     ScaleDownDecision,
     ScaleDownHistory,
@@ -33,8 +45,6 @@ from manager.autoscaler.scale_down.rules import (
     ScaleDownRules,
     UnremovableReason,
 )
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm, ReferencedObjects
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
@@ -258,13 +268,13 @@ def test_an_empty_node_is_tried_again_at_once_unless_its_deletion_failed(why: Un
 
 
 def test_a_node_that_was_needed_in_between_begins_anew() -> None:
-    assert timing.unneeded_since({"a": 10.0, "b": 20.0}, ["b", "c"], 100.0) == {"b": 20.0, "c": 100.0}
-    assert timing.unneeded_since({"a": 200.0}, ["a"], 100.0) == {"a": 100.0}  # the clock went back
+    assert removal_status.unneeded_since({"a": 10.0, "b": 20.0}, ["b", "c"], 100.0) == {"b": 20.0, "c": 100.0}
+    assert removal_status.unneeded_since({"a": 200.0}, ["a"], 100.0) == {"a": 100.0}  # the clock went back
 
 
 def test_of_several_delays_the_last_to_end_is_named() -> None:
     happened = CooldownTimestamps(added=NOW - 590, failed=NOW - 60)
-    assert timing.cooldown(happened, Delays(), NOW) == (
+    assert removal_status.cooldown(happened, Delays(), NOW) == (
         "a deletion failed not long ago; nothing is deleted for another 2m0s"
     )
 
@@ -622,15 +632,19 @@ def test_a_new_pod_is_reckoned_to_need_what_others_of_its_controller_do() -> Non
         daemon("e", "b"),
     ]
     on_node = pods_on_nodes.pods_by_node([*there, *new])
-    found = peaks.peaks_with_new_pods(PEAKS, on_node, {each.key for each in new})
+    found = pods_on_nodes.peaks_with_new_pods(PEAKS, on_node, {each.key for each in new})
     assert found == {"a": PEAKS["a"], "b": Resources(2500 + 2500 + 3000 + 100 + 100 + 500, 4 * GIB - GIB)}
 
 
 def test_a_peak_goes_with_the_pods_by_what_they_request() -> None:
     moving = [{"cpu": 100, "memory": 7}, {"cpu": 300}, {MID_CPU: 50}]
-    assert peaks.shares(Resources(1000, 90), moving) == [Resources(250, 90), Resources(750, 0), Resources(50, 0)]
-    assert peaks.shares(Resources(10, 0), [{}, {}, {}]) == [Resources(4, 0)] * 3  # rounded up
-    left = peaks.room({"cpu": 4000, "memory": 1000}, Resources(1000, 100), [{MID_CPU: 100}, {"cpu": 900}], 10)
+    assert pods_on_nodes.shares(Resources(1000, 90), moving) == [
+        Resources(250, 90),
+        Resources(750, 0),
+        Resources(50, 0),
+    ]
+    assert pods_on_nodes.shares(Resources(10, 0), [{}, {}, {}]) == [Resources(4, 0)] * 3  # rounded up
+    left = pods_on_nodes.room({"cpu": 4000, "memory": 1000}, Resources(1000, 100), [{MID_CPU: 100}, {"cpu": 900}], 10)
     assert left == Resources(2500, 800)
 
 

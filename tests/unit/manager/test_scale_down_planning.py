@@ -26,16 +26,18 @@ from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.scale_down import deletions_in_progress as underways
-from manager.autoscaler.scale_down.deletions_in_progress import DeletionProgress, DeletionsInProgress, DeletionStage
+from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import (
+    CooldownTimestamps,
+    DeletionProgress,
+    DeletionsInProgress,
+    DeletionStage,
     NodeStanding,
     ScaleDownHistory,
     ScaleDownReason,
     UnremovableNode,
 )
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, ScaleDownRules, UnremovableReason
-from manager.autoscaler.scale_down.timing import CooldownTimestamps
 from manager.autoscaler.scale_down_controller import ScaleDownController
 from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
@@ -530,7 +532,7 @@ def test_pods_of_a_node_that_is_drained_are_counted_once_when_further_nodes_are_
 def test_a_node_that_could_not_go_is_not_tried_again_at_once_and_begins_anew() -> None:
     failed = DeletionProgress("n", "a", ScaleDownReason.UNDERUTILIZED, DeletionStage.FAILED, NOW, error="a budget")
     gone = DeletionProgress("m", "a", ScaleDownReason.EMPTY, DeletionStage.GONE, NOW)
-    memory = underways.history_after_failures(
+    memory = removal_status.history_after_failures(
         ScaleDownHistory({"n": LONG_AGO, "m": LONG_AGO}), (failed, gone), NOW + 300
     )
     assert memory == ScaleDownHistory(
@@ -544,7 +546,7 @@ def test_a_node_that_could_not_go_is_not_tried_again_at_once_and_begins_anew() -
 
 def test_what_lasts_does_so_whatever_the_clock_says() -> None:
     memory = ScaleDownHistory({"n": NOW}, {"m": UnremovableNode(NOW + 300, UnremovableReason.NO_PLACE, "")})
-    assert underways.shifted_history(memory, 3600) == ScaleDownHistory(
+    assert removal_status.shifted_history(memory, 3600) == ScaleDownHistory(
         {"n": NOW + 3600}, {"m": UnremovableNode(NOW + 3900, UnremovableReason.NO_PLACE, "")}
     )
 

@@ -14,8 +14,8 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.estimator import problem
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.scale_down import planner, pods_on_nodes
-from manager.autoscaler.scale_down.budgets import DeletionCounts
-from manager.autoscaler.scale_down.disruptions import DisruptionBudget
+from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
+from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import (
@@ -26,7 +26,6 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, Rescheduling
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

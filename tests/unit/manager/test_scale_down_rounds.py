@@ -9,12 +9,12 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import planner
+from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DrainInfo, PodController
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism, ScaleDownRules
-from manager.autoscaler.scale_down.size_limits import ShrinkingGroup
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo
 from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.quantity import Resources

@@ -11,20 +11,18 @@ from manager.autoscaler.actuation import scale_up_executor
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.expander.patterns import Pattern
-from manager.autoscaler.expander.priority import Priorities
+from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers
-from manager.autoscaler.scale_up import groups, orchestrator, reclaimed_capacity
+from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState, QuotaUsage
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings, TimeLimits
+from manager.autoscaler.snapshot import cluster, templates
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import PodInfo, PodTerm
@@ -443,11 +441,11 @@ def test_what_is_expected_of_other_resources_than_reclaimed_ones_is_not_believed
 def test_a_new_node_brings_the_mid_it_will_offer() -> None:
     state = group("a", machine(4))
     assert state.template is not None
-    state = replace(state, template=reclaimed_capacity.with_reclaimed(state.template, {MID_CPU: 1500, "cpu": 1}))
+    state = replace(state, template=templates.with_reclaimed(state.template, {MID_CPU: 1500, "cpu": 1}))
     classes = [EquivalenceGroup(PodInfo("ns", requests={MID_CPU: 700}), ("ns/a", "ns/b", "ns/c"))]
     assert grown(decided([state], classes)) == {"a": 2}
     assert state.template is not None
-    assert reclaimed_capacity.without_reclaimed(state.template).node.capacity == machine(4).capacity
+    assert templates.without_reclaimed(state.template).node.capacity == machine(4).capacity
 
 
 def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does() -> None:

@@ -17,7 +17,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.autoprovisioning.tolerations import TolerationMode
+from manager.autoscaler.autoprovisioning.labels import TolerationMode
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
@@ -30,8 +30,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.inputs import ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.scale_up.options import EstimateRules
+from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node, Pod

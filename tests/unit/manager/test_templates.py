@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from manager.autoscaler import taints
-from manager.autoscaler.scale_up import similar_groups
-from manager.autoscaler.scale_up.similar_groups import SimilarityRules
+from manager.autoscaler.scale_up import balancing
+from manager.autoscaler.scale_up.balancing import SimilarityRules
 from manager.autoscaler.snapshot import templates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
@@ -197,7 +197,7 @@ def test_with_labels_to_compare_nothing_else_counts() -> None:
 
 def test_a_similar_group_shares_an_option_only_when_it_takes_all_its_classes() -> None:
     takers = {"all": {1, 2, 3}, "some": {1}, "none": set[int]()}
-    assert similar_groups.similar_for_option({1, 2}, takers) == ["all"]
-    assert similar_groups.similar_for_option(set[int](), takers) == []
-    assert similar_groups.similar_for_option({1}, takers, balance_similar=False) == []
-    assert similar_groups.similar_for_option({1}, takers, is_zero_or_max=True) == []
+    assert balancing.similar_for_option({1, 2}, takers) == ["all"]
+    assert balancing.similar_for_option(set[int](), takers) == []
+    assert balancing.similar_for_option({1}, takers, balance_similar=False) == []
+    assert balancing.similar_for_option({1}, takers, is_zero_or_max=True) == []
