@@ -289,17 +289,31 @@ class AutoscalingContext:
             GroupState(Group(group, 0, 0, 0), None, blocked_reason=why) for group, why in state.refused.items()
         ]
 
-    def candidates(self, classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
+    def _provided(self, group: str) -> Node | None:
+        try:
+            return self.cloud.template(group)
+        except ProviderError as error:
+            self.problems[group] = str(error)
+            return None
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateGroups:
+    """The groups that autoprovisioning could create."""
+
+    context: AutoscalingContext
+
+    def states(self, classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
         """The groups that could be created for these pods, and for those that no cloud would make the reason.
 
         If no candidate helps, the machine types without any labels say why.
         """
-        rules = self.config.autoprovisioning
-        if not classes or self.config.mode is Mode.OBSERVE:
+        rules = self.context.config.autoprovisioning
+        if not classes or self.context.config.mode is Mode.OBSERVE:
             return []
-        types = none_if_unsupported(self.cloud.machine_types) or ()
+        types = none_if_unsupported(self.context.cloud.machine_types) or ()
         for name in sorted(rules.machine_types.difference(types)):
-            self.invalid_objects[f"machine type {name}"] = InvalidInput(
+            self.context.invalid_objects[f"machine type {name}"] = InvalidInput(
                 source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
             )
         offered = [name for name in types if not rules.machine_types or name in rules.machine_types]
@@ -324,7 +338,7 @@ class AutoscalingContext:
             if not tried:
                 break
             made = [state.template for _, state in tried if state.template is not None]
-            asked = problem.packing_problem(self.current, classes, made)
+            asked = problem.packing_problem(self.context.current, classes, made)
             wanted = []
             for each, state in tried:
                 fits = state.template is not None and binpacking.fit_on_new_node(asked, state.template).flags.any()
@@ -337,30 +351,25 @@ class AutoscalingContext:
     @cached_property
     def groups_left(self) -> int:
         """How many more groups may exist; unmanaged and refused groups count, too."""
-        observed = self.cloud.observed
+        observed = self.context.cloud.observed
         others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
         return candidates.groups_left(
-            (*(each.group for each in observed.groups.values()), *others), self.config.autoprovisioning
+            (*(each.group for each in observed.groups.values()), *others), self.context.config.autoprovisioning
         )
 
     def _theoretical(self, spec: GroupSpec) -> GroupState:
         """Without a template, but with the reason, if the group cannot be made."""
         try:
-            made = candidates.candidate_state(self.cloud.theoretical(spec), self.daemons, self.config.taints)
+            made = candidates.candidate_state(
+                self.context.cloud.theoretical(spec), self.context.daemons, self.context.config.taints
+            )
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
             return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, blocked_reason=error.problem)
-        backed_off = active_backoff(self.reconciled.registry, made.id, self.objects.now) is not None
-        template = None if made.template is None else self.offering(made.template)
+        backed_off = active_backoff(self.context.reconciled.registry, made.id, self.context.objects.now) is not None
+        template = None if made.template is None else self.context.offering(made.template)
         blocked_reason = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
         return replace(made, template=template, backed_off=backed_off, blocked_reason=blocked_reason)
-
-    def _provided(self, group: str) -> Node | None:
-        try:
-            return self.cloud.template(group)
-        except ProviderError as error:
-            self.problems[group] = str(error)
-            return None
 
 
 def none_if_unsupported(ask: Callable[[], T]) -> T | None:

@@ -1,7 +1,6 @@
 """Carries out what an iteration planned: group by group, node by node, and each request stored before it goes out."""
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,7 +10,6 @@ from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
-from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import CLOUD_PROVIDER_ERROR, Registry, add_created_groups, back_off
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.decision_settings import DecisionSettings
@@ -37,18 +35,17 @@ class GroupWrites:
     def __init__(
         self,
         settings: DecisionSettings,
+        access: ClusterAccess,
+        cloud: CloudAccess,
         listers: Listers,
-        guard: Guard,
-        cloud_lock: threading.Lock,
         growth: ScaleUpExecutor,
-        may_write: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._listers = listers
-        self._guard = guard
-        self._cloud_lock = cloud_lock
+        self._guard = cloud.guard
+        self._cloud_lock = cloud.lock
         self._scale_up_executor = growth
-        self._may_write = may_write
+        self._may_write = access.may_write
 
     def correct(self, action: Action) -> Action:
         """Deletes instances that never became nodes, or lowers a target that the cloud never filled."""
@@ -150,7 +147,7 @@ class IterationExecutor:
         guard, lock, may_write = cloud.guard, cloud.lock, access.may_write
         self._registry = registry
         self._scale_up = ScaleUpExecutor(settings, guard, lock, registry, may_write, clock)
-        self._group_writes = GroupWrites(settings, listers, guard, lock, self._scale_up, may_write)
+        self._group_writes = GroupWrites(settings, access, cloud, listers, self._scale_up)
         self.scan_clients = ScanClients(
             NodeWriter(access.client, guard, lock, may_write), self._scale_up.execute_for_scan
         )

@@ -118,15 +118,7 @@ class Autoscaler:
         )
         self._cloud = open_cloud(settings, config, access, process)
         self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=access.dry_run)
-        self._removals = ScaleDownController(
-            access.client,
-            config,
-            self._listers,
-            self._cloud.guard,
-            self._cloud.lock,
-            clock=clock,
-            may_write=access.may_write,
-        )
+        self._removals = ScaleDownController(config, access, self._cloud, self._listers, clock)
         self._cache = AutoscalerCache(config)
         self._registry = RegistryStore(
             ConfigMapStore(access.client, access.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY),

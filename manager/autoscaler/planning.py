@@ -15,6 +15,7 @@ from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.context import (
     AutoscalerCache,
     AutoscalingContext,
+    CandidateGroups,
     ObservedCloud,
     OfferedBy,
     no_reclaimed_capacity,
@@ -177,11 +178,12 @@ def _decide(
         templates_of_nodes=templates,
     )
     if context.config.autoprovisioning.enabled:
-        creatable = context.candidates(_unschedulable_groups(scale_up_input))
+        created = CandidateGroups(context)
+        creatable = created.states(_unschedulable_groups(scale_up_input))
         scale_up_input = replace(
             scale_up_input,
             groups=[*scale_up_input.groups, *creatable],
-            new_groups=candidates.creatable_groups(context.groups_left, creatable),
+            new_groups=candidates.creatable_groups(created.groups_left, creatable),
         )
     decisions = _decisions(scale_up_input, context, settings, chance)
     actions = [*iteration.actions, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]

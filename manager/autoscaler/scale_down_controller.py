@@ -1,18 +1,18 @@
 """Scale-down's part of the iterations: its history from one to the next, and its actions."""
 
 import logging
-import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from manager.autoscaler import taints
 from manager.autoscaler.actuation.actuator import Actuator
 from manager.autoscaler.actuation.deletion_machine import DeletionOptions
 from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter
-from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
+from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state.registry import Registry, lower_request
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.environment import CloudAccess, ClusterAccess
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
@@ -28,7 +28,6 @@ from manager.autoscaler.taints import NodePatch
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
-from shared.kube.client import Client
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -44,24 +43,22 @@ class ScaleDownController:
 
     def __init__(
         self,
-        client: Client,
         config: DecisionSettings,
+        access: ClusterAccess,
+        cloud: CloudAccess,
         listers: Listers,
-        guard: Guard,
-        cloud_lock: threading.Lock,
-        *,
         clock: Clock,
-        may_write: Callable[[], bool],
     ) -> None:
+        client, may_write = access.client, access.may_write
         self._config = config
         self._clock = clock
         self._may_write = may_write
         actuation = config.actuation
         self._soft = NodeWriter(
-            client.single_attempt(max(1.0, actuation.soft_taint_seconds)), guard, cloud_lock, may_write
+            client.single_attempt(max(1.0, actuation.soft_taint_seconds)), cloud.guard, cloud.lock, may_write
         )
         self.actuator = Actuator(
-            NodeWriter(client.single_attempt(ATTEMPT_SECONDS), guard, cloud_lock, may_write),
+            NodeWriter(client.single_attempt(ATTEMPT_SECONDS), cloud.guard, cloud.lock, may_write),
             listers,
             DeletionOptions(actuation, config.scale_down.drain, config.pending.expendable_below),
             clock,

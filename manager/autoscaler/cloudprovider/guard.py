@@ -64,18 +64,127 @@ class CloudObservation:
     group_of_node: Mapping[str, str] = field(default_factory=dict)
 
 
+class CloudObserver:
+    """Observes one provider. Each error is logged when it is new."""
+
+    def __init__(self, provider: Provider, ownership: Ownership) -> None:
+        self._provider = provider
+        self._ownership = ownership
+        self._told: dict[str, str] = {}  # refusals by group, as they were logged
+        self._passed_by: dict[str, str] = {}  # other errors, by the call, as they were logged
+        self._options_of: dict[str, GroupOptions] = {}  # the last answers
+
+    def look(self, nodes: Sequence[NodeRef]) -> CloudObservation:
+        """All managed groups, their instances and options, and the group of each node. Raises ProviderError."""
+        self._provider.refresh()
+        refused: dict[str, ProviderError] = {}
+        passed_by: dict[str, ProviderError] = {}
+        listed = [self._sized(group, refused) for group in self._provider.groups()]
+        impossible = checks.listing(self._provider.name, listed)
+        refused |= {group: error for group, error in impossible.items() if self._ownership.owns(group)}
+        own = {group.id: group for group in listed if self._ownership.owns(group.id) and group.id not in refused}
+        missing = self._ownership.listed.keys() - {group.id for group in listed}
+        refused |= {group: Refused(self._provider.name, group, "listed as ours, and not there") for group in missing}
+        instances: dict[str, tuple[Instance, ...]] = {}
+        options: dict[str, GroupOptions] = {}
+        for group in own:
+            try:
+                instances[group] = tuple(self._provider.instances(group))
+                options[group] = self._options(group, passed_by)
+                checks.atomic(self._provider.name, self._ownership.bounded(own[group]), options[group])
+            except (InvalidAnswer, Refused) as error:
+                refused[group] = error
+        refused |= checks.membership(self._provider.name, own, instances)
+        groups = {
+            name: ObservedGroup(self._ownership.bounded(group), instances[name], options[name])
+            for name, group in own.items()
+            if name not in refused
+        }
+        unmanaged = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
+        placed = self._placed(nodes, groups, unmanaged, refused, passed_by)
+        errors = {what: str(error) for what, error in passed_by.items()}
+        for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
+            logger.warning("no %s: %s", what, errors[what], extra={"provider": self._provider.name})
+        self._passed_by = errors
+        reasons = {group: str(error) for group, error in refused.items()}
+        for group in reasons.keys() - {group for group, why in self._told.items() if reasons.get(group) == why}:
+            logger.warning("group refused: %s", reasons[group], extra={"provider": self._provider.name, "group": group})
+        self._told = reasons
+        return CloudObservation(groups, refused, unmanaged, placed)
+
+    def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
+        """The group with its target, if it is ours: an unmanaged group may be unreadable."""
+        if not self._ownership.owns(group.id):
+            return group
+        try:
+            return dataclasses.replace(group, target_size=self._provider.target_size(group))
+        except (InvalidAnswer, Refused) as error:
+            refused[group.id] = error
+            return group
+
+    def _options(self, group: str, passed_by: dict[str, ProviderError]) -> GroupOptions:
+        """The group's options. After an error the last answer stays, because options are optional."""
+        try:
+            found = self._provider.options(group)
+        except Unsupported:
+            return GroupOptions()
+        except (InvalidAnswer, NoAnswer):
+            raise
+        except ProviderError as error:
+            passed_by[f"options of group {group}"] = error
+            return self._options_of.get(group, GroupOptions())
+        checks.options(self._provider.name, group, found)
+        self._options_of[group] = found
+        return found
+
+    def _placed(
+        self,
+        nodes: Sequence[NodeRef],
+        groups: Mapping[str, ObservedGroup],
+        unmanaged: frozenset[str],
+        refused: dict[str, ProviderError],
+        passed_by: dict[str, ProviderError],
+    ) -> dict[str, str]:
+        """The group of each node, by the instances; the cloud is asked about the others. Unknown groups that it names
+        go to `refused`.
+
+        A node that the cloud does not know belongs to no group, as machines of other clouds do.
+        """
+        by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
+        placed: dict[str, str] = {}
+        asks = True
+        for node in nodes:
+            group = by_id.get(node.provider_id)
+            if group is None and asks and node.provider_id:
+                try:
+                    group = self._provider.group_of(node)
+                except Unsupported:
+                    asks = False
+                except NoAnswer:
+                    raise
+                except ProviderError as error:
+                    passed_by[f"group of node {node.name}"] = error
+            if group is None:
+                continue
+            if group in groups:
+                placed[node.name] = group
+            elif group not in unmanaged and group not in refused:
+                refused[group] = InvalidAnswer(
+                    self._provider.name, group, f"group of node {node.name}", group, "there is no such group"
+                )
+        return placed
+
+
 class Guard(CloudReader):
     """Calls one provider for one thread; any thread may read `observed`. Every call raises ProviderError."""
 
     def __init__(self, provider: Provider, ownership: Ownership, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         super().__init__(provider, Caller(provider.name, deadline_seconds))
         self._ownership = ownership
+        self._observer = CloudObserver(provider, ownership)
         self._observed: CloudObservation | None = None
         self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
-        self._told: dict[str, str] = {}  # refusals by group, as they were logged
-        self._passed_by: dict[str, str] = {}  # other errors, by the call, as they were logged
-        self._options_of: dict[str, GroupOptions] = {}  # the last answers
 
     @property
     def observed(self) -> CloudObservation:
@@ -97,15 +206,11 @@ class Guard(CloudReader):
         self._nodes = nodes
         self.forget()
         try:
-            self._observed = self._caller.call("observe", lambda: self._look(nodes))
+            self._observed = self._caller.call("observe", lambda: self._observer.look(nodes))
         except ProviderError:
             self._observed = None
             raise
         self._in_doubt.clear()
-        refused = {group: str(error) for group, error in self._observed.refused.items()}
-        for group in refused.keys() - {group for group, why in self._told.items() if refused.get(group) == why}:
-            logger.warning("group refused: %s", refused[group], extra={"provider": self.name, "group": group})
-        self._told = refused
         return self._observed
 
     def observe_again(self) -> CloudObservation:
@@ -220,101 +325,6 @@ class Guard(CloudReader):
             except ProviderError as error:
                 logger.warning("the provider was not left tidily: %s", error)
         self._caller.close()
-
-    def _look(self, nodes: Sequence[NodeRef]) -> CloudObservation:
-        self._provider.refresh()
-        refused: dict[str, ProviderError] = {}
-        passed_by: dict[str, ProviderError] = {}
-        listed = [self._sized(group, refused) for group in self._provider.groups()]
-        impossible = checks.listing(self.name, listed)
-        refused |= {group: error for group, error in impossible.items() if self._ownership.owns(group)}
-        own = {group.id: group for group in listed if self._ownership.owns(group.id) and group.id not in refused}
-        missing = self._ownership.listed.keys() - {group.id for group in listed}
-        refused |= {group: Refused(self.name, group, "listed as ours, and not there") for group in missing}
-        instances: dict[str, tuple[Instance, ...]] = {}
-        options: dict[str, GroupOptions] = {}
-        for group in own:
-            try:
-                instances[group] = tuple(self._provider.instances(group))
-                options[group] = self._options(group, passed_by)
-                checks.atomic(self.name, self._ownership.bounded(own[group]), options[group])
-            except (InvalidAnswer, Refused) as error:
-                refused[group] = error
-        refused |= checks.membership(self.name, own, instances)
-        groups = {
-            name: ObservedGroup(self._ownership.bounded(group), instances[name], options[name])
-            for name, group in own.items()
-            if name not in refused
-        }
-        unmanaged = frozenset(group.id for group in listed if not self._ownership.owns(group.id))
-        placed = self._placed(nodes, groups, unmanaged, refused, passed_by)
-        errors = {what: str(error) for what, error in passed_by.items()}
-        for what in (each for each in errors if self._passed_by.get(each) != errors[each]):
-            logger.warning("no %s: %s", what, errors[what], extra={"provider": self.name})
-        self._passed_by = errors
-        return CloudObservation(groups, refused, unmanaged, placed)
-
-    def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
-        """The group with its target, if it is ours: an unmanaged group may be unreadable."""
-        if not self._ownership.owns(group.id):
-            return group
-        try:
-            return dataclasses.replace(group, target_size=self._provider.target_size(group))
-        except (InvalidAnswer, Refused) as error:
-            refused[group.id] = error
-            return group
-
-    def _options(self, group: str, passed_by: dict[str, ProviderError]) -> GroupOptions:
-        """The group's options. After an error the last answer stays, because options are optional."""
-        try:
-            found = self._provider.options(group)
-        except Unsupported:
-            return GroupOptions()
-        except (InvalidAnswer, NoAnswer):
-            raise
-        except ProviderError as error:
-            passed_by[f"options of group {group}"] = error
-            return self._options_of.get(group, GroupOptions())
-        checks.options(self.name, group, found)
-        self._options_of[group] = found
-        return found
-
-    def _placed(
-        self,
-        nodes: Sequence[NodeRef],
-        groups: Mapping[str, ObservedGroup],
-        unmanaged: frozenset[str],
-        refused: dict[str, ProviderError],
-        passed_by: dict[str, ProviderError],
-    ) -> dict[str, str]:
-        """The group of each node, by the instances; the cloud is asked about the others. Unknown groups that it names
-        go to `refused`.
-
-        A node that the cloud does not know belongs to no group, as machines of other clouds do.
-        """
-        by_id = {each.provider_id: name for name, group in groups.items() for each in group.instances}
-        placed: dict[str, str] = {}
-        asks = True
-        for node in nodes:
-            group = by_id.get(node.provider_id)
-            if group is None and asks and node.provider_id:
-                try:
-                    group = self._provider.group_of(node)
-                except Unsupported:
-                    asks = False
-                except NoAnswer:
-                    raise
-                except ProviderError as error:
-                    passed_by[f"group of node {node.name}"] = error
-            if group is None:
-                continue
-            if group in groups:
-                placed[node.name] = group
-            elif group not in unmanaged and group not in refused:
-                refused[group] = InvalidAnswer(
-                    self.name, group, f"group of node {node.name}", group, "there is no such group"
-                )
-        return placed
 
     def _writable(self, group: str) -> ObservedGroup:
         if not self._ownership.owns(group):

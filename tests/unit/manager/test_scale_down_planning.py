@@ -1,7 +1,6 @@
 """Scale-down as a part of a round: what it is told, what it may touch, and what it comes to."""
 
 import itertools
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +20,7 @@ from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.environment import CloudAccess, ClusterAccess, PlanCloud
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.modes import Mode
@@ -564,9 +564,11 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
         peaks=lambda _: None,
         pending=lambda: None,
     )
-    guard = Guard(MemoryCloud(), Ownership())
+    cloud = MemoryCloud()
+    guard = Guard(cloud, Ownership())
+    access = ClusterAccess(client, informers, "default", None, is_leader=lambda: True)
     removals = ScaleDownController(
-        client, config(), listers, guard, threading.Lock(), clock=clock, may_write=lambda: True
+        config(), access, CloudAccess(guard, PlanCloud(cloud, guard, deadline_seconds=1.0)), listers, clock
     )
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,))
