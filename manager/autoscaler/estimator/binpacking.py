@@ -106,7 +106,7 @@ def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Pack
     flags &= probe.admits_new
     for position in problem.bonds.rules:
         if flags[position]:
-            flags[position] = not probe.refusals(position, probe.known)
+            flags[position] = probe.is_open(position, probe.known)
     return Fit(flags, probe)
 
 

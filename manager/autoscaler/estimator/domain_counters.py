@@ -190,16 +190,16 @@ class DomainCounters:
         """Where one more pod violates no spread constraint, and for how many pods that stays true."""
         if not spread:
             return None, UNLIMITED
-        holds = np.ones(at.stop - at.start, np.bool_)
+        holds: Flags | None = None
         pods = UNLIMITED
         for rule in spread:
             domains = self._domains_of[rule.counter][at]
+            holds = domains >= 0 if holds is None else holds & (domains >= 0)
             there = self._sums[rule.counter][domains]
             sums = self._sums[rule.counter][self._present_domains(rule.counter)]
             if len(sums):
                 least = int(sums.min()) if len(sums) >= rule.min_domains else 0
                 holds &= there + rule.counts_itself - least <= rule.max_skew
-            holds &= domains >= 0
             if rule.counts_itself:
                 pods = min(pods, self._until_skewed(rule, at))
         return holds, pods

@@ -302,6 +302,12 @@ class Packing:
             reason = self.counters.refusal(rules, node)
         return [reason] if reason else []
 
+    def is_open(self, position: int, node: int) -> bool:
+        """Whether the rules between pods leave a node open to one more pod of a class."""
+        rules = self.problem.bonds.rules.get(position)
+        opened = self.counters.open_nodes(rules, node, node + 1).nodes if rules else None
+        return opened is None or bool(opened[0])
+
     def uses_hostname_spread(self, position: int) -> bool:
         """Whether new nodes may make room for a class on other nodes."""
         rules = self.problem.bonds.rules.get(position)

@@ -77,7 +77,7 @@ def cheapest_mix(
     """
     candidates = _candidates(estimated, chosen, prices)
     bound = np.array([position for position in wanted if position in asked.bonds.rules], np.int64)
-    if len(bound) == len(wanted) or (len(bound) and chosen not in candidates):
+    if len(candidates) < 2 or len(bound) == len(wanted) or (len(bound) and chosen not in candidates):
         return None
     search = _Search(asked, left, candidates, usage, prices, new_groups, is_late)
     remaining = left.pending * 0

@@ -1,8 +1,9 @@
 """Groups pods that are equal in all facts that scheduling reads (Cluster Autoscaler's equivalence groups).
 
 Pods share a class if one controller made them and labels and spec agree, except for projected volumes. A controller has
-at most ten classes; further different pods stand alone, as do pods without a controller, pods of DaemonSets, and pods
-with ephemeral volumes, each of which may be somewhere else.
+at most ten classes; further different pods stand alone, as do pods of DaemonSets, and pods with ephemeral volumes, each
+of which may be somewhere else. Equal pods of a namespace that no controller made are one class, too; to Cluster
+Autoscaler each of them is one, which multiplies the work.
 """
 
 from collections import defaultdict
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
+
+import msgspec
 
 from manager.autoscaler.snapshot import pod_info
 from manager.autoscaler.snapshot.pod_info import PodInfo, ReferencedObjects
@@ -26,6 +29,7 @@ DAEMON_SET = "DaemonSet"
 
 _compared = attrgetter(*(name for name in PodSpec.__struct_fields__ if name not in ("volumes", "node_name")))
 _by_key = attrgetter("metadata.namespace", "metadata.name")
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class EquivalenceGroup(NamedTuple):
@@ -62,11 +66,14 @@ def build_equivalence_groups(pods: Iterable[Pod], surroundings: ReferencedObject
 def group_equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
     """The pods of each class."""
     alone: list[list[Pod]] = []
+    bare: list[Pod] = []
     by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         owner = _controller(pod)
-        if owner is None or _made_by_daemon_set(pod, owner):
+        if _made_by_daemon_set(pod, owner):
             alone.append([pod])
+        elif owner is None:
+            bare.append(pod)
         else:
             by_controller[owner.uid or _name_of(pod, owner)].append(pod)
     for made in by_controller.values():
@@ -74,7 +81,7 @@ def group_equivalent(pods: Iterable[Pod]) -> list[list[Pod]]:
         if len(groups) > MAX_GROUPS_PER_CONTROLLER:  # which pods stand alone must not depend on the order
             groups = _alike(sorted(made, key=_by_key), _of_pending)
         alone += groups
-    return alone
+    return alone + _equal(bare, _of_pending)
 
 
 def controller_of(pod: Pod) -> str:
@@ -110,13 +117,14 @@ def scheduling_gate_reason(pod: Pod) -> str:
 def group_placed(pods: Iterable[Pod]) -> list[list[Pod]]:
     """Placed pods that agree in all facts that still matter: labels, requests, ports and anti-affinity."""
     by_controller: defaultdict[str, list[Pod]] = defaultdict(list)
-    kinds: list[list[Pod]] = []
+    bare: list[Pod] = []
     for pod in pods:
         controller = controller_of(pod)
         if controller:
             by_controller[controller].append(pod)
         else:
-            kinds.append([pod])
+            bare.append(pod)
+    kinds = _equal(bare, lambda pod: (is_mirror(pod), is_daemon(pod), _of_placed(pod)))
     for made in by_controller.values():
         kinds += _alike(made, _of_placed)
     return kinds
@@ -157,6 +165,19 @@ def _of_placed(pod: Pod) -> object:
     terminating = pod.metadata.deletion_timestamp is not None
     asking = spec.containers, spec.init_containers, spec.resources, spec.overhead
     return asking, podrules.resizing(pod), keeps_away, pod.metadata.labels, terminating
+
+
+def _equal(pods: Iterable[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:
+    """Groups of pods of one namespace whose facts are equal, however many groups there are."""
+    found: defaultdict[object, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        key: object
+        try:
+            key = _ENCODER.encode((pod.metadata.namespace, facts(pod)))
+        except (OverflowError, ValueError):  # a number or a text that has no encoding: the pod stands alone
+            key = id(pod)
+        found[key].append(pod)
+    return list(found.values())
 
 
 def _alike(pods: list[Pod], facts: Callable[[Pod], object]) -> list[list[Pod]]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate, StateRules
 from manager.autoscaler.snapshot.pod_info import HostPort, PodInfo, ReferencedObjects
-from shared import durations
+from shared import durations, names
 from shared.api.core import Node, PersistentVolume, PersistentVolumeClaim, Pod, PodStatus
 from shared.errors import InvalidInput
 
@@ -31,8 +31,7 @@ def asking(cpu: str, **container: Any) -> list[dict[str, Any]]:
 
 
 def groups(*pods: Pod) -> list[tuple[str, ...]]:
-    names = (tuple(key.removeprefix("default/") for key in each.pods) for each in classes(*pods))
-    return list(names)
+    return [tuple(key.removeprefix("default/") for key in each.pods) for each in classes(*pods)]
 
 
 def classes(*pods: Pod) -> tuple[equivalence_groups.EquivalenceGroup, ...]:
@@ -65,8 +64,27 @@ def test_a_pod_being_resized_is_of_another_class_than_those_its_controller_made_
     assert equivalence_groups.group_placed([small, grown]) == [[small], [grown]]
 
 
-def test_pods_without_a_controller_and_those_of_daemon_sets_stand_alone() -> None:
-    assert len(groups(pod("a", owner=""), pod("b", owner=""))) == 2
+def test_equal_pods_without_a_controller_are_one_class_and_others_are_not() -> None:
+    assert groups(pod("b", owner=""), pod("a", owner=""), pod("c")) == [("a", "b"), ("c",)]
+    assert groups(pod("a", owner=""), pod("b", owner="", meta={"labels": {"x": "1"}})) == [("a",), ("b",)]
+    assert groups(pod("a", owner=""), pod("b", owner="", containers=asking("1"))) == [("a",), ("b",)]
+    assert groups(pod("a", owner=""), pod("b", owner="", meta={"namespace": "z"})) == [("a",), ("z/b",)]
+    many = [pod(f"p{index:02d}", owner="", meta={"labels": {"kind": str(index % 12)}}) for index in range(24)]
+    assert [len(each) for each in groups(*many)] == [2] * 12  # as many classes as there are
+    huge = [{"name": "c", "resources": {"requests": {"cpu": 1 << 70}}}]
+    whole = [pod(name, owner="", containers=huge) for name in ("a", "b")]
+    assert groups(*whole) == [("a",), ("b",)]  # no encoding to compare them by
+
+
+def test_a_mirror_pod_is_of_another_kind_than_an_equal_pod_that_may_move() -> None:
+    mirror = pod("a", owner="", meta={"annotations": {names.ANNOTATION_MIRROR: "x"}})
+    assert equivalence_groups.group_placed([mirror, pod("b", owner=""), pod("c", owner="")]) == [
+        [mirror],
+        [pod("b", owner=""), pod("c", owner="")],
+    ]
+
+
+def test_pods_of_daemon_sets_stand_alone() -> None:
     assert len(groups(pod("a", kind="DaemonSet"), pod("b", kind="DaemonSet"))) == 2
     annotated = {"annotations": {equivalence_groups.ANNOTATION_DAEMON_SET_POD: "true"}}
     assert len(groups(pod("a", meta=annotated), pod("b", meta=annotated))) == 2
