@@ -216,7 +216,7 @@ def test_a_host_application_is_measured_by_its_path(machine: Machine) -> None:
 
     def burning() -> bool:
         sample = source.sample([])
-        return sample is not None and sample.host_applications.get("daemon", Usage(0, 0)).cpu_cores > 0.1
+        return sample is not None and sample.host_applications.get("daemon", Usage(0, 0)).cpu_cores > 0.01
 
     eventually(burning, interval_seconds=0.5)
     source.close()

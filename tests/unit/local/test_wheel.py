@@ -40,7 +40,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def headroom(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Its command, with the packages it depends on and nothing of this checkout."""
-    environment = os.environ | {"PYTHONPATH": str(installed)}
+    environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "deploy.cli", *arguments]
     return subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True, check=False)
 

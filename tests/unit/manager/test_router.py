@@ -1,5 +1,6 @@
 """The autoscaler's API: groups, decisions, and plans for what is not there yet."""
 
+import contextlib
 import json
 import random
 import threading
@@ -68,16 +69,22 @@ class Planner:
 PLANNER = Planner()
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    PLANNER.observe()
+@contextlib.contextmanager
+def served(planner: Planner) -> Iterator[str]:
+    planner.observe()
     app = FastAPI()
-    app.include_router(router(PLANNER, SETTINGS))
+    app.include_router(router(planner, SETTINGS))
     server = web.server(app, "127.0.0.1:0")
     server.start()
     yield f"{server.url}/api/v1"
     server.close()
-    PLANNER.close()
+    planner.close()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served(PLANNER) as url:
+        yield url
 
 
 def planned(url: str, **body: Any) -> Any:
@@ -88,9 +95,10 @@ def planned(url: str, **body: Any) -> Any:
     return found
 
 
-def test_before_the_first_round_nothing_is_known(url: str) -> None:
-    assert LOCAL_HTTP.get(f"{url}/groups").json()["time"] is None
-    assert LOCAL_HTTP.get(f"{url}/decisions").json() == {"cluster": "", "latest": None, "rounds": [], "earlier": []}
+def test_before_the_first_round_nothing_is_known() -> None:
+    with served(Planner()) as url:
+        assert LOCAL_HTTP.get(f"{url}/groups").json()["time"] is None
+        assert LOCAL_HTTP.get(f"{url}/decisions").json() == {"cluster": "", "latest": None, "rounds": [], "earlier": []}
 
 
 def test_groups_and_decisions_are_those_of_the_journal(url: str) -> None:
