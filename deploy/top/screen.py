@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import work
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, ScreenStackError
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, RichLog, Static
 from textual.widgets.data_table import RowKey
@@ -94,10 +95,13 @@ class TopApp(App[None]):
         if look.is_over:
             self.exit()
             return
+        try:
+            notices = self.query_one(RichLog)
+        except (NoMatches, ScreenStackError):
+            return  # the table has been closed since it was asked to look
         if look.answer is not None:
             self.history.add(look.answer)
         self._shown = look
-        notices = self.query_one(RichLog)
         for notice in look.notices:
             notices.display = True
             notices.write(notice)
