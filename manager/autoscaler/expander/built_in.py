@@ -22,17 +22,17 @@ class _Lowest:
 
 
 def most_pods(_: AutoscalerSettings) -> _Lowest:
-    return _Lowest(lambda option: -option.pod_count)
+    return _Lowest(_missed_pods)
 
 
 def least_nodes(_: AutoscalerSettings) -> _Lowest:
     """An option without nodes is no option."""
-    return _Lowest(lambda option: option.node_count or math.inf)
+    return _Lowest(_node_count)
 
 
 def least_waste(_: AutoscalerSettings) -> _Lowest:
     """The smallest share of the new capacity that stays idle, cpu and memory added up."""
-    return _Lowest(lambda option: _idle(option, "cpu") + _idle(option, "memory"))
+    return _Lowest(_waste)
 
 
 class PriceExpander:
@@ -53,6 +53,18 @@ class PriorityExpander:
 
     def best_options(self, options: Sequence[Option], context: ExpanderContext) -> list[Option]:
         return priority.choose(options, context.priorities).options
+
+
+def _missed_pods(option: Option) -> float:
+    return -option.pod_count
+
+
+def _node_count(option: Option) -> float:
+    return option.node_count or math.inf
+
+
+def _waste(option: Option) -> float:
+    return _idle(option, "cpu") + _idle(option, "memory")
 
 
 def _idle(option: Option, resource: str) -> float:

@@ -111,7 +111,7 @@ def test_any_cluster_is_planned_for_without_a_word_of_configuration(
     answer = planned()
     assert answer["cluster"] == kubeconfig.NAME
     assert changes(answer) == {"pool": (1, 3)}
-    assert [row["pods"] for row in answer["pending"]] == [[f"{namespace}/{name}"] for name in "abc"]
+    assert [row["pods"] for row in answer["pending"]] == [[f"{namespace}/{name}" for name in "abc"]]
     assert sum(row["on_nodes"] for row in answer["pending"]) == 1
     assert state(cluster.client) == before
 
