@@ -1,0 +1,197 @@
+"""Karpenter's own benchmark mix, planned in one iteration: process CPU time, against plain packing pod by pod.
+
+As `scheduling_benchmark_test.go` of Karpenter makes it: a fifth of the pods each are generic, spread over zones, spread
+over hosts, together in a zone, and apart on hosts; labels, requests and selectors are drawn at random; 400 machine
+types of 1 to 400 cores with 2 GiB and 10 pods a core. Here each type is a group in each of three zones.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.pricing.model import UnitPrices
+from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.scale_up import orchestrator, salvo
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
+from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
+from manager.autoscaler.snapshot.pod_info import ReferencedObjects
+from shared.api.core import Pod
+from tests.bench.row import Row
+from tests.bench.timing import cpu_seconds
+
+TYPES, ZONES = 400, ("test-zone-1", "test-zone-2", "test-zone-3")
+TARGETS = {1_000: 2.0, 5_000: 12.0}
+LARGEST_GROUP = 5_000
+MIB = 1 << 20
+CPU_MILLI = (100, 250, 500, 1000, 1500)
+MEMORY_MIB = (100, 256, 512, 1024, 2048, 4096)
+OVERHEAD_CPU_MILLI, OVERHEAD_MEMORY_MIB = 100, 10  # of Karpenter's fake machines
+PRICES = UnitPrices(cpu=0.1, memory_gib=0.1 * (1 << 30) / 1e9, gpu=1.0, disk_gib=0.0)  # Karpenter's fake prices
+LABEL_ZONE = "topology.kubernetes.io/zone"
+BASELINE = "first-fit-decreasing pod by pod on the smallest type that takes the largest pod, no rules, in plain Python"
+
+
+def rows() -> list[Row]:
+    """The mix with and without controllers of the pods."""
+    machines = _machines()
+    return [_row(count, machines, owned=owned) for count in TARGETS for owned in (True, False)]
+
+
+def _row(count: int, machines: list[NodeInfo], *, owned: bool) -> Row:
+    pending = diverse_pods(count, owned=owned)
+    plan = planning(pending, machines)
+    decisions: list[ScaleUpDecision] = []
+    value = cpu_seconds(lambda: decisions.extend(plan()), 1)
+    placed = sum(len(each.triggered) for each in decisions)
+    nodes = sum(each.new_nodes for each in decisions if each.outcome is ScaleUpOutcome.GROW)
+    grown = {group for each in decisions for group in each.nodes}
+    sizes = _sizes(pending)
+    plain: list[int] = []
+    baseline_value = cpu_seconds(lambda: plain.append(_first_fit(sizes, machines)), 1)
+    kind = "owned" if owned else "bare"
+    return Row(
+        figure=f"Karpenter's mix, {count:,} {kind} pods x {TYPES} machine types in {len(ZONES)} zones",
+        value=value,
+        unit="s of CPU",
+        target=TARGETS[count],
+        baseline=BASELINE,
+        baseline_value=baseline_value,
+        note=f"{placed:,} pods on {nodes:,} nodes of {len(grown)} groups in {len(decisions)} decisions of one salvo; "
+        f"baseline {plain[0]:,} nodes",
+    )
+
+
+def planning(pending: list[Pod], machines: list[NodeInfo]) -> Callable[[], list[ScaleUpDecision]]:
+    """All decisions of one iteration, from objects as the caches hold them."""
+
+    def plan() -> list[ScaleUpDecision]:
+        surroundings = ReferencedObjects()
+        classes = equivalence_groups.build_equivalence_groups(pending, surroundings).classes
+        taken = cluster.take_snapshot([], [], surroundings=surroundings)
+        states = [
+            GroupState(Group(each.name, 0, LARGEST_GROUP, 0), templates.from_provider(each.name, each, ()))
+            for each in machines
+        ]
+        settings = ScaleUpSettings(Ownership({each.name: None for each in machines}), FilePricing(units=PRICES))
+        situation = ScaleUpInput(taken, classes, states)
+        chance = random.Random(1)
+        decisions: list[ScaleUpDecision] = []
+        while True:
+            decision = orchestrator.decide(situation, settings, chance)
+            if decisions and decision.outcome is not ScaleUpOutcome.GROW:
+                return decisions
+            decisions.append(decision)
+            if decision.outcome is not ScaleUpOutcome.GROW:
+                return decisions
+            situation = salvo.apply_decision(situation, decision)
+
+    return plan
+
+
+def diverse_pods(count: int, *, owned: bool) -> list[Pod]:
+    """A fifth of each kind, decoded one by one, as a watch delivers them."""
+    chance = random.Random(42)
+    decoder = msgspec.json.Decoder(Pod)
+    kinds = (_generic, _spread_over_zones, _spread_over_hosts, _together_in_a_zone, _apart_on_hosts)
+    raw = [kind(chance) for kind in kinds for _ in range(count // len(kinds))]
+    pods = []
+    for index, (labels, spec) in enumerate(raw):
+        requests = {"cpu": f"{chance.choice(CPU_MILLI)}m", "memory": f"{chance.choice(MEMORY_MIB)}Mi"}
+        spec["containers"] = [{"name": "main", "image": "image", "resources": {"requests": requests}}]
+        meta: dict[str, Any] = {"name": f"pod-{index:06d}", "namespace": "default", "labels": labels}
+        meta["uid"] = f"{index:032x}"
+        if owned:
+            uid = msgspec.json.encode((labels, spec)).hex()
+            owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "of-a-kind", "uid": uid}
+            meta["ownerReferences"] = [{**owner, "controller": True}]
+        pods.append(decoder.decode(msgspec.json.encode({"metadata": meta, "spec": spec})))
+    return pods
+
+
+def _generic(chance: random.Random) -> tuple[dict[str, str], dict[str, Any]]:
+    return {"my-label": chance.choice("abcdefg")}, {}
+
+
+def _spread_over_zones(chance: random.Random) -> tuple[dict[str, str], dict[str, Any]]:
+    return _spread(chance, LABEL_ZONE)
+
+
+def _spread_over_hosts(chance: random.Random) -> tuple[dict[str, str], dict[str, Any]]:
+    return _spread(chance, LABEL_HOSTNAME)
+
+
+def _spread(chance: random.Random, key: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """The selector is drawn apart from the pod's own label, so that most pods do not count for their own spread."""
+    labels = {"my-label": chance.choice("abcdefg")}
+    selector = {"matchLabels": {"my-label": chance.choice("abcdefg")}}
+    constraint = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return labels, {"topologySpreadConstraints": [constraint]}
+
+
+def _together_in_a_zone(chance: random.Random) -> tuple[dict[str, str], dict[str, Any]]:
+    labels = {"my-affininity": chance.choice("abcdefg")}
+    return labels, {"affinity": {"podAffinity": _required(LABEL_ZONE, labels)}}
+
+
+def _apart_on_hosts(_: random.Random) -> tuple[dict[str, str], dict[str, Any]]:
+    labels = {"app": "nginx"}
+    return labels, {"affinity": {"podAntiAffinity": _required(LABEL_HOSTNAME, labels)}}
+
+
+def _required(key: str, labels: dict[str, str]) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    return {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+
+
+def _machines() -> list[NodeInfo]:
+    found = []
+    for cores in range(1, TYPES + 1):
+        capacity = {"cpu": cores * 1000, "memory": cores * 2048 * MIB, "pods": cores * 10}
+        allocatable = {
+            **capacity,
+            "cpu": capacity["cpu"] - OVERHEAD_CPU_MILLI,
+            "memory": capacity["memory"] - OVERHEAD_MEMORY_MIB * MIB,
+        }
+        for zone in ZONES:
+            labels = {"node.kubernetes.io/instance-type": f"fake-it-{cores}", LABEL_ZONE: zone}
+            name = f"fake-it-{cores:03d}-{zone}"
+            found.append(NodeInfo(name, labels, capacity=capacity, allocatable=allocatable))
+    return found
+
+
+def _sizes(pending: list[Pod]) -> list[tuple[int, int]]:
+    sizes = []
+    for pod in pending:
+        asked = pod.spec.containers[0].resources.requests or {}
+        sizes.append((int(str(asked["cpu"])[:-1]), int(str(asked["memory"])[:-2]) * MIB))
+    return sizes
+
+
+def _first_fit(sizes: list[tuple[int, int]], machines: list[NodeInfo]) -> int:
+    """How many nodes of the smallest type that takes the largest pod plain first-fit-decreasing needs."""
+    largest_cpu, largest_memory = max(cpu for cpu, _ in sizes), max(memory for _, memory in sizes)
+    machine = next(
+        each.allocatable
+        for each in machines
+        if each.allocatable["cpu"] >= largest_cpu and each.allocatable["memory"] >= largest_memory
+    )
+    fresh = [machine["cpu"], machine["memory"], machine["pods"]]
+    nodes: list[list[int]] = []
+    for cpu, memory in sorted(sizes, key=lambda size: -(size[0] / fresh[0] + size[1] / fresh[1])):
+        for node in nodes:
+            if node[0] >= cpu and node[1] >= memory and node[2]:
+                break
+        else:
+            node = fresh.copy()
+            nodes.append(node)
+        node[0] -= cpu
+        node[1] -= memory
+        node[2] -= 1
+    return len(nodes)
