@@ -5,7 +5,7 @@ Classes come largest first. The pods of a class go to new nodes that are already
 further ones while these are permitted. A class whose next pod does not fit on an empty new node is given up.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate
+from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
 NOT_PERMITTED = "no more nodes may be added"
@@ -43,11 +44,17 @@ class Fit:
     """The classes that fit on a new node of a template, by position, and why the others do not."""
 
     flags: Flags
-    _probe: Packing
+    _problem: PackingProblem
+    _template: NodeTemplate
+    _after: Packing | None
 
     @property
     def positions(self) -> Integers:
         return self.flags.nonzero()[0]
+
+    @cached_property
+    def _probe(self) -> Packing:
+        return _probe(self._problem, self._template, self._after)
 
     def reasons(self, position: int) -> tuple[str, ...]:
         """In kube-scheduler's words; empty for a class that fits."""
@@ -100,14 +107,33 @@ def pack_on_existing_nodes(problem: PackingProblem) -> Packing:
 
 def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Packing | None = None) -> Fit:
     """The classes that the first new node of a template would take."""
+    return fits_on_new_nodes(problem, [template], after)[0]
+
+
+def fits_on_new_nodes(
+    problem: PackingProblem, templates: Iterable[NodeTemplate], after: Packing | None = None
+) -> list[Fit]:
+    """The same of each template. New nodes that differ only in their free amounts are asked once what they admit."""
+    open_to: dict[Hashable, Flags] = {}
+    found = []
+    for template in templates:
+        fresh = problem.new_node(template)
+        if fresh.likeness not in open_to:
+            probe = _probe(problem, template, after)
+            flags = fresh.admits.copy()
+            for position in problem.bonds.rules:
+                if flags[position]:
+                    flags[position] = probe.is_open(position, probe.known)
+            open_to[fresh.likeness] = flags
+        enough: Flags = np.all(problem.requests <= fresh.free, axis=1)
+        found.append(Fit(enough & open_to[fresh.likeness], problem, template, after))
+    return found
+
+
+def _probe(problem: PackingProblem, template: NodeTemplate, after: Packing | None) -> Packing:
     probe = Packing(problem, template, after)
     probe.add_nodes(1)
-    flags: Flags = np.all(problem.requests <= probe.room.of_node(probe.known), axis=1)
-    flags &= probe.admits_new
-    for position in problem.bonds.rules:
-        if flags[position]:
-            flags[position] = probe.is_open(position, probe.known)
-    return Fit(flags, probe)
+    return probe
 
 
 def estimate(

@@ -1,6 +1,6 @@
 """Pending classes and one snapshot as arrays, shared by the estimates of all groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,7 @@ class NewNode:
 
     `admits` says which classes it admits. By topology key, `domains` has the number of its domain where many nodes
     share one (-1 without one), `counts` which counters count its pods, and `own_pods` how many of these come with it.
+    New nodes of one `likeness` are alike in all of these, so that only their free amounts tell them apart.
     """
 
     template: NodeTemplate
@@ -36,6 +37,14 @@ class NewNode:
     domains: dict[str, int]
     counts: dict[str, Flags]
     own_pods: dict[str, Integers]
+
+    @cached_property
+    def likeness(self) -> Hashable:
+        return (
+            self.admits.tobytes(),
+            tuple(sorted(self.domains.items())),
+            *((key, self.counts[key].tobytes(), self.own_pods[key].tobytes()) for key in sorted(self.counts)),
+        )
 
 
 @dataclass(frozen=True, eq=False)

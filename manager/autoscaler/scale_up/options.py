@@ -75,11 +75,9 @@ def compute_options(
     skipped: list[Skipped] = []
     found: list[GroupEstimate] = []
     is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
-    fits = [
-        (state, binpacking.fit_on_new_node(asked, state.template, left))
-        for state in states
-        if state.template is not None
-    ]
+    able = [(state, state.template) for state in states if state.template is not None]
+    found_fits = binpacking.fits_on_new_nodes(asked, [template for _, template in able], left)
+    fits = [(state, fit) for (state, _), fit in zip(able, found_fits, strict=True)]
     wanted = int(left.pending.sum())
     alike = _similar_groups(fits, rules)
     for state, fit in fits:
