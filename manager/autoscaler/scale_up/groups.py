@@ -21,6 +21,7 @@ NOT_CONSIDERED = "expansion options filtered out and no longer considered"
 NOT_OURS = "neither listed nor named with the auto-provisioning prefix"
 NO_TEMPLATE = "no node to learn from, and no template from its provider"
 OUT_OF_TIME = "no time left to estimate it"
+CANNOT_RANK_FIRST = "not estimated: at best its nodes would cost more for their pods than those of other groups"
 AT_MOST_GROUPS = "no more node groups may be created"
 
 MAX_NODES_TOTAL = "max-nodes-total"

@@ -3,8 +3,11 @@ node.
 """
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
@@ -21,9 +24,18 @@ from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.scale_up import balancing
 from manager.autoscaler.scale_up.balancing import SimilarityRules
-from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, OUT_OF_TIME, GroupState, Headroom, QuotaUsage, Skipped
+from manager.autoscaler.scale_up.groups import (
+    CANNOT_RANK_FIRST,
+    NOT_ALL_FIT,
+    OUT_OF_TIME,
+    GroupState,
+    Headroom,
+    QuotaUsage,
+    Skipped,
+)
+from manager.autoscaler.scale_up.rank_bounds import LeastCost, RankBounds, RankContest
 from manager.autoscaler.snapshot import templates
-from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, Flags, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.quantity import Amounts
 
@@ -46,7 +58,10 @@ class TimeLimits:
 
 @dataclass(frozen=True)
 class EstimateRules:
-    """How options are computed. Without `time` there is no time limit."""
+    """How options are computed. Without `time` there is no time limit.
+
+    Of up to `all_estimated` groups each has an estimate, and a rank to be seen; of more, those that may rank first.
+    """
 
     balance_similar: bool = False
     all_or_nothing: bool = False
@@ -55,6 +70,7 @@ class EstimateRules:
     similarity: SimilarityRules = field(default_factory=SimilarityRules)
     gpu_label: str | None = None
     time: TimeLimits | None = None
+    all_estimated: int = 24
 
 
 @dataclass(frozen=True)
@@ -68,65 +84,122 @@ class GroupEstimate:
     option: Option | None
 
 
+class GroupOptions(NamedTuple):
+    """The estimates in the order of the groups, and the groups that were skipped.
+
+    `hopeless` has the classes that would fit on new nodes of groups which cannot rank first.
+    """
+
+    estimated: list[GroupEstimate]
+    skipped: list[Skipped]
+    hopeless: Flags
+
+
 def compute_options(
-    asked: PackingProblem, left: Packing, states: Sequence[GroupState], headroom: Headroom, rules: EstimateRules
-) -> tuple[list[GroupEstimate], list[Skipped]]:
-    """An estimate of each group, in the given order, and the groups that were skipped."""
-    skipped: list[Skipped] = []
-    found: list[GroupEstimate] = []
-    is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
+    asked: PackingProblem,
+    left: Packing,
+    states: Sequence[GroupState],
+    headroom: Headroom,
+    rules: EstimateRules,
+    bounds: RankBounds | None = None,
+) -> GroupOptions:
+    """An estimate of each group; with `bounds`, only of those that may rank first if there are many groups."""
     able = [(state, state.template) for state in states if state.template is not None]
     found_fits = binpacking.fits_on_new_nodes(asked, [template for _, template in able], left)
     fits = [(state, fit) for (state, _), fit in zip(able, found_fits, strict=True)]
-    wanted = int(left.pending.sum())
     alike = _similar_groups(fits, rules)
-    for state, fit in fits:
+    maker = _OptionMaker(asked, left, headroom, rules, alike)
+    if bounds is None or len(fits) <= rules.all_estimated:
+        least = [LeastCost()] * len(fits)
+        contest = None
+    else:
+        least = [bounds.least(state, fit, maker.most_nodes(state)) for state, fit in fits]
+        contest = RankContest(bounds, [state for state, _ in fits])
+    wanted = int(left.pending.sum())
+    is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
+    skipped: list[Skipped] = []
+    found: dict[int, GroupEstimate] = {}
+    hopeless: Flags = np.zeros(len(asked.classes), np.bool_)
+    for index in sorted(range(len(fits)), key=lambda each: least[each]):
+        state, fit = fits[index]
+        if contest is not None and contest.is_lost(least[index]):
+            hopeless |= fit.flags
+            skipped.append(Skipped(state.id, CANNOT_RANK_FIRST))
+            continue
         if is_late():
             skipped.append(Skipped(state.id, OUT_OF_TIME))
             continue
-        each = _estimated(asked, left, state, fit, alike.get(state.id, ()), headroom, rules)
+        each = maker.make(state, fit)
         if rules.all_or_nothing and each.option is not None and each.option.pod_count < wanted:
             skipped.append(Skipped(state.id, NOT_ALL_FIT))
-        else:
-            found.append(each)
-    return found, skipped
+            continue
+        found[index] = each
+        if contest is not None and each.option is not None:
+            contest.add(state, each.option)
+    return GroupOptions([found[index] for index in sorted(found)], skipped, hopeless)
 
 
-def _estimated(
-    asked: PackingProblem,
-    left: Packing,
-    state: GroupState,
-    fit: Fit,
-    alike: tuple[GroupState, ...],
-    headroom: Headroom,
-    rules: EstimateRules,
-) -> GroupEstimate:
-    template = state.template
-    assert template is not None
-    sizes = [(each.group.max_size, each.group.target_size) for each in (state, *alike)]
+def most_nodes(states: Iterable[GroupState], headroom: Headroom, rules: EstimateRules) -> int:
+    """How many nodes the estimate of a group and those similar to it may add; see `limits.lowest_limit`."""
+    sizes = [(each.group.max_size, each.group.target_size) for each in states]
     most = limits.lowest_limit(rules.most_nodes, limits.group_capacity(sizes))
-    most = limits.lowest_limit(most, headroom.most_nodes)
-    permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
-    found = binpacking.estimate(asked, template, fit.positions, permissions, after=left, fast_path=rules.fast_path)
-    count = found.node_count
-    if state.zero_or_max:
-        count = binpacking.zero_or_max(found, state.group.max_size, all_or_nothing=rules.all_or_nothing)
-    option = None
-    if count > 0 and found.placed:
-        option = Option(
-            group=state.id,
-            node_count=count,
-            machine=template.machine,
-            classes=tuple(
-                _pod_class(asked.classes[position], int(left.pending[position]), pods)
-                for position, pods in found.placed.items()
-            ),
-            exists=state.exists,
-            has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
-            allocatable=template.node.allocatable,
-            taints=template.node.taints,
+    return limits.lowest_limit(most, headroom.most_nodes)
+
+
+@dataclass(frozen=True)
+class _OptionMaker:
+    """Makes the options of one decision. New nodes that are alike for the pods share one estimate."""
+
+    asked: PackingProblem
+    left: Packing
+    headroom: Headroom
+    rules: EstimateRules
+    alike: Mapping[str, tuple[GroupState, ...]]
+    _known: dict[Hashable, Estimate] = field(default_factory=dict)
+
+    def most_nodes(self, state: GroupState) -> int:
+        return most_nodes((state, *self.alike.get(state.id, ())), self.headroom, self.rules)
+
+    def make(self, state: GroupState, fit: Fit) -> GroupEstimate:
+        asked, rules, template = self.asked, self.rules, state.template
+        assert template is not None
+        found = self._estimate(template, fit, self.most_nodes(state))
+        count = found.node_count
+        if state.zero_or_max:
+            count = binpacking.zero_or_max(found, state.group.max_size, all_or_nothing=rules.all_or_nothing)
+        option = None
+        if count > 0 and found.placed:
+            option = Option(
+                group=state.id,
+                node_count=count,
+                machine=template.machine,
+                classes=tuple(
+                    _pod_class(asked.classes[position], int(self.left.pending[position]), pods)
+                    for position, pods in found.placed.items()
+                ),
+                exists=state.exists,
+                has_gpu=has_gpu(template.node.labels, template.node.allocatable, rules.gpu_label),
+                allocatable=template.node.allocatable,
+                taints=template.node.taints,
+            )
+        return GroupEstimate(state, fit, found, self.alike.get(state.id, ()), option)
+
+    def _estimate(self, template: NodeTemplate, fit: Fit, most: int) -> Estimate:
+        fresh, rules = self.asked.new_node(template), self.rules
+        sizes = (template.node.allocatable, template.node.capacity)  # which decide the order of the classes
+        key = (
+            fresh.likeness,
+            fresh.free.tobytes(),
+            fit.flags.tobytes(),
+            tuple(each.get(name, 0) for each in sizes for name in ("cpu", "memory")),
+            most,
         )
-    return GroupEstimate(state, fit, found, alike, option)
+        if key not in self._known:
+            permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
+            self._known[key] = binpacking.estimate(
+                self.asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
+            )
+        return replace(self._known[key], group=template.group)
 
 
 def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:

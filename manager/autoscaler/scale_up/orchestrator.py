@@ -38,7 +38,8 @@ from manager.autoscaler.scale_up.decisions import (
 from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped
 from manager.autoscaler.scale_up.least_cost_mix import MixPrices
 from manager.autoscaler.scale_up.options import GroupEstimate, ScaleUpInput, ScaleUpSettings
-from manager.autoscaler.snapshot.cluster import NodeTemplate
+from manager.autoscaler.scale_up.rank_bounds import RankBounds
+from manager.autoscaler.snapshot.cluster import Flags, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.templates import with_expected
 from shared.quantity import Amounts
@@ -149,8 +150,10 @@ class _ScaleUp:
         if not left.pending.any():
             return base
         if self.room.nodes == 0:
-            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_unscheduled(demands, {}, []))
-        estimated, more = options.compute_options(asked, left, states, self.room, settings.estimates)
+            return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_unscheduled(demands, {}, [], left.pending < 0))
+        estimated, more, hopeless = options.compute_options(
+            asked, left, states, self.room, settings.estimates, self._rank_bounds(asked, left)
+        )
         skipped += more
         why_not = _WhyNot(estimated, tuple(skipped))
         considered = self._rank_options(estimated)
@@ -159,7 +162,7 @@ class _ScaleUp:
             outcome=ScaleUpOutcome.NO_OPTIONS,
             considered=tuple(considered),
             skipped=tuple(sorted(skipped, key=lambda each: each.group)),
-            left=_unscheduled(demands, {}, estimated),
+            left=_unscheduled(demands, {}, estimated, hopeless),
             preferred_cpu_milli=None if settings.pricing is None else self._preferred_cpu_milli,
             why_not=why_not,
         )
@@ -168,7 +171,7 @@ class _ScaleUp:
         if chosen is None:
             filtered = tuple(Skipped(each.group, each.ranked.problem or NOT_CONSIDERED) for each in considered)
             return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
-        return self._grow(asked, left, estimated, chosen, base)
+        return self._grow(asked, left, estimated, hopeless, chosen, base)
 
     def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[PackingProblem, Packing, tuple[PodDemand, ...]]:
         """The classes after placement on the cluster as it is, and as it will be within a reporting interval."""
@@ -195,6 +198,20 @@ class _ScaleUp:
             RankedOption(rank, dict(each.estimate.placed), tuple(other.id for other in each.similar), each.state.spec)
             for each, rank in zip(able, ranks, strict=True)
         ]
+
+    def _rank_bounds(self, asked: PackingProblem, left: Packing) -> RankBounds | None:
+        """None unless the lowest rank wins."""
+        settings = self.settings
+        if settings.pricing is None or settings.expanders[0] != chain.PRICE:
+            return None
+        return RankBounds(
+            asked,
+            left,
+            settings.pricing,
+            settings.preset,
+            self._preferred_cpu_milli,
+            least_cost_mix.MOST_CANDIDATES,
+        )
 
     @property
     def _preferred_cpu_milli(self) -> int:
@@ -234,6 +251,7 @@ class _ScaleUp:
         asked: PackingProblem,
         left: Packing,
         estimated: Sequence[GroupEstimate],
+        hopeless: Flags,
         chosen: RankedOption,
         base: ScaleUpDecision,
     ) -> ScaleUpDecision:
@@ -279,7 +297,7 @@ class _ScaleUp:
             triggered=tuple(
                 pod for position, count in sorted(triggered.items()) for pod in base.demands[position].unplaced[:count]
             ),
-            left=_unscheduled(base.demands, triggered, estimated),
+            left=_unscheduled(base.demands, triggered, estimated, hopeless),
             remaining=shares.remaining,
         )
 
@@ -407,9 +425,9 @@ def _prices(model: PricingModel, asked: PackingProblem, estimated: Sequence[Grou
 
 
 def _unscheduled(
-    demands: Sequence[PodDemand], triggered: Mapping[int, int], estimated: Sequence[GroupEstimate]
+    demands: Sequence[PodDemand], triggered: Mapping[int, int], estimated: Sequence[GroupEstimate], hopeless: Flags
 ) -> tuple[UnscheduledPods, ...]:
-    helped = {position for each in estimated for position in each.estimate.placed}
+    helped = {position for each in estimated for position in each.estimate.placed} | set(hopeless.nonzero()[0].tolist())
     return tuple(
         UnscheduledPods(position, pods, position in helped)
         for position, demand in enumerate(demands)
