@@ -25,6 +25,7 @@ _PAGE_FILES = {
     "course.js": "text/javascript",
     "spending.js": "text/javascript",
     "nodes.js": "text/javascript",
+    "workloads.js": "text/javascript",
     "page.js": "text/javascript",
     "autoscaler.js": "text/javascript",
 }

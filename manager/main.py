@@ -19,7 +19,7 @@ from manager import http
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
-from manager.nodeside import answers, evictions, fleet
+from manager.nodeside import answers, evictions, fleet, workloads
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
@@ -38,6 +38,7 @@ from manager.nodeside.scheduling import explained, extender
 from manager.nodeside.scheduling.advice import Advisor
 from manager.nodeside.tenants import NamespaceTenants
 from manager.nodeside.topologies import Topologies
+from manager.nodeside.workloads import WorkloadTable
 from manager.nodeside.workqueue import WorkQueue
 from manager.pods import PodRecord
 from manager.settings import ManagerSettings
@@ -155,6 +156,7 @@ class Manager:
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
         app.include_router(extender.router(advisor, registry))
         app.include_router(explained.router(advisor))
+        app.include_router(workloads.router(WorkloadTable(self._caches, clock)))
         if self._autoscaler is not None:
             from manager.autoscaler import router
 

@@ -69,7 +69,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     `held_beside` are its requests of the other. `limits` are of its tier's resources if it has such limits, else
     native. Only an `active` pod holds its requests: one that is neither finished nor failed. Times are Unix seconds.
     `numa_nodes` are those it is bound to, empty if it may run on all. `dispensability` is set for pods that hold
-    resources.
+    resources. `workload` is "namespace/Kind/name" of what replaces the pod, empty without.
     """
 
     key: str
@@ -89,6 +89,7 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     initialized_at: float | None = None
     estimation: Estimation | None = None
     dispensability: Dispensability | None = None
+    workload: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ def record(pod: Pod) -> PodRecord:
         initialized_at=_true_since(pod, "Initialized"),
         estimation=_estimation(pod),
         dispensability=None if held == NOTHING else _dispensability(pod),
+        workload=sys.intern(pods.workload(pod)),
     )
 
 

@@ -1,6 +1,5 @@
 """A pod of this node with all values that the agent derives from it, computed once per version of the object."""
 
-import re
 from dataclasses import dataclass
 
 from shared import names
@@ -10,9 +9,6 @@ from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
 
 NOTHING = Resources()
-LABEL_POD_TEMPLATE_HASH = "pod-template-hash"
-MOST_OWNER_BYTES = 512  # of kind and name; the API server allows any length, and real owners have at most 316
-_JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name with the minute since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ def describe(pod: Pod) -> NodePod:
     return NodePod(
         pod=pod,
         uid=pod.metadata.uid,
-        workload=workload(pod),
+        workload=pods.workload(pod),
         request=pods.native_request(pod),
         limit=pods.native_limit(pod),
         priority_class=pods.priority_class(pod),
@@ -62,19 +58,3 @@ def _held(pod: Pod) -> Resources:
     asked = pods.requests(pod)
     cpus, memories = zip(*names.TIER_RESOURCES.values(), strict=True)
     return Resources(sum(asked.get(name, 0) for name in cpus), sum(asked.get(name, 0) for name in memories))
-
-
-def workload(pod: Pod) -> str:
-    """The owner that outlives a rollout and a run: the Deployment behind a ReplicaSet, the CronJob behind a Job."""
-    owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
-    if owner is None or owner.kind == "Node":  # a static pod's mirror belongs to the node
-        return ""
-    kind, name = owner.kind, owner.name
-    if len(f"{kind}{name}".encode()) > MOST_OWNER_BYTES:
-        return ""
-    suffix = f"-{pod.metadata.label(LABEL_POD_TEMPLATE_HASH)}"
-    if kind == "ReplicaSet" and name.endswith(suffix):
-        kind, name = "Deployment", name.removesuffix(suffix)
-    elif kind == "Job" and (run := _JOB_OF_CRON_JOB.fullmatch(name)):
-        kind, name = "CronJob", run[1]
-    return f"{pod.metadata.namespace}/{kind}/{name}"

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from agent.states_informer import pods as owners
 from deploy.savings.objects import HorizontalPodAutoscaler, SeenContainer, SeenPod, SeenStatus
 from deploy.savings.usage import ContainerKey
 from shared.api import pods as api_pods
@@ -107,7 +106,7 @@ def list_containers(pods: Iterable[SeenPod], autoscalers: Iterable[HorizontalPod
 
 def _owner(pod: SeenPod) -> tuple[str, str, str]:
     namespace = pod.metadata.namespace
-    if found := owners.workload(pod):
+    if found := api_pods.workload(pod):
         namespace, kind, name = found.split("/", 2)
         return namespace, kind, name
     is_mirror = any(one.kind == "Node" for one in pod.metadata.owner_references or ())

@@ -17,6 +17,7 @@ from deploy.site import commands, metrics, source
 from manager import http
 from manager.autoscaler import router
 from manager.autoscaler.settings import AutoscalerSettings
+from manager.nodeside import workloads
 from manager.nodeside.scheduling import explained, extender
 from manager.settings import ManagerSettings
 from shared import durations, settings
@@ -264,6 +265,7 @@ def _paths() -> Iterator[str]:
     )
     manager.include_router(extender.router(nothing, CollectorRegistry()))
     manager.include_router(explained.router(nothing))
+    manager.include_router(workloads.router(nothing))
     manager.include_router(router.router(nothing, AutoscalerSettings()))
     yield "`/docs` on each port shows the same with the shapes of answers, `/openapi.json` is for programs."
     for title, app in (("Agent, port 9316", api.application(nothing)), ("Manager, port 8080", manager)):

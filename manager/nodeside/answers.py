@@ -41,7 +41,8 @@ class NodeRow:
 
     `wanted` is what the newest decision wants for Mid, `reason` and `bound` say why. A write rule may delay it.
     `reported` is when the agent made its last report (RFC 3339), `report_reason` why. `history_percent` is how much of
-    the cold start the node's history covers.
+    the cold start the node's history covers. `prod_used` is the part of `used` that `predicted_peak` is about: without
+    the pods of Mid, Batch and Free.
     """
 
     name: str
@@ -60,6 +61,7 @@ class NodeRow:
     wanted: Amount | None = None
     bound: Bounds | None = None
     history_percent: int | None = None
+    prod_used: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -284,6 +286,7 @@ def row(state: KnownNode) -> NodeRow:
         reported=report.updated if report else None,
         report_reason=report.reason if report else "",
         history_percent=report.history_percent if report else None,
+        prod_used=_amount(report.prod_usage if report else None),
     )
 
 

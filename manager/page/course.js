@@ -3,10 +3,14 @@
 
 const MAX_SAMPLES = 240;
 const LEAST_SPAN = 60000; // milliseconds that a plot covers at least
-const COURSES = ["used", "requested", "predicted_peak", "mid"];
+const PLOTTED = ["used", "requested", "predicted_peak", "mid"];
+const COURSES = [...PLOTTED, "prod_used"];
+const HORIZON = 86400; // seconds that a promise is for, where its model says nothing else
 const SCALES = { cpu_milli: 1000, memory_bytes: 2 ** 30 }; // of a core, and of a GiB
 const UNITS = { cpu_milli: "cores", memory_bytes: "GiB" };
 const LABELS = { used: "used", requested: "requested", predicted_peak: "predicted peak", mid: "Mid on offer", allocatable: "allocatable" };
+
+const TRUTH = { prod_used: "used by Prod and the system", predicted_peak: "promised peak", broken: "above a promise" };
 
 const makeCourse = () => ({ times: [], interval: 0, byName: new Map() });
 
@@ -57,6 +61,12 @@ const courseOf = (course, name, amount, key) => {
     return Number.isNaN(value) ? null : value;
   });
 };
+
+// What was used where that is more than a peak that had been promised before, for a time that was not over; else null.
+const brokenOf = (times, used, promised, horizon) => used.map((value, sample) => {
+  const running = promised.filter((peak, made) => made < sample && peak !== null && times[sample] - times[made] <= 1000 * horizon);
+  return value !== null && running.length && value > Math.min(...running) ? value : null;
+});
 
 const rounded = value => Number(value.toFixed(1));
 
@@ -260,15 +270,40 @@ const makePlot = (title, unit, labels) => {
   return { root, draw };
 };
 
-const makePlots = (title, course, name) => {
+const plotsOfBoth = (title, labels) => {
   const root = element("div"), grid = element("div", "plots");
-  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, UNITS[key], LABELS)]);
+  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, UNITS[key], labels)]);
   grid.append(...plots.map(([, plot]) => plot.root));
-  root.append(grid, legend(LABELS));
+  root.append(grid, legend(labels));
+  return { root, plots };
+};
+
+const makePlots = (title, course, name) => {
+  const { root, plots } = plotsOfBoth(title, LABELS);
   const draw = allocatable => plots.forEach(([key, plot]) => {
     const most = allocatable ? allocatable[key] / SCALES[key] : null;
-    const lines = COURSES.map(amount => [amount, courseOf(course, name, amount, key)]);
+    const lines = PLOTTED.map(amount => [amount, courseOf(course, name, amount, key)]);
     plot.draw({ times: [...course.times], lines: [...lines, ["allocatable", course.times.map(() => most)]] });
   });
+  return { root, draw };
+};
+
+// A node's promises against what became of them.
+const makeTruth = (course, name) => {
+  const { root, plots } = plotsOfBoth("Prediction and truth: ", TRUTH), said = element("p", "quiet");
+  root.className = "truth";
+  root.append(said);
+  const draw = horizon => {
+    let worst = 0, isPromised = false;
+    for (const [key, plot] of plots) {
+      const used = courseOf(course, name, "prod_used", key), promised = courseOf(course, name, "predicted_peak", key);
+      const broken = brokenOf(course.times, used, promised, horizon), count = broken.filter(value => value !== null).length;
+      worst = Math.max(worst, count);
+      isPromised ||= promised.some(value => value !== null);
+      plot.draw({ times: [...course.times], lines: [["prod_used", used], ["predicted_peak", promised], ["broken", broken]] });
+    }
+    const found = worst ? `Above a promise in ${worst} of ${course.times.length} samples` : isPromised ? "No promise was broken" : "No peak was promised";
+    said.textContent = `${found} since this page was opened. Usage is the mean of each report; the table of promises counts every outcome.`;
+  };
   return { root, draw };
 };

@@ -71,31 +71,42 @@ const pageOf = (nodes, wanted) => {
 const view = { sort: "name", isDescending: false, page: 0 };
 const rows = new Map(); // name of a visible node -> {body, line, button, cells, detail}
 
-const makeHeads = table => {
-  const line = table.createTHead().insertRow();
-  for (const column of COLUMNS) {
-    const head = element("th", column.kind), button = element("button", "sort", column.title);
-    head.scope = "col";
-    button.type = "button";
-    if (column.spark) button.title = "Used, with the predicted peak dotted; the full height is allocatable. Sorts by the share used.";
-    button.addEventListener("click", () => {
-      view.isDescending = view.sort === column.id ? !view.isDescending : Boolean(column.isNumber);
-      Object.assign(view, { sort: column.id, page: 0 });
-      redraw();
-    });
-    head.append(button);
-    line.append(head);
-  }
+const sortHead = (column, chosen) => {
+  const head = element("th", column.kind), button = element("button", "sort", column.title);
+  head.scope = "col";
+  button.type = "button";
+  if (column.spark) button.title = "Used, with the predicted peak dotted; the full height is allocatable. Sorts by the share used.";
+  button.addEventListener("click", chosen);
+  head.append(button);
+  return head;
+};
+
+const markSorted = (table, columns, sort, isDescending) => columns.forEach((column, place) => {
+  const way = sort !== column.id ? "none" : isDescending ? "descending" : "ascending";
+  table.tHead.rows[0].cells[place].setAttribute("aria-sort", way);
+});
+
+const makeHeads = table => table.createTHead().insertRow().append(...COLUMNS.map(column => sortHead(column, () => {
+  view.isDescending = view.sort === column.id ? !view.isDescending : Boolean(column.isNumber);
+  Object.assign(view, { sort: column.id, page: 0 });
+  redraw();
+})));
+
+// A row that opens wherever it is clicked, and by its button.
+const openingRow = (name, opened) => {
+  const body = element("tbody"), line = element("tr", "node-row"), button = element("button", "name", name);
+  button.type = "button";
+  button.setAttribute("aria-expanded", "false");
+  line.addEventListener("click", event => { // a click of the keyboard has no detail, the end of a selection has one
+    if (!event.detail || !String(getSelection())) opened();
+  });
+  body.append(line);
+  return { body, line, button };
 };
 
 const makeRow = node => {
-  const body = element("tbody"), line = element("tr", "node-row");
-  const row = { body, line, button: element("button", "name", node.name), cells: [], detail: null };
-  row.button.type = "button";
-  row.button.setAttribute("aria-expanded", "false");
-  line.addEventListener("click", event => { // a click of the keyboard has no detail, the end of a selection has one
-    if (!event.detail || !String(getSelection())) toggle(node.name);
-  });
+  const { body, line, button } = openingRow(node.name, () => toggle(node.name));
+  const row = { body, line, button, cells: [], detail: null };
   for (const column of COLUMNS) {
     const cell = element("td", column.kind);
     if (column.spark) cell.append((row.cells[column.id] = makeSpark()).svg);
@@ -105,7 +116,6 @@ const makeRow = node => {
     } else row.cells[column.id] = cell;
     line.append(cell);
   }
-  body.append(line);
   return row;
 };
 
@@ -119,22 +129,19 @@ const drawRow = (row, node, time) => {
   row.button.title = node.reported ? `${node.report_reason || "Reported"}, ${ago(node.reported, time)}` : "No report yet";
 };
 
-const drawPager = ({ page, pages, first, nodes }, matching, all) => {
-  const count = `${pages > 1 ? `${first + 1} to ${first + nodes.length} of ` : ""}${matching}` +
-    `${matching < all ? ` matching, of ${all}` : ""} nodes`;
-  if (byId("count").textContent !== count) byId("count").textContent = count; // else it would be read out at every poll
-  byId("pager").hidden = pages === 1;
-  byId("previous").disabled = page === 0;
-  byId("next").disabled = page === pages - 1;
+const drawPager = (of, { page, pages, first, shown }, [matching, all, what]) => {
+  const count = `${pages > 1 ? `${first + 1} to ${first + shown} of ` : ""}${matching}` +
+    `${matching < all ? ` matching, of ${all}` : ""} ${what}`;
+  if (byId(`${of}count`).textContent !== count) byId(`${of}count`).textContent = count; // else it would be read out at every poll
+  byId(`${of}pager`).hidden = pages === 1;
+  byId(`${of}previous`).disabled = page === 0;
+  byId(`${of}next`).disabled = page === pages - 1;
 };
 
 const drawNodes = (all, time) => {
   const table = byId("nodes"), focused = document.activeElement;
   if (!table.tHead) makeHeads(table);
-  COLUMNS.forEach((column, place) => {
-    const way = view.sort !== column.id ? "none" : view.isDescending ? "descending" : "ascending";
-    table.tHead.rows[0].cells[place].setAttribute("aria-sort", way);
-  });
+  markSorted(table, COLUMNS, view.sort, view.isDescending);
   const matching = sortedNodes(filteredNodes(all, byId("filter").value), view.sort, view.isDescending);
   const shownNow = pageOf(matching, view.page);
   view.page = shownNow.page;
@@ -153,7 +160,7 @@ const drawNodes = (all, time) => {
   }
   table.hidden = !shownNow.nodes.length;
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus(); // a moved row loses the focus
-  drawPager(shownNow, matching.length, all.length);
+  drawPager("", { ...shownNow, shown: shownNow.nodes.length }, [matching.length, all.length, "nodes"]);
 };
 
 // Turns to the page that has the node; the link to a node is the page's hash.

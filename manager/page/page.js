@@ -50,22 +50,24 @@ const toggle = async name => {
     return;
   }
   const line = element("tr", "detail"), cell = element("td");
-  const reason = element("p"), plots = makePlots("", course, name), terms = element("div", "told", "Loading");
+  const reason = element("p"), plots = makePlots("", course, name), truth = makeTruth(course, name), terms = element("div", "told", "Loading");
   cell.colSpan = COLUMNS.length;
-  cell.append(reason, plots.root, terms);
+  cell.append(reason, plots.root, truth.root, terms);
   line.append(cell);
   row.body.append(line);
-  row.detail = { remove: () => line.remove(), reason, plots, terms };
+  row.detail = { remove: () => line.remove(), reason, plots, truth, terms, horizon: HORIZON };
   await drawDetail(lastGood.nodes.find(node => node.name === name), row);
 };
 
 // The plots are redrawn in place, what is said is made anew.
 const drawDetail = async (node, row) => {
-  const { reason, plots, terms: cell } = row.detail, { name } = node;
+  const { reason, plots, truth, terms: cell, horizon } = row.detail, { name } = node;
   reason.textContent = node.reason;
   plots.draw(node.allocatable);
+  truth.draw(horizon);
   try {
     const answer = await answered(`api/v1/nodes/${encodeURIComponent(name)}`);
+    if (row.detail && answer.prediction?.promises.length) row.detail.horizon = answer.prediction.promises[0].horizon_seconds;
     const tiers = Object.entries(answer.tiers).flatMap(([tier, of]) => {
       const resources = element("div", "resources");
       resources.append(explained(tier, "cpu", "milli", of.cpu), explained(tier, "memory", "bytes", of.memory));
@@ -281,3 +283,4 @@ for (const [id, step] of [["previous", -1], ["next", 1]]) {
   byId(id).addEventListener("click", () => { view.page += step; redraw(); });
 }
 refresh();
+startWorkloads();

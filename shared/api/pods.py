@@ -1,6 +1,7 @@
 """The requests, quality of service and priority class of a pod."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -27,6 +28,9 @@ _DECISIVE = frozenset((names.CPU, names.MEMORY))  # of the quality of service
 SCHEDULED = "PodScheduled"
 RESIZE_PENDING = "PodResizePending"
 _INFEASIBLE = "Infeasible"
+_LABEL_POD_TEMPLATE_HASH = "pod-template-hash"
+_MOST_OWNER_BYTES = 512  # of kind and name; the API server allows any length, and real owners have at most 316
+_JOB_OF_CRON_JOB = re.compile(r"(.+)-\d{8,10}")  # the controller ends the name with the minute since 1970
 _DEFAULT_QOS = {
     KubeQoS.GUARANTEED: QoS.LSR,
     KubeQoS.BURSTABLE: QoS.LS,
@@ -344,3 +348,22 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
 def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
     for name, value in floor.items():
         total[name] = max(total.get(name, 0), value)
+
+
+def workload(pod: Pod) -> str:
+    """The owner that outlives a rollout and a run, as "namespace/Kind/name", empty without one or with too long a name.
+
+    It is the Deployment behind a ReplicaSet, and the CronJob behind a Job.
+    """
+    owner = next((one for one in pod.metadata.owner_references or () if one.controller), None)
+    if owner is None or owner.kind == "Node":  # a static pod's mirror belongs to the node
+        return ""
+    kind, name = owner.kind, owner.name
+    if len(f"{kind}{name}".encode()) > _MOST_OWNER_BYTES:
+        return ""
+    suffix = f"-{pod.metadata.label(_LABEL_POD_TEMPLATE_HASH)}"
+    if kind == "ReplicaSet" and name.endswith(suffix):
+        kind, name = "Deployment", name.removesuffix(suffix)
+    elif kind == "Job" and (run := _JOB_OF_CRON_JOB.fullmatch(name)):
+        kind, name = "CronJob", run[1]
+    return f"{pod.metadata.namespace}/{kind}/{name}"

@@ -38,6 +38,7 @@ NEGATIVE = "a usage cannot be negative"
 BEYOND = "must be less than 2^63"
 MAX_AGGREGATED_BYTES = 1 << 14  # fifty aggregates are a tenth of it
 
+_BORROWING_CLASSES = frozenset(PriorityClass) - names.LENDING_CLASSES
 _CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
 
 
@@ -64,11 +65,11 @@ class NodeReport(msgspec.Struct, frozen=True):
     """One NodeMetric. `None` is unreported; times are Unix seconds.
 
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may share one
-    name. `peak` is prod's, `node_peak` that of all workloads, and `history_percent` is how much of the cold start their
-    history covers. `kept` may be refused on its own; `prior` is the start of the margins. `aggregated` are the node's
-    aggregated usages as JSON, since they are seldom needed. `pressure` is present while a threshold of use is reached.
-    With a `problem`, the whole status is ignored. An unreadable `spec` counts as empty, and `unread_spec` is its raw
-    form.
+    name. `peak` is prod's, of what `prod_usage` is: all usage but that of pods of Mid, Batch and Free. `node_peak` is
+    that of all workloads, and `history_percent` is how much of the cold start their history covers. `kept` may be
+    refused on its own; `prior` is the start of the margins. `aggregated` are the node's aggregated usages as JSON,
+    since they are seldom needed. `pressure` is present while a threshold of use is reached. With a `problem`, the whole
+    status is ignored. An unreadable `spec` counts as empty, and `unread_spec` is its raw form.
     """
 
     name: str
@@ -82,6 +83,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     system_usage: Resources | None = None
     host_applications: tuple[ReportedUsage, ...] = ()
     pods: Mapping[str, ReportedUsage] = _NONE
+    prod_usage: Resources | None = None
     peak: Resources | None = None
     reclaimable: Resources | None = None
     node_peak: Resources | None = None
@@ -117,6 +119,8 @@ def read(metric: NodeMetric) -> NodeReport:
 def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> NodeReport:
     meta, status = metric.metadata, metric.status
     source, info = f"NodeMetric {meta.name}", metric.status.node_metric
+    usage = _complete(info.node_usage if info else None, source, "status.nodeMetric.nodeUsage")
+    pods = _pods(metric, source)
     kept, promises_problem = _promises(status.prediction, source)
     pressed, pressure_problem = _pressure(status.prediction, source)
     return NodeReport(
@@ -127,10 +131,11 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         update_time=_instant(status.update_time, source=source, field="status.updateTime"),
         updated=status.update_time,
         reason=status.prediction.report_reason if status.prediction else "",
-        usage=_complete(info.node_usage if info else None, source, "status.nodeMetric.nodeUsage"),
+        usage=usage,
         system_usage=_complete(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
         host_applications=_host_applications(metric, source),
-        pods=_pods(metric, source),
+        pods=pods,
+        prod_usage=None if usage is None else _prod_usage(usage, pods),
         peak=_peak(status.prod_peak_metric, source),
         reclaimable=_reclaimable(status.prod_reclaimable_metric, source),
         node_peak=_node_peak(status.prediction, source),
@@ -198,6 +203,13 @@ def _pods(metric: NodeMetric, source: str) -> Mapping[str, ReportedUsage]:
         f"{one.namespace}/{one.name}": ReportedUsage(class_of(one.priority, one.priority), cpu, memory)
         for one, cpu, memory in zip(listed, cpus, memories, strict=True)
     }
+
+
+def _prod_usage(usage: Resources, pods: Mapping[str, ReportedUsage]) -> Resources:
+    """The usage that the agent's models learn from, of the same moment as the report."""
+    lent = [each for each in pods.values() if each.priority_class in _BORROWING_CLASSES]
+    cpu, memory = sum(each.cpu_milli for each in lent), sum(each.memory_bytes for each in lent)
+    return usage.minus(Resources(cpu, memory)).floored()
 
 
 def _host_applications(metric: NodeMetric, source: str) -> tuple[ReportedUsage, ...]:

@@ -13,9 +13,10 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metrics_advisor.advisor import Roster
 from agent.metrics_advisor.source import Sample
-from agent.states_informer.pods import NodePod, workload
+from agent.states_informer.pods import NodePod
 from shared.api.core import Pod
 from shared.api.meta import ObjectMeta, OwnerReference
+from shared.api.pods import workload
 from shared.names import PriorityClass
 from tests.unit.agent.pods import pod
 

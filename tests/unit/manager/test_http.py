@@ -102,6 +102,7 @@ def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
         "wanted": {"cpu_milli": 1000, "memory_bytes": GIB},
         "bound": {"cpu": "reclaimable", "memory": "reclaimable"},
         "history_percent": 0,
+        "prod_used": {"cpu_milli": 500, "memory_bytes": 2 * GIB},
     }
     assert (second["wanted"], second["bound"], second["history_percent"]) == (None, None, None)
     assert (second["name"], second["used"], second["reason"]) == (HOSTILE, None, "not decided yet")
@@ -183,7 +184,7 @@ def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
-SCRIPTS = ("course.js", "spending.js", "nodes.js", "page.js", "autoscaler.js")
+SCRIPTS = ("course.js", "spending.js", "nodes.js", "workloads.js", "page.js", "autoscaler.js")
 
 
 def test_the_page_is_small_and_without_inline_styles(url: str) -> None:

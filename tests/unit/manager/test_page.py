@@ -10,9 +10,11 @@ import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+
+from manager.nodeside.workloads import Order
 
 PAGE = Path(__file__).parents[3] / "manager" / "page"
 GIB = 2**30
@@ -25,7 +27,7 @@ needs_node_js = pytest.mark.skipif(NODE_JS is None, reason="needs Node.js to run
 def run(expression: str, **given: object) -> Any:
     """What a function of the page's scripts returns; `given` are its constants."""
     constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
-    scripts = "\n".join((PAGE / name).read_text() for name in ("course.js", "spending.js", "nodes.js"))
+    scripts = "\n".join((PAGE / name).read_text() for name in ("course.js", "spending.js", "nodes.js", "workloads.js"))
     program = f"{scripts}\n{{\n{constants}console.log(JSON.stringify({expression}));\n}}"
     assert NODE_JS is not None
     done = subprocess.run([NODE_JS, "-"], input=program, capture_output=True, text=True, check=True)
@@ -260,3 +262,40 @@ def test_the_timeline_has_what_was_done_and_came_and_failed_but_no_marks_that_no
     told = "{ isSoft: act => act.reason === 'soft', did: act => act.what, happened: each => each.what }"
     found = run(f"eventsOf(rounds, {told}).map(each => each.lane)", rounds=rounds)
     assert found == ["grew", "shrank", "failed", "came", "failed", "came"]
+
+
+@needs_node_js
+def test_a_page_of_workloads_is_asked_for_by_order_text_and_place() -> None:
+    path = run("workloadsPath({ order: 'cpu_used', descending: true, page: 2 }, 'a/b & mid')")
+    assert path == "api/v1/workloads?text=a%2Fb+%26+mid&order=cpu_used&descending=true&offset=100&limit=50"
+    assert run("pathOf({ namespace: 'shop', kind: 'Job', name: 'a b' })") == "api/v1/workloads/shop/Job/a%20b"
+
+
+@needs_node_js
+def test_every_column_of_workloads_is_an_order_that_the_manager_knows() -> None:
+    assert tuple(run("WORKLOAD_COLUMNS.map(each => each.id)")) == get_args(Order)
+
+
+@needs_node_js
+def test_usage_of_some_pods_says_of_how_many() -> None:
+    rows = [{"pods": 3, "measured_pods": measured} for measured in (0, 2, 3)]
+    assert run("rows.map(partlyMeasured)", rows=rows) == ["", "of 2 of 3 pods", ""]
+
+
+@needs_node_js
+@pytest.mark.parametrize(
+    ("used", "promised", "horizon", "broken"),
+    [
+        ([1, 2, 3], [2, 2, 2], 60, [None, None, 3]),
+        ([5, 1, 1], [2, 2, 2], 60, [None, None, None]),
+        ([1, 1, 3], [2, 4, 4], 60, [None, None, 3]),
+        ([1, 1, 3], [2, 4, 4], 4, [None, None, None]),
+        ([1, None, 3], [None, None, 1], 60, [None, None, None]),
+    ],
+    ids=["above", "no promise before", "a promise still runs", "a promise is over", "nothing known"],
+)
+def test_a_promise_is_broken_by_what_is_used_within_its_time(
+    used: list[float | None], promised: list[float | None], horizon: int, broken: list[float | None]
+) -> None:
+    given = {"times": [0, 3000, 6000], "used": used, "promised": promised, "horizon": horizon}
+    assert run("brokenOf(times, used, promised, horizon)", **given) == broken

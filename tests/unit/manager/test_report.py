@@ -41,6 +41,7 @@ def test_a_report_is_read_into_numbers() -> None:
     assert found.pods["default/p"].priority_class == "koord-mid"
     assert [each.usage for each in found.host_applications] == [Resources(50, 0), Resources(70, 1)]
     assert (found.reclaimable, found.peak) == (Resources(-1000, 2 << 30), None)
+    assert found.prod_usage == Resources(1850, 5 << 29), "what Mid uses is no usage that the peak is about"
 
 
 @pytest.mark.parametrize(

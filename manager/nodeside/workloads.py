@@ -1,0 +1,262 @@
+"""What the pods on nodes request and use, by the workload that they belong to: `GET /api/v1/workloads`."""
+
+import operator
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from fastapi import APIRouter, HTTPException, Query, Response
+
+from manager.nodeside.answers import Amount
+from manager.nodeside.noderesource.report import NodeReport
+from manager.pods import PodRecord
+from shared import durations, errors
+from shared.clock import Clock
+from shared.names import LENDING_CLASSES, PriorityClass
+
+# For which one count is served: 150,000 pods take tenths of a second of CPU, and their reports come by the minute.
+KEPT_SECONDS = 10.0
+STALE_SECONDS = 900.0  # a report older than this says nothing of the present; Koordinator's degradeTimeMinutes
+MOST_ROWS = 500
+MOST_PODS = 1000
+BARE = "Pod"  # the kind of a pod that no controller replaces
+
+Order = Literal["workload", "tier", "pods", "nodes", "cpu_requested", "cpu_used", "memory_requested", "memory_used"]
+
+
+@dataclass(frozen=True)
+class WorkloadRow:
+    """The active pods of one workload that are on nodes. The kind of a pod without a controller is "Pod".
+
+    `tiers` are those of its pods: "prod", with pods of no class, "mid", "batch" or "free". `requested` is of the nodes'
+    own resources and of Mid and Batch. `used` is the usage of the `measured_pods`, null if there are none.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    tiers: list[str]
+    pods: int
+    nodes: int
+    requested: Amount
+    measured_pods: int
+    used: Amount | None
+
+
+@dataclass(frozen=True)
+class WorkloadsAnswer:
+    """Some rows of all `matching` ones, as of `time` (RFC 3339), from the row number `offset` on."""
+
+    time: str
+    total: int
+    matching: int
+    offset: int
+    workloads: list[WorkloadRow]
+
+
+@dataclass(frozen=True)
+class WorkloadPodRow:
+    """One pod; `used` is null if no recent report has it."""
+
+    name: str
+    node: str
+    tier: str
+    requested: Amount
+    used: Amount | None
+
+
+@dataclass(frozen=True)
+class WorkloadPods:
+    """The pods of one workload that use most CPU, of `total`."""
+
+    time: str
+    namespace: str
+    kind: str
+    name: str
+    total: int
+    pods: list[WorkloadPodRow]
+
+
+class PodSource(Protocol):
+    """The cached pods and reports. `caches.Caches` is one."""
+
+    def names(self) -> set[str]: ...
+    def pods(self, name: str) -> Collection[PodRecord]: ...
+    def report(self, name: str) -> NodeReport | None: ...
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What the loop over pods adds up; integers in place, because it runs for every pod of the cluster."""
+
+    pods: int = 0
+    cpu: int = 0
+    memory: int = 0
+    measured: int = 0
+    used_cpu: int = 0
+    used_memory: int = 0
+    nodes: set[str] = field(default_factory=set)
+    classes: set[PriorityClass] = field(default_factory=set)
+
+
+class WorkloadTable:
+    """Adds up at most once in `KEPT_SECONDS`, and only when asked. Safe for any thread."""
+
+    def __init__(self, cluster: PodSource, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: list[WorkloadRow] = []
+        self._time = ""
+        self._until = -1.0  # monotonic
+
+    def page(self, text: str, order: Order, *, descending: bool, offset: int, limit: int) -> WorkloadsAnswer:
+        """The rows that have the text, in this order; equal ones by name."""
+        with self._lock:
+            if self._clock.monotonic() >= self._until:
+                self._rows = rows(self._cluster, self._clock.now())
+                self._time = durations.timestamp(self._clock.now())
+                self._until = self._clock.monotonic() + KEPT_SECONDS
+            all_rows, time = self._rows, self._time
+        wanted = text.strip().lower()
+        matching = [row for row in all_rows if wanted in _searched(row)] if wanted else all_rows
+        if order != "workload":
+            value = _VALUES[order]
+            valued = [(value(row), row) for row in matching]
+            known = [(found, row) for found, row in valued if found is not None]
+            known.sort(key=operator.itemgetter(0), reverse=descending)
+            matching = [row for _, row in known] + [row for found, row in valued if found is None]
+        elif descending:
+            matching = matching[::-1]
+        return WorkloadsAnswer(time, len(all_rows), len(matching), offset, matching[offset : offset + limit])
+
+    def pods(self, namespace: str, kind: str, name: str, limit: int) -> WorkloadPods | None:
+        """None for a workload without active pods on nodes."""
+        now = self._clock.now()
+        workload, bare = f"{namespace}/{kind}/{name}", f"{namespace}/{name}" if kind == BARE else None
+        found = [
+            WorkloadPodRow(
+                name=pod.key.partition("/")[2],
+                node=node,
+                tier=tier_of(pod.priority_class),
+                requested=Amount(*_requested(pod)),
+                used=None if used is None else Amount(*used),
+            )
+            for node, pod, used in _measured(self._cluster, now)
+            if (pod.workload == workload if pod.workload else pod.key == bare)
+        ]
+        if not found:
+            return None
+        found.sort(key=lambda pod: (pod.used is None, -(pod.used.cpu_milli if pod.used else 0), pod.name))
+        return WorkloadPods(durations.timestamp(now), namespace, kind, name, len(found), found[:limit])
+
+
+def rows(cluster: PodSource, now: float) -> list[WorkloadRow]:
+    """All workloads with active pods on nodes, by namespace, name and kind."""
+    sums: dict[str, _Sum] = {}
+    for node, pod, used in _measured(cluster, now):
+        key = pod.workload or pod.key
+        total = sums.get(key)
+        if total is None:
+            total = sums[key] = _Sum()
+        cpu, memory = _requested(pod)
+        total.pods += 1
+        total.cpu += cpu
+        total.memory += memory
+        total.nodes.add(node)
+        total.classes.add(pod.priority_class)
+        if used is not None:
+            total.measured += 1
+            total.used_cpu += used[0]
+            total.used_memory += used[1]
+    return sorted(
+        (_row(key, total) for key, total in sums.items()), key=lambda row: (row.namespace, row.name, row.kind)
+    )
+
+
+def tier_of(priority_class: PriorityClass) -> str:
+    """The tier in a word; pods of no class count as Prod, for their unused requests are lent, too."""
+    return (PriorityClass.PROD if priority_class in LENDING_CLASSES else priority_class).removeprefix("koord-")
+
+
+def router(table: WorkloadTable) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(prefix="/api/v1/workloads")
+
+    @routes.get("", summary="What workloads request and use, in pages", response_model=WorkloadsAnswer)
+    def workloads(
+        text: Annotated[str, Query(max_length=300, description="part of namespace/Kind/name, or a tier")] = "",
+        order: Order = "workload",
+        descending: bool = False,
+        offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
+        limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 50,
+    ) -> Response:
+        return _json(table.page(text, order, descending=descending, offset=offset, limit=limit))
+
+    @routes.get(
+        "/{namespace}/{kind}/{name}",
+        summary="The pods of one workload: node, tier, requests and usage",
+        response_model=WorkloadPods,
+        responses={404: {"description": "No active pod on a node belongs to it"}},
+    )
+    def pods(namespace: str, kind: str, name: str, limit: Annotated[int, Query(ge=1, le=MOST_PODS)] = 100) -> Response:
+        found = table.pods(namespace, kind, name, limit)
+        if found is None:
+            raise HTTPException(404, f"no active pod on a node belongs to {errors.shown(f'{namespace}/{kind}/{name}')}")
+        return _json(found)
+
+    return routes
+
+
+def _measured(cluster: PodSource, now: float) -> Iterator[tuple[str, PodRecord, tuple[int, int] | None]]:
+    """The active pods of all nodes, each with its node and what a recent report says that it uses."""
+    for node in cluster.names():
+        report = cluster.report(node)
+        is_recent = report is not None and report.update_time is not None and now - report.update_time < STALE_SECONDS
+        usages = report.pods if report is not None and is_recent else {}
+        for pod in cluster.pods(node):
+            if pod.active:
+                used = usages.get(pod.key)
+                yield node, pod, None if used is None else (used.cpu_milli, used.memory_bytes)
+
+
+def _requested(pod: PodRecord) -> tuple[int, int]:
+    """cpu in milli and memory in bytes, of whatever kind."""
+    (cpu, memory), (held_cpu, held_memory), (more_cpu, more_memory) = pod.requests, pod.held, pod.held_beside
+    return cpu + held_cpu + more_cpu, memory + held_memory + more_memory
+
+
+def _row(key: str, total: _Sum) -> WorkloadRow:
+    namespace, *kind, name = key.split("/")
+    return WorkloadRow(
+        namespace=namespace,
+        kind=kind[0] if kind else BARE,
+        name=name,
+        tiers=sorted({tier_of(each) for each in total.classes}),
+        pods=total.pods,
+        nodes=len(total.nodes),
+        requested=Amount(total.cpu, total.memory),
+        measured_pods=total.measured,
+        used=Amount(total.used_cpu, total.used_memory) if total.measured else None,
+    )
+
+
+def _searched(row: WorkloadRow) -> str:
+    return f"{row.namespace}/{row.kind}/{row.name} {' '.join(row.tiers)}".lower()
+
+
+_VALUES: dict[str, Callable[[WorkloadRow], int | str | None]] = {
+    "tier": lambda row: " ".join(row.tiers),
+    "pods": lambda row: row.pods,
+    "nodes": lambda row: row.nodes,
+    "cpu_requested": lambda row: row.requested.cpu_milli,
+    "memory_requested": lambda row: row.requested.memory_bytes,
+    "cpu_used": lambda row: None if row.used is None else row.used.cpu_milli,
+    "memory_used": lambda row: None if row.used is None else row.used.memory_bytes,
+}
+
+
+def _json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")
