@@ -87,6 +87,7 @@ class Seen:
     """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
     `client` is that of a live cluster, whose name is `cluster`; `notes` say what was passed by. The `registry` are None
     where there are none. Without `tells_of_pods` it is not known what nodes hold. The `dump` is that of files.
+    `metrics` are there without a ConfigMap, too.
     """
 
     source: str
@@ -98,6 +99,7 @@ class Seen:
     tells_of_pods: bool = True
     cluster: str = ""
     dump: Dump | None = None
+    metrics: Sequence[NodeMetric] = ()
 
 
 def from_files(
@@ -152,6 +154,7 @@ def from_files(
         notes=notes,
         tells_of_pods=bool(pods),
         dump=dump,
+        metrics=dump.of(NodeMetric),
     )
 
 
@@ -204,6 +207,7 @@ def from_cluster(
         client=client,
         notes=notes,
         cluster=connection.cluster_name or connection.server,
+        metrics=metrics,
     )
 
 

@@ -183,13 +183,15 @@ class LendableRow:
 @dataclass(frozen=True)
 class SinceRow:
     """With Headroom installed: what is on offer and what of it is held, per month; `avoided` is what that would cost
-    otherwise. `withdrawn_percent_per_day` of what is lent is taken back (null: not known).
+    otherwise. `withdrawn_percent_per_day` of what is lent is taken back (null: not known); `withdrawn_known` says how
+    that is known, or why not.
     """
 
     offered: float
     lent: float
     avoided: float
     withdrawn_percent_per_day: float | None
+    withdrawn_known: str
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
 from deploy.rendering import HOURS_PER_MONTH
+from deploy.savings import reclaimed as reclaiming
 from deploy.savings import recommend, simulation, stages
 from deploy.savings.cluster import LookedAt
 from deploy.savings.lendable import LendableAnswer
+from deploy.savings.reclaimed import ReclaimedCapacity
 from deploy.savings.recommending import ContainerRecommendation, RecommendationRules
 from deploy.savings.recommending import recommend as recommended
 from deploy.savings.rows import (
@@ -19,7 +21,6 @@ from deploy.savings.rows import (
     ObstacleRow,
     OwnerSavingsRow,
     Savings,
-    SinceRow,
     StageRow,
 )
 from deploy.savings.simulation import Removable, SimulatedCluster
@@ -29,9 +30,7 @@ from deploy.savings.workloads import ContainerRole
 from manager.autoscaler.pricing import gce, list_prices
 from manager.autoscaler.pricing.model import Machine
 from shared import durations
-from shared.api import pods as api_pods
-from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-from shared.quantity import MILLI_PER_CORE, QuantityError, Resources
+from shared.quantity import MILLI_PER_CORE, Resources
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def answer(found: LookedAt, asked: SavingsQuestion, lendable: LendableAnswer | N
     cluster = simulation.prepare(objects, asked.group_label, book)
     staged = stages.simulate(cluster, nodes, made, found.listed.owner_of, split)
     rows = list(staged.rows)
-    offered = _reclaimed(found)
+    offered = reclaiming.reclaimed(found)
     rows.append(_lendable(staged, lendable, offered, split))
     without = sum(row.saved or 0.0 for row in rows if not row.needs_headroom)
     both = sum(row.saved or 0.0 for row in rows)
@@ -69,57 +68,14 @@ def answer(found: LookedAt, asked: SavingsQuestion, lendable: LendableAnswer | N
         obstacles=_obstacles(staged.then, nodes),
         knowledge=_knowledge(made),
         lendable=[] if lendable is None else list(lendable.rows),
-        since=_since(offered, split),
+        since=reclaiming.since(offered, found, split),
         assumptions=_assumptions(found, nodes, asked),
         notes=[*found.notes, *_notes(found, nodes)],
     )
 
 
-@dataclass(frozen=True)
-class _Reclaimed:
-    """Of all nodes, in native units: what Mid and Batch offer, and what pods hold of it."""
-
-    offered: Resources
-    held: Resources
-
-    @property
-    def exists(self) -> bool:
-        return any(self.offered)
-
-
-def _reclaimed(found: LookedAt) -> _Reclaimed:
-    """What both tiers offer counts once, at the larger of the two."""
-    offered, held = Resources(), Resources()
-    for node in found.seen.objects.nodes:
-        try:
-            there = api_pods.amounts(
-                {name: value for name, value in (node.status.allocatable or {}).items() if name in _LENT}
-            )
-        except QuantityError:
-            continue
-        cpu = max(there.get(MID_CPU, 0), there.get(BATCH_CPU, 0))
-        offered = offered.plus(Resources(cpu, max(there.get(MID_MEMORY, 0), there.get(BATCH_MEMORY, 0))))
-    for pod in found.seen.objects.pods:
-        if not pod.spec.node_name or not api_pods.is_active(pod):
-            continue
-        for container in pod.spec.containers:
-            asked = container.resources.requests or {}
-            if _LENT.isdisjoint(asked):
-                continue
-            try:
-                amounts = api_pods.amounts({name: value for name, value in asked.items() if name in _LENT})
-            except QuantityError:
-                continue
-            cpu = amounts.get(MID_CPU, 0) + amounts.get(BATCH_CPU, 0)
-            held = held.plus(Resources(cpu, amounts.get(MID_MEMORY, 0) + amounts.get(BATCH_MEMORY, 0)))
-    return _Reclaimed(offered, held)
-
-
-_LENT = frozenset((MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY))
-
-
 def _lendable(
-    staged: Staged, lendable: LendableAnswer | None, offered: _Reclaimed, split: recommend.OwnUnits | None
+    staged: Staged, lendable: LendableAnswer | None, offered: ReclaimedCapacity, split: recommend.OwnUnits | None
 ) -> StageRow:
     """What is left to lend on the nodes of the last stage: requests as they would be, above the promised peak."""
     nodes = staged.rows[-1].nodes
@@ -161,7 +117,7 @@ def _bill(
     nodes: PricedNodes,
     made: Sequence[ContainerRecommendation],
     split: recommend.OwnUnits | None,
-    reclaimed: _Reclaimed,
+    reclaimed: ReclaimedCapacity,
     staged: Staged,
 ) -> BillRow:
     """Money follows the split of what nodes have: what is not requested is idle, what is not used is unused."""
@@ -307,13 +263,6 @@ def _knowledge(made: Sequence[ContainerRecommendation]) -> KnowledgeRow:
     else:
         sure = f"high: {middle:.1f} days of {share:.0%} of containers"
     return KnowledgeRow(len(running), known, round(least, 2), round(middle, 2), gaps, sure)
-
-
-def _since(offered: _Reclaimed, split: recommend.OwnUnits | None) -> SinceRow | None:
-    if not offered.exists or split is None:
-        return None
-    held = round(split.month(*offered.held), 2)
-    return SinceRow(round(split.month(*offered.offered), 2), held, held, None)
 
 
 def _assumptions(found: LookedAt, nodes: PricedNodes, asked: SavingsQuestion) -> list[str]:

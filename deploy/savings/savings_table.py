@@ -176,9 +176,10 @@ def _since(of: Savings) -> list[str]:
         f"Headroom offers {of.since.offered:,.2f} {of.currency} a month of capacity now; pods hold "
         f"{of.since.lent:,.2f} of it, which nodes would cost otherwise"
     )
-    if of.since.withdrawn_percent_per_day is not None:
-        text += f"; {of.since.withdrawn_percent_per_day:.1f} % a day is taken back"
-    return [f"{text}."]
+    percent = of.since.withdrawn_percent_per_day
+    taken_back = "How much of it is taken back" if percent is None else f"{percent:.1f} % of it a day is taken back"
+    joint = " is " if percent is None else ", "
+    return [f"{text}.", f"{taken_back}{joint}{of.since.withdrawn_known}."]
 
 
 def _ends(of: Savings) -> list[str]:

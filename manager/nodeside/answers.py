@@ -11,7 +11,7 @@ from manager.nodeside.node_prediction import PredictionRow
 from manager.nodeside.noderesource import writing
 from manager.nodeside.noderesource.explain import Decision, Offer
 from manager.nodeside.policy import ClusterPolicy
-from manager.nodeside.promises import RESOURCES
+from manager.nodeside.promises import RESOURCES, PooledWithdrawal
 from shared import durations, names
 from shared.api import colocation
 from shared.explanation import ResourceExplanation
@@ -227,16 +227,30 @@ class PriorRow:
 
 
 @dataclass(frozen=True)
+class FleetWithdrawal:
+    """How much of what is lent is taken back a day, as agents of so many nodes measured it over that time at most.
+
+    It is weighted by what is reclaimable; null where that is nothing.
+    """
+
+    nodes: int
+    window_seconds: int
+    cpu_percent_per_day: float | None
+    memory_percent_per_day: float | None
+
+
+@dataclass(frozen=True)
 class FleetPrediction:
     """Whether the fleet's promises are kept. `alarms` are targets missed by a factor of two for more than a day.
 
-    `refused_nodes` say of their promises what cannot be, and are left out.
+    `refused_nodes` say of their promises what cannot be, and are left out. `withdrawal` is null if no agent reports it.
     """
 
     rates: list[FleetRow]
     prior: PriorRow
     alarms: list[str]
     refused_nodes: int
+    withdrawal: FleetWithdrawal | None = None
 
 
 @dataclass(frozen=True)
@@ -338,6 +352,7 @@ def fleet(of: FleetOverview) -> FleetPrediction:
         else PriorRow("fleet", prior.nodes, durations.timestamp(prior.time), tails),
         alarms=list(of.alarms),
         refused_nodes=of.refused_nodes,
+        withdrawal=None if of.withdrawal is None else _fleet_withdrawal(of.withdrawal),
     )
 
 
@@ -354,6 +369,11 @@ def status(
     """The manager itself."""
     problem = "; ".join(map(str, policy.problems)) or None
     return Status(cluster, leader, dry_run, waiting_for, policy.enabled, config_map, problem, overdue)
+
+
+def _fleet_withdrawal(of: PooledWithdrawal) -> FleetWithdrawal:
+    cpu, memory = (None if each is None else round(each, 2) for each in of.percents_per_day)
+    return FleetWithdrawal(of.nodes, of.window_seconds, cpu, memory)
 
 
 def _reason(decision: Decision | None) -> str:

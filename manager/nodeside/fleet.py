@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.promises import PooledWithdrawal, pool_withdrawals
 from manager.nodeside.reports import PersistentProblems, ReportedProblem
 from shared.api import predictionprior
 from shared.api.core import ConfigMap
@@ -20,6 +21,7 @@ from shared.api.predictionprior import MOST_HORIZONS, ObservedTail, Prior
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.kube.events import ObjectRef
+from shared.quantity import Resources
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +155,7 @@ class FleetOverview:
         self.rates: tuple[PromiseRate, ...] = ()
         self.alarms: tuple[str, ...] = ()
         self.refused_nodes = 0
+        self.withdrawal: PooledWithdrawal | None = None
         self._wire: PredictionPrior | None = None
         self._cluster = cluster
         self._clock = clock
@@ -176,6 +179,7 @@ class FleetOverview:
         fresh = [one for one in reports if one.update_time is not None and now - one.update_time <= FRESH_SECONDS]
         self.refused_nodes = sum(one.promises_problem is not None for one in fresh)
         self.rates = rates(fresh)
+        self.withdrawal = pool_withdrawals((one.reclaimable or Resources(), one.kept) for one in fresh)
         self._publish(reports, fresh, now)
         self._judge(now)
         self._tell_forgotten(reports)

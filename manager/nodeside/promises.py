@@ -6,7 +6,7 @@ follows from all that.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -25,7 +25,7 @@ from shared.api.nodemetric import (
 )
 from shared.api.predictionprior import WINDOW_DAYS, ObservedTail
 from shared.errors import InvalidInput
-from shared.quantity import INT64_MAX
+from shared.quantity import INT64_MAX, Resources
 from shared.recommendation import ModelRecommendation, Row, recommend
 
 MOST_PROMISES = predictionprior.MOST_HORIZONS
@@ -75,6 +75,34 @@ class KeptPromises(msgspec.Struct, frozen=True, gc=False):
 
 
 NOTHING_KEPT = KeptPromises()
+
+
+class PooledWithdrawal(msgspec.Struct, frozen=True, gc=False):
+    """The withdrawals of `nodes` together, over the longest window that any of them reports.
+
+    `percents_per_day` are weighted by `lent`, which is of the nodes that report a percentage; None where that is 0.
+    """
+
+    nodes: int
+    window_seconds: int
+    lent: Resources
+    percents_per_day: Percents
+
+
+def pool_withdrawals(nodes: Iterable[tuple[Resources, KeptPromises]]) -> PooledWithdrawal | None:
+    """Of nodes that lend so much, each by its longest window; None if no lending node reports any."""
+    lent, taken, count, window = [0, 0], [0.0, 0.0], 0, 0
+    for amounts, kept in nodes:
+        longest = max(kept.withdrawals, key=lambda each: each.window_seconds, default=None)
+        known = [] if longest is None else list(zip(amounts, longest.percents_per_day, strict=True))
+        for place, (amount, percent) in enumerate(known):
+            if percent is not None and amount > 0:
+                lent[place] += amount
+                taken[place] += amount * percent
+        if longest is not None and any(percent is not None and amount > 0 for amount, percent in known):
+            count, window = count + 1, max(window, longest.window_seconds)
+    cpu, memory = (total / amount if amount else None for total, amount in zip(taken, lent, strict=True))
+    return PooledWithdrawal(count, window, Resources(*lent), (cpu, memory)) if count else None
 
 
 def read(prediction: Prediction | None, *, source: str) -> KeptPromises:

@@ -159,9 +159,9 @@ const promised = ({ model, prior, promises, shadows, withdrawals, recommended, p
         each.target_violation_percent === null ? "none" : percentage(each.target_violation_percent),
         percentage(each.violation_percent), percentage(each.lent_percent), String(each.outcomes)])));
   }
-  const takenBack = withdrawals.map(each => `cpu ${percentage(each.cpu_percent_per_day)}, memory ` +
+  const withdrawn = withdrawals.map(each => `cpu ${percentage(each.cpu_percent_per_day)}, memory ` +
     `${percentage(each.memory_percent_per_day)} (over ${lasting(each.window_seconds)})`);
-  if (takenBack.length) said.push(element("p", "written", `Taken back a day, of what is lent: ${takenBack.join("; ")}.`));
+  if (withdrawn.length) said.push(element("p", "written", `Taken back a day, of what is lent: ${withdrawn.join("; ")}.`));
   if (shadows.length) {
     said.push(element("h3", "", "Models beside it, which lend nothing"));
     said.push(lined(element("table", "kept"),
@@ -176,7 +176,14 @@ const promised = ({ model, prior, promises, shadows, withdrawals, recommended, p
 const tooMany = ({ violation_percent, target_violation_percent }) =>
   target_violation_percent !== null && violation_percent > target_violation_percent ? "warn-text" : "";
 
-const drawFleet = ({ rates, prior, refused_nodes }) => {
+// What the agents measured; the plot of costs cannot tell a withdrawal from an offer that was not made.
+const takenBack = withdrawal => withdrawal
+  ? `Of what is lent, ${percentage(withdrawal.cpu_percent_per_day)} of cpu and ${percentage(withdrawal.memory_percent_per_day)} of memory is taken ` +
+    `back a day, as agents of ${withdrawal.nodes} nodes measured over ${lasting(withdrawal.window_seconds)} at most.`
+  : "How much of what is lent is taken back is not known: no agent of a node that lends has measured it.";
+
+const drawFleet = ({ rates, prior, refused_nodes, withdrawal = null }) => {
+  byId("taken-back").textContent = takenBack(withdrawal);
   byId("promises").hidden = !rates.length && prior.source === "built-in" && !refused_nodes;
   byId("prior").textContent = (prior.source === "fleet"
     ? `Nodes without outcomes start from what ${prior.nodes} nodes had learned at ${new Date(prior.pooled).toLocaleString()}.`

@@ -9,17 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
+from manager.nodeside import answers, promises
 from manager.nodeside import fleet as fleets_module
-from manager.nodeside import promises
+from manager.nodeside.answers import FleetWithdrawal
 from manager.nodeside.fleet import DAY_SECONDS, LEAST_OUTCOMES, PRIOR_SECONDS, FleetOverview
 from manager.nodeside.metrics import FleetCollector
 from manager.nodeside.noderesource.report import NodeReport
+from manager.nodeside.promises import KeptPromises, WithdrawalRate
 from manager.nodeside.reports import PersistentProblems, ReportedProblem
 from shared.api import predictionprior
 from shared.api.nodemetric import NodeMetricSpec, Prediction, Promise, Shadow, WireTail, Withdrawal
 from shared.api.predictionprior import Prior, Tail
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
+from shared.quantity import Resources
 from tests.unit.manager.fleets import DAY, Reports, fleet, report
 from tests.unit.manager.objects import NOW
 
@@ -258,3 +261,16 @@ def test_what_a_node_forgets_is_told_once_and_what_it_had_forgotten_before_is_no
     made.turn()
     made.turn()
     assert told == [("n1", "node until now")]
+
+
+def test_withdrawals_of_all_nodes_are_weighed_by_what_is_reclaimable() -> None:
+    few, many = (
+        msgspec.structs.replace(report(name), reclaimable=Resources(cpu, 1 << 30))
+        for name, cpu in (("few", 1000), ("many", 3000))
+    )
+    thrice = msgspec.structs.replace(
+        few, kept=KeptPromises(withdrawals=(WithdrawalRate(DAY, (9.0, 9.0)), WithdrawalRate(28 * DAY, (5.4, 2.0))))
+    )
+    told = answers.fleet(fleet(thrice, many)).withdrawal
+    assert told == FleetWithdrawal(2, 28 * DAY, 2.4, 2.0)
+    assert answers.fleet(fleet(report("lends nothing"))).withdrawal is None

@@ -182,6 +182,57 @@ def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
     assert 0 < found["since"]["lent"] < found["since"]["offered"] < EACH
     assert found["bill"]["lent"] == found["since"]["lent"]
     assert found["bill"]["idle"] == 0
+    assert found["since"]["withdrawn_percent_per_day"] is None
+    assert found["since"]["withdrawn_known"] == "not known: there is no NodeMetric in what was read"
+
+
+def reported(name: str, *withdrawals: tuple[int, str | None, str | None]) -> dict[str, Any]:
+    listed = [
+        {"windowSeconds": 86400 * days, "cpuPercentPerDay": cpu, "memoryPercentPerDay": memory}
+        for days, cpu, memory in withdrawals
+    ]
+    return {
+        "kind": "NodeMetric",
+        "metadata": {"name": name, "uid": name},
+        "status": {"prediction": {"withdrawals": listed}},
+    }
+
+
+def lending(name: str, cpu: str, memory: str = "0") -> dict[str, Any]:
+    found = node(name)
+    amounts = {"kubernetes.io/mid-cpu": cpu, "kubernetes.io/mid-memory": memory}
+    found["status"] = {**found["status"], "allocatable": {**found["status"]["allocatable"], **amounts}}
+    return found
+
+
+def test_what_is_taken_back_is_what_agents_measured_weighed_by_what_nodes_lend(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dumped(
+        tmp_path / "dump.json",
+        lending("a", "1000"),
+        lending("b", "3000", "4Gi"),
+        lending("silent", "2000"),
+        node("lends-nothing"),
+        reported("a", (1, "50", None), (28, "10", None)),
+        reported("b", (28, "2", None)),
+        reported("lends-nothing", (28, "90", "90")),
+        reported("silent"),
+    )
+    since = answered(capsys, "-f", str(path))["since"]
+    assert since["withdrawn_percent_per_day"] == pytest.approx((1 * 10 + 3 * 2) / 4)
+    assert since["withdrawn_known"] == "measured by agents of 2 of 3 nodes that lend, over 28 days at most"
+    said = run(capsys, "-f", str(path))
+    assert (
+        "4.0 % of it a day is taken back, measured by agents of 2 of 3 nodes that lend, over 28 days at most." in said
+    )
+
+
+def test_what_no_agent_measured_is_not_said_to_be_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = dumped(tmp_path / "dump.json", lending("a", "1000"), reported("a"))
+    assert answered(capsys, "-f", str(path))["since"]["withdrawn_percent_per_day"] is None
+    said = run(capsys, "-f", str(path))
+    assert "How much of it is taken back is not known: no agent of a node that lends has measured it" in said
 
 
 @pytest.mark.parametrize("seed", range(6))
