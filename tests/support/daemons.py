@@ -41,7 +41,14 @@ class Daemon:
         files = [file if isinstance(file, int) else file.fileno() for file in (stdout, stderr)]
         with _lock, _adopting():
             socket.send_fds(_server(), [msgspec.json.encode(order)], files)
-            self.pid = int(_server().recv(64))
+            try:
+                told = _server().recv(64)
+            except TimeoutError:
+                _server.cache_clear()  # what it answers later would be taken for the answer to the next order
+                raise
+        if not told:
+            raise ChildProcessError(f"no process for {target}: the machine has none to spare, or the fork server ended")
+        self.pid = int(told)
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -90,9 +97,11 @@ def _server() -> socket.socket:
     command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno()), str(os.getpid())]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
     theirs.close()
+    ours.settimeout(RUN_SECONDS)
 
     def end() -> None:
         ours.close()
+        process.kill()  # whatever it is at; the daemons are not its children
         process.wait()
 
     atexit.register(end)

@@ -1,8 +1,9 @@
 """Forks daemons from a process that has imported what they import: `python -m tests.support.fork_server FD PARENT_PID`.
 
 FD is a socket on which each order comes with the two files of a daemon's output (see `daemons`). A daemon becomes a
-child of the process PARENT_PID, which adopts orphans while it waits for the answer. From there on it is as good as
-spawned: its own process with its own environment, signals and exit status.
+child of the process PARENT_PID, which adopts orphans while it waits for the answer: the daemon's pid, or nothing where
+none could be made. From there on it is as good as spawned: its own process with its own environment, signals and exit
+status.
 """
 
 import gc
@@ -49,18 +50,27 @@ def serve(orders: socket.socket, parent_pid: int) -> Order | None:
         waiting, holding = os.pipe()
         between = os.fork()
         if not between:
-            if pid := os.fork():
+            if pid := _forked_again():
                 os.write(writing, str(pid).encode())
                 os._exit(0)
             os.close(holding)
             os.read(waiting, 1)  # returns once the server lets go, too
             _become_daemon(order, files, parent_pid)
             return order
+        os.close(writing)  # without another writer, reading ends where there is no daemon
         os.waitpid(between, 0)
         os.close(holding)
         orders.send(os.read(reading, 64))
-        for file in (*files, reading, writing, waiting):
+        for file in (*files, reading, waiting):
             os.close(file)
+
+
+def _forked_again() -> int:
+    """Where the machine has no room for one more process, the one between ends, and nothing is told of a daemon."""
+    try:
+        return os.fork()
+    except OSError:
+        os._exit(1)
 
 
 def _become_daemon(order: Order, files: list[int], parent_pid: int) -> None:

@@ -14,7 +14,7 @@ from deploy.local.apiserver.app import Message, Receive, Send, disconnected, rea
 from deploy.local.apiserver.responses import failure
 from deploy.local.ports import LOOPBACK
 from shared.web.limits import Limits
-from shared.web.server import Acceptor, listening
+from shared.web.server import CLOSE_SECONDS, Acceptor, listening
 from tests.support import eventually
 from tests.support.faults import Disconnect, Faults, Rule
 
@@ -53,7 +53,7 @@ class FaultProxy:
     def close(self) -> None:
         self._server.force_exit = True  # it waits for no watch
         self._server.stop()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
 
     async def _run(self) -> None:
         context = ssl.create_default_context(cafile=self._certificate)

@@ -175,8 +175,11 @@ def test_the_manager_hands_the_policy_down_evicts_by_what_comes_back_and_explain
     amounts = {"capacity": {"cpu": "4", "memory": "100Mi"}, "usage": {"cpu": "1", "memory": "76Mi"}}
     uses = [{"name": pod.key.partition("/")[2], "uid": pod.uid, **each} for pod in pods.records() if pod.held_tier]
     pressure = {"resources": ["memory"], **amounts, "pods": uses}
-    status = {"updateTime": durations.timestamp(clock.now()), "prediction": {"pressure": pressure}}
+    reported = durations.timestamp(clock.now())
+    status = {"updateTime": reported, "prediction": {"pressure": pressure}}
     cluster.client.patch(NODEMETRICS, "n1", {"status": status}, subresource="status")
+    # A report that is half a minute old evicts no pod, and the clock goes on faster than watches.
+    eventually(lambda: fetch(manager, "/api/v1/nodes").json()["nodes"][0]["reported"] == reported)
 
     def second_later(holds: Callable[[], object]) -> bool:
         clock.advance(1)

@@ -2,16 +2,19 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from tests.support import daemons, eventually
 from tests.support.daemons import ROOT, Daemon
+from tests.support.fork_server import Order
 
 OWNER = """
 import sys
@@ -19,6 +22,22 @@ from tests.support.daemons import Daemon
 
 print(Daemon("deploy.local.apiserver", *sys.argv[1:], stdout=sys.stderr).pid, flush=True)
 sys.stdin.read()
+"""
+
+# Its first process may fork, and no other.
+CROWDED = """
+import os, socket, sys
+from tests.support import fork_server
+
+fork, first = os.fork, os.getpid()
+
+def fork_or_fail():
+    if os.getpid() != first:
+        raise BlockingIOError("Resource temporarily unavailable")
+    return fork()
+
+os.fork = fork_or_fail
+fork_server.serve(socket.socket(fileno=int(sys.argv[1])), os.getppid())
 """
 
 
@@ -87,3 +106,20 @@ def test_it_ends_with_the_process_that_wanted_it(arguments: list[str]) -> None:
         assert psutil.Process(pid).ppid() == owner.pid
         owner.kill()
     eventually(lambda: not psutil.pid_exists(pid))
+
+
+def test_an_order_that_the_machine_has_no_process_for_is_answered_at_once_and_so_is_the_next_one() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    command = [sys.executable, "-c", CROWDED, str(theirs.fileno())]
+    with ours, subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()]) as server:
+        theirs.close()
+        ours.settimeout(60)
+        try:
+            for _ in range(2):
+                socket.send_fds(ours, [msgspec.json.encode(Order("json", [], {}))], [1, 2])
+                assert ours.recv(64) == b""
+                assert server.poll() is None
+            ours.close()
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
