@@ -1,9 +1,12 @@
 """What a service of Prod notices of Mid pods beside it on a real node, by each way of bounding these.
 
-`make bench ARGS=isolation` takes root and ten minutes. The service hashes what it is asked for, out of more
+`make bench ARGS=isolation` takes root and a quarter of an hour. The service hashes what it is asked for, out of more
 than caches hold; a client in a pod of its own asks at a steady rate, and counts from when an answer was due. Beside
 them are four pods of Mid: two burn all CPU they get, one takes far more memory than its limit, and one more than it
 asks for, within its limit.
+
+Each way is compared with the service alone on the same installation, a minute before. What else runs on the machine
+slows Prod as Mid does, so each row says what share of the CPUs that took, and calls no latency meaningful beside much.
 """
 
 import json
@@ -21,20 +24,26 @@ import psutil
 from deploy.local.apiserver import patching
 from tests.apiserver.binaries import Unavailable
 from tests.bench.row import Row
+from tests.node import cgroups
 from tests.node.cluster import NodeCluster, Parts
-from tests.node.pods import Pod, Pods
+from tests.node.pods import START_SECONDS, Pod, Pods
 from tests.node.release import BY_MEDIAN, ENFORCER, NAMESPACE, Release, demo_values
 from tests.support import eventually
 
 LENDING_SECONDS = 300.0
-WARM_SECONDS = 20.0  # in which memory is filled, and what is to go has gone
-LOAD_SECONDS = 30
+FILLING_SECONDS = 180.0  # at most, until memory is filled, or who fills it is gone
+WARM_SECONDS = 5.0
+LOAD_SECONDS = 20
 RATE = 150  # requests a second
 KIB = 2048  # hashed for each: 2 to 3 ms of a core
-GONE = "evicted"
+QUIET_SHARE = 0.05  # of the CPUs: what others may take of them for a latency to say something of Mid
+RUNS, GONE = "running", "evicted"
 
+TOTAL_MIB = psutil.virtual_memory().total >> 20
+# Of the memory: what the pod `over` takes, and how many percent above what is in use evictions begin.
+OVER_MIB, REACHED = TOTAL_MIB // 10, 5
 # What Mid lives from, beyond all of the memory that the machine uses; the service and its client.
-IDLE = {"cpu": "1000m", "memory": f"{psutil.virtual_memory().total * 3 // 5 >> 20}Mi"}
+IDLE = {"cpu": "1000m", "memory": f"{TOTAL_MIB * 3 // 5}Mi"}
 SERVICE, CLIENT = {"cpu": "500m", "memory": "128Mi"}, {"cpu": "100m", "memory": "64Mi"}
 # What pods of Mid do, request, and have for limits where the scenario has them name some. Prod leaves little of two
 # cores, so they ask for little.
@@ -42,7 +51,11 @@ MID = {
     "burner-1": (("burn", "2"), {"cpu": "80m", "memory": "64Mi"}, {"cpu": "80m", "memory": "64Mi"}),
     "burner-2": (("burn", "2"), {"cpu": "80m", "memory": "64Mi"}, {"cpu": "80m", "memory": "64Mi"}),
     "greedy": (("hold", "2048"), {"cpu": "20m", "memory": "64Mi"}, {"cpu": "20m", "memory": "64Mi"}),
-    "over": (("hold", "3900"), {"cpu": "20m", "memory": "64Mi"}, {"cpu": "200m", "memory": "4Gi"}),
+    "over": (
+        ("hold", str(OVER_MIB)),
+        {"cpu": "20m", "memory": "64Mi"},
+        {"cpu": "200m", "memory": f"{OVER_MIB + 256}Mi"},
+    ),
 }
 ASKED_MILLI = 200  # by all of them
 
@@ -53,39 +66,83 @@ def _thresholds(**strategy: Any) -> dict[str, Any]:
     return {"colocationConfig": {"thresholds": {"clusterStrategy": strategy}}}
 
 
-def _eviction() -> dict[str, Any]:
-    """Thresholds that the memory of the pod over its request reaches, and nothing that is there now."""
-    return _thresholds(memoryEvictThresholdPercent=int(psutil.virtual_memory().percent) + 9)
-
-
 WITHOUT_EVICTION = _thresholds(evictEnabled=False)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A way of bounding pods of Mid: values of the chart, and whether the pods name limits."""
+    """A way of bounding pods of Mid: values of the chart, whether pods go under pressure, and whether they name limits.
+
+    Evictions begin above the memory that is in use when the chart is installed.
+    """
 
     name: str
     values: Mapping[str, Any] = field(default_factory=dict)
-    limited: bool = False
+    evicts: bool = True
+    limited: bool = True
+
+    def installed(self, used_percent: int) -> dict[str, Any]:
+        """The chart's values while so much memory is in use."""
+        evicting = _thresholds(memoryEvictThresholdPercent=used_percent + REACHED) if self.evicts else WITHOUT_EVICTION
+        return {**self.values, **evicting}
 
     def resources(self, asks: Mapping[str, str], limits: Mapping[str, str]) -> dict[str, Any]:
         return {"requests": asks} | ({"limits": limits} if self.limited else {})
 
 
 @dataclass(frozen=True)
-class Measured:
-    """What the client saw, the cores that pods of Mid got meanwhile, and what became of each."""
+class CpuReading:
+    """Seconds: monotonic time, and the CPU time of all processes, of the cluster's, and of what a hypervisor took."""
+
+    at: float
+    everyone: float
+    cluster: float
+    stolen: float
+
+    def share_of_others(self, later: "CpuReading", cpus: int) -> float:
+        """The part of the CPUs, from 0 to 1, that was not to be had for the cluster until the later reading."""
+        others = (later.everyone - self.everyone) - (later.cluster - self.cluster) + (later.stolen - self.stolen)
+        return max(0.0, others) / ((later.at - self.at) * cpus)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the client saw, and what share of the CPUs others than the cluster took meanwhile."""
 
     p50_ms: float
     p99_ms: float
     per_second: float
     failed: int
-    mid_cores: float = 0.0
-    fates: tuple[str, ...] = ()
+    others: float
 
-    def said(self) -> str:
-        return f"Mid used {self.mid_cores:.2f} cores; {', '.join(self.fates)}"
+    @property
+    def is_quiet(self) -> bool:
+        return self.others <= QUIET_SHARE
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The service alone and then beside Mid, the cores that Mid got then, and what became of each of its pods."""
+
+    alone: Asked
+    beside: Asked
+    mid_cores: float
+    fates: tuple[str, ...]
+
+    def rows(self, name: str) -> list[Row]:
+        """With the share of others in each, and a latency that others may have made named as such."""
+        quiet = self.alone.is_quiet and self.beside.is_quiet
+        meaning = "" if quiet else "MEANS NOTHING, THE MACHINE WAS BUSY: "
+        busy = f"others took {self.alone.others:.1%} of the CPUs alone, {self.beside.others:.1%} beside"
+        failed = f"{self.alone.failed} and {self.beside.failed} answers failed"
+        mid = f"Mid used {self.mid_cores:.2f} cores; {', '.join(self.fates)}"
+        about = f"a Prod service beside Mid, {name} ({mid}; {busy}; {failed})"
+        alone, beside = self.alone, self.beside
+        return [
+            Row(f"{meaning}p99 of {about}", beside.p99_ms, "ms", None, "alone", alone.p99_ms),
+            Row(f"{meaning}median of {about}", beside.p50_ms, "ms", None, "alone", alone.p50_ms),
+            Row(f"answers of {about}", beside.per_second, "1/s", None, "alone", alone.per_second),
+        ]
 
 
 def rows() -> list[Row]:
@@ -109,18 +166,18 @@ class _Town:
     def __init__(self, cluster: NodeCluster) -> None:
         self._cluster = cluster
         self._prod, self._mid, self._client = Pods(cluster), Pods(cluster), Pods(cluster)
-        self._release = self.install({})
         self._prod.run("idle", requests=IDLE)
         service = self._prod.run("service", "serve", str(KIB), requests=SERVICE)
         self._url = f"http://{service['status']['podIP']}:8080/"
 
     def install(self, values: Mapping[str, Any]) -> Release:
-        """The release with these values on top of the demo's."""
+        """The release with these values on top of the demo's, once it lends enough."""
         # How much is lent is not what is measured here: by the median there is enough.
         lending = {"colocationConfig": {"strategy": {"nodePredictPolicy": BY_MEDIAN}}}
         release = Release(self._cluster, patching.merge(patching.merge(demo_values(), lending), values))
         release.install()
         eventually(self._is_settled, LENDING_SECONDS, 1.0)
+        eventually(lambda: release.mid_cpu() >= ASKED_MILLI, LENDING_SECONDS, 1.0)
         return release
 
     def _is_settled(self) -> bool:
@@ -128,32 +185,51 @@ class _Town:
         found = self._cluster.kubectl("get", "pods", f"--namespace={NAMESPACE}", "--output=json")
         return not any("deletionTimestamp" in pod["metadata"] for pod in json.loads(found)["items"])
 
-    def alone(self) -> Measured:
-        return self._asked()
-
-    def beside(self, scenario: Scenario) -> Measured:
-        """The service beside all pods of Mid."""
-        self.install(scenario.values)
-        eventually(lambda: self._release.mid_cpu() >= ASKED_MILLI, LENDING_SECONDS, 1.0)
-        pods = [
-            self._mid.run(name, *does, tier="koord-mid", **scenario.resources(asks, limits))
-            for name, (does, asks, limits) in MID.items()
-        ]
+    def compare(self, scenario: Scenario) -> Compared:
+        """The service alone, and then beside all pods of Mid."""
+        self.install(scenario.installed(int(psutil.virtual_memory().percent)))
+        alone = self._ask()
+        for name, (does, asks, limits) in MID.items():
+            self._mid.create(name, *does, tier="koord-mid", **scenario.resources(asks, limits))
+        pods = [self._begun(name) for name in MID]
+        over = pods[list(MID).index("over")]
+        eventually(lambda: self._held_mib(over) >= OVER_MIB or self._fate(over) != RUNS, FILLING_SECONDS, 0.5)
         time.sleep(WARM_SECONDS)
         begun, before = time.monotonic(), [self._cpu_seconds(pod) for pod in pods]
-        seen = self._asked()
+        beside = self._ask()
         used = [self._cpu_seconds(pod) - earlier for pod, earlier in zip(pods, before, strict=True)]
         mid_cores = sum(max(0.0, each) for each in used) / (time.monotonic() - begun)
         fates = tuple(f"{pod['metadata']['name']} {self._fate(pod)}" for pod in pods)
         self._mid.delete()
-        return Measured(seen.p50_ms, seen.p99_ms, seen.per_second, seen.failed, mid_cores, fates)
+        return Compared(alone, beside, mid_cores, fates)
 
-    def _asked(self) -> Measured:
+    def _ask(self) -> Asked:
+        before = self._read_cpu()
         self._client.create("client", "load", self._url, str(RATE), str(LOAD_SECONDS), requests=CLIENT)
-        eventually(lambda: self._client.get("client")["status"]["phase"] == "Succeeded", 10 * LOAD_SECONDS, 1.0)
+        time.sleep(LOAD_SECONDS)  # each look would take CPU time from what is measured
+        eventually(lambda: self._client.get("client")["status"]["phase"] == "Succeeded", 10 * LOAD_SECONDS, 0.5)
+        others = before.share_of_others(self._read_cpu(), os.cpu_count() or 1)
         told = json.loads(self._client.log("client"))
         self._client.delete()
-        return Measured(told["p50_ms"], told["p99_ms"], told["per_second"], int(told["failed"]))
+        return Asked(told["p50_ms"], told["p99_ms"], told["per_second"], int(told["failed"]), others)
+
+    def _read_cpu(self) -> CpuReading:
+        everyone, cluster = (
+            int((folder / "cpuacct.usage").read_text()) / 1e9
+            for folder in (cgroups.ROOT / "cpuacct", self._cluster.cgroup("cpuacct"))
+        )
+        return CpuReading(time.monotonic(), everyone, cluster, psutil.cpu_times().steal)
+
+    def _begun(self, name: str) -> Pod:
+        """The pod once it has begun; by then it may have been killed."""
+        eventually(lambda: self._mid.get(name)["status"]["phase"] != "Pending", START_SECONDS, 0.2)
+        return self._mid.get(name)
+
+    def _held_mib(self, pod: Pod) -> int:
+        try:
+            return int((self._cluster.pod_cgroup("memory", pod) / "memory.usage_in_bytes").read_text()) >> 20
+        except OSError:
+            return 0  # it is gone
 
     def _cpu_seconds(self, pod: Pod) -> float:
         try:
@@ -173,27 +249,20 @@ class _Town:
 
 def _scenarios() -> list[Scenario]:
     """L0 are limits by the kubelet, L1 is eviction, L2 the enforcer; the chart's default is L0 and L1."""
-    unbounded = KOORDINATORS_FORM | WITHOUT_EVICTION
     return [
-        Scenario("no limits, nothing bounds them", unbounded),
-        Scenario("no limits, L2 alone", unbounded | ENFORCER),
-        Scenario("L2 alone", unbounded | ENFORCER, limited=True),
-        Scenario("L0", WITHOUT_EVICTION, limited=True),
-        Scenario("L0 and L1", _eviction(), limited=True),
-        Scenario("L0, L1 and L2", _eviction() | ENFORCER, limited=True),
+        Scenario("no limits, nothing bounds them", KOORDINATORS_FORM, evicts=False, limited=False),
+        Scenario("no limits, L2 alone", KOORDINATORS_FORM | ENFORCER, evicts=False, limited=False),
+        Scenario("L2 alone", KOORDINATORS_FORM | ENFORCER, evicts=False),
+        Scenario("L0", evicts=False),
+        Scenario("L0 and L1"),
+        Scenario("L0, L1 and L2", ENFORCER),
     ]
 
 
 def _rows(town: _Town) -> list[Row]:
-    alone = town.alone()
     found = []
     for scenario in _scenarios():
-        beside = town.beside(scenario)
-        print(f"{scenario.name}: {beside} (alone: {alone})", file=sys.stderr)
-        about = f"a Prod service beside Mid, {scenario.name} ({beside.said()})"
-        found += [
-            Row(f"p99 of {about}", beside.p99_ms, "ms", None, "alone", alone.p99_ms),
-            Row(f"median of {about}", beside.p50_ms, "ms", None, "alone", alone.p50_ms),
-            Row(f"answers of {about}", beside.per_second, "1/s", None, "alone", alone.per_second),
-        ]
+        compared = town.compare(scenario)
+        print(f"{scenario.name}: {compared}", file=sys.stderr)
+        found += compared.rows(scenario.name)
     return found
