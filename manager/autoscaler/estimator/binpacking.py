@@ -65,7 +65,9 @@ class Fit:
 class Estimate:
     """`placed` counts pods by the position of their class; `reasons` says why the rest of a class does not fit.
 
-    `existing_used` counts present nodes that took pods after all, once new nodes had evened out their spread.
+    `existing_used` counts present nodes that took pods after all, once new nodes had evened out their spread. New nodes
+    with at least `same_from` free, by resource, and otherwise alike, make the same estimate in the same order of
+    classes; None if amounts limited it.
     """
 
     group: str
@@ -74,6 +76,7 @@ class Estimate:
     reasons: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     existing_used: int = 0
     placements: tuple[PackedPods, ...] = ()
+    same_from: Integers | None = field(default=None, repr=False, compare=False)
 
     @property
     def pod_count(self) -> int:
@@ -171,6 +174,8 @@ def estimate(
         if left < wanted:
             placed[position] = wanted - left
     used = packing.used
+    # Nodes with room for all pods of any class at the end never lacked room for a pod that the rules allowed there.
+    largest: Integers = (problem.requests[order] * packing.pending[order, None]).max(axis=0, initial=0)
     return Estimate(
         group=template.group,
         node_count=int(used[packing.known : packing.size].sum()),
@@ -178,6 +183,7 @@ def estimate(
         reasons=reasons,
         existing_used=int(used[: packing.known].sum()),
         placements=tuple(packing.placements),
+        same_from=packing.room.sufficient(largest),
     )
 
 

@@ -44,6 +44,16 @@ class NodeRoom:
         """The free amounts of one node."""
         return self._free[:, node]
 
+    def sufficient(self, more: Integers) -> Integers | None:
+        """By resource, what a new node has to have free for what any of them took, and then for `more`.
+
+        None without new nodes, and if one of them has not so much.
+        """
+        if self._fresh is None or self.size == self.known:
+            return None
+        least = self._free[:, self.known : self.size].min(axis=1)
+        return self._fresh - least + more if (more <= least).all() else None
+
     def add(self, count: int) -> None:
         """Adds `count` new nodes."""
         assert self._fresh is not None

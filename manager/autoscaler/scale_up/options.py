@@ -35,7 +35,7 @@ from manager.autoscaler.scale_up.groups import (
 )
 from manager.autoscaler.scale_up.rank_bounds import LeastCost, RankBounds, RankContest
 from manager.autoscaler.snapshot import templates
-from manager.autoscaler.snapshot.cluster import ClusterSnapshot, Flags, NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, Flags, Integers, NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.quantity import Amounts
 
@@ -155,7 +155,7 @@ class _OptionMaker:
     headroom: Headroom
     rules: EstimateRules
     alike: Mapping[str, tuple[GroupState, ...]]
-    _known: dict[Hashable, Estimate] = field(default_factory=dict)
+    _known: dict[Hashable, list[tuple[Integers, Estimate]]] = field(default_factory=dict)
 
     def most_nodes(self, state: GroupState) -> int:
         return most_nodes((state, *self.alike.get(state.id, ())), self.headroom, self.rules)
@@ -186,20 +186,20 @@ class _OptionMaker:
 
     def _estimate(self, template: NodeTemplate, fit: Fit, most: int) -> Estimate:
         fresh, rules = self.asked.new_node(template), self.rules
-        sizes = (template.node.allocatable, template.node.capacity)  # which decide the order of the classes
-        key = (
-            fresh.likeness,
-            fresh.free.tobytes(),
-            fit.flags.tobytes(),
-            tuple(each.get(name, 0) for each in sizes for name in ("cpu", "memory")),
-            most,
+        capacity = tuple(sorted(template.node.capacity.items())) if rules.fast_path else None
+        order = tuple(binpacking.in_order(self.asked, template, fit.positions))
+        known = self._known.setdefault((fresh.likeness, order, most, capacity), [])
+        for free, found in known:
+            if np.array_equal(free, fresh.free) or (
+                found.same_from is not None and (found.same_from <= fresh.free).all()
+            ):
+                return replace(found, group=template.group)
+        permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
+        found = binpacking.estimate(
+            self.asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
         )
-        if key not in self._known:
-            permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
-            self._known[key] = binpacking.estimate(
-                self.asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
-            )
-        return replace(self._known[key], group=template.group)
+        known.append((fresh.free, found))
+        return found
 
 
 def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.estimator import binpacking
+from manager.autoscaler.estimator.binpacking import Estimate, Permissions
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, options, orchestrator
@@ -52,6 +54,37 @@ def test_no_option_ranks_below_the_bound_of_its_group(case: Case) -> None:
         height, worth = rank.rank, rank.pods_price
         assert height is None or least.rank <= height * (1 + 1e-9)
         assert not worth or least.per_worth <= rank.nodes_price / worth * (1 + 1e-9)
+
+
+@examples(300)
+@given(rounds() | mixable_rounds())
+def test_an_estimate_that_no_amount_limited_is_the_same_with_just_enough_and_with_much_more(case: Case) -> None:
+    situation, settings = case.situation(), case.settings
+    room = orchestrator.headroom(situation, settings)
+    states = groups.validate_groups(situation.groups, room, settings.usage, settings.ownership).valid
+    templates = {each.id: each.template for each in states if each.template is not None}
+    asked, left, _ = orchestrator.filter_out_schedulable(situation, situation.classes, list(templates.values()))
+    for each in options.compute_options(asked, left, states, room, settings.estimates).estimated:
+        found, template = each.estimate, templates[each.state.id]
+        if found.same_from is None:
+            continue
+        event("no amount limited an estimate")
+        sufficient = dict(zip(asked.resources, found.same_from.tolist(), strict=True))
+        just_enough = {name: amount + template.overhead.get(name, 0) for name, amount in sufficient.items()}
+        much_more = {name: 3 * amount for name, amount in template.node.allocatable.items()}
+        for allocatable in (just_enough, much_more):
+            other = replace(template, node=replace(template.node, allocatable=allocatable))
+            positions = each.fit.positions
+            if binpacking.in_order(asked, other, positions) != binpacking.in_order(asked, template, positions):
+                continue
+            most = options.most_nodes((each.state, *each.similar), room, settings.estimates)
+            again = binpacking.estimate(asked, other, positions, Permissions(most), after=left)
+            assert (again.node_count, again.placed, again.reasons) == (found.node_count, found.placed, found.reasons)
+            assert places(again) == places(found)
+
+
+def places(found: Estimate) -> list[tuple[int, list[int], list[int]]]:
+    return [(each.position, each.nodes.tolist(), each.counts.tolist()) for each in found.placements]
 
 
 def machine(cores: int) -> GroupState:
