@@ -9,6 +9,7 @@ DAY_SECONDS = 86_400.0
 BURST_SLOT_SECONDS = 20.0
 BURST_PROBABILITY = 0.2
 JOB_SECONDS = 90.0
+IDLE_SECONDS = 60.0  # of a burner, before it uses all that it requests
 JOB_SHARE = 0.4  # the share of time in which a batch pod has work
 
 _MASK = (1 << 64) - 1
@@ -28,6 +29,7 @@ class Curve(enum.StrEnum):
     BURSTY = "bursty"
     BATCH = "batch"
     STEADY = "steady"
+    BURNER = "burner"
 
 
 def share(curve: Curve, seed: int, seconds: float) -> Share:
@@ -72,11 +74,17 @@ def _steady(seed: int, seconds: float) -> Share:
     return Share(0.2 + 0.2 * uniform(seed, 0), 0.5)
 
 
+def _burner(seed: int, seconds: float) -> Share:
+    """Idle at first, so that what it requests is lent; then it takes all of it back."""
+    return Share(0.05 if seconds < IDLE_SECONDS else 1.0, 0.3)
+
+
 _SHAPES: dict[Curve, Callable[[int, float], Share]] = {
     Curve.DIURNAL: _diurnal,
     Curve.BURSTY: _bursty,
     Curve.BATCH: _batch,
     Curve.STEADY: _steady,
+    Curve.BURNER: _burner,
 }
 
 

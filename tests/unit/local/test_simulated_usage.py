@@ -52,6 +52,8 @@ def test_curves_differ_in_what_they_are_named_for() -> None:
     assert max(day) > 2 * min(day)
     bursts = [curves.share(Curve.BURSTY, 1, slot * curves.BURST_SLOT_SECONDS + 1).cpu for slot in range(500)]
     assert 0.1 < sum(cpu > 0.2 for cpu in bursts) / len(bursts) < 0.3
+    burner = [curves.share(Curve.BURNER, 1, float(second)).cpu for second in range(120)]
+    assert max(burner[:60]) < 0.1 < 0.4 < min(burner[60:])
 
 
 @pytest.mark.parametrize("text", ["sawtooth", "diurnal:x", "diurnal:-1", ":3"])
