@@ -14,9 +14,8 @@ from tests.support import budgets
 from tests.support.apiserver import EMBEDDED, NODE, REAL
 from tests.support.closing import Closing
 
-# Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself:
-# of three on two CPUs, one has kept a test waiting beyond its patience of a minute.
-WORKERS_PER_CPU = {EMBEDDED: 3, REAL: 1, NODE: 1}
+# Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself.
+WORKERS_PER_CPU = {EMBEDDED: 3, REAL: 1.5, NODE: 1}
 
 IN_CI = bool(os.environ.get("CI"))
 
@@ -80,7 +79,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """None for a single file, which this process runs at once."""
     paths = [Path(argument.split("::")[0]) for argument in config.args]
     files = sum(len(list(path.rglob("test_*.py"))) if path.is_dir() else 1 for path in paths)
-    workers = WORKERS_PER_CPU[config.getoption("--cluster")] * len(os.sched_getaffinity(0))
+    workers = int(WORKERS_PER_CPU[config.getoption("--cluster")] * len(os.sched_getaffinity(0)))
     return 0 if files < 2 else min(files, workers)
 
 
