@@ -84,7 +84,7 @@ class GroupEstimate:
     option: Option | None
 
 
-class GroupOptions(NamedTuple):
+class GroupEstimates(NamedTuple):
     """The estimates in the order of the groups, and the groups that were skipped.
 
     `hopeless` has the classes that would fit on new nodes of groups which cannot rank first.
@@ -102,7 +102,7 @@ def compute_options(
     headroom: Headroom,
     rules: EstimateRules,
     bounds: RankBounds | None = None,
-) -> GroupOptions:
+) -> GroupEstimates:
     """An estimate of each group; with `bounds`, only of those that may rank first if there are many groups."""
     able = [(state, state.template) for state in states if state.template is not None]
     found_fits = binpacking.fits_on_new_nodes(asked, [template for _, template in able], left)
@@ -136,7 +136,7 @@ def compute_options(
         found[index] = each
         if contest is not None and each.option is not None:
             contest.add(state, each.option)
-    return GroupOptions([found[index] for index in sorted(found)], skipped, hopeless)
+    return GroupEstimates([found[index] for index in sorted(found)], skipped, hopeless)
 
 
 def most_nodes(states: Iterable[GroupState], headroom: Headroom, rules: EstimateRules) -> int:
