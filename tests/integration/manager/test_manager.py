@@ -437,6 +437,11 @@ def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: St
         "cpu_milli": 1000,
         "memory_bytes": 2 << 30,
     }
+    (workload,) = fetch(manager, f"/api/v1/workloads?text={cluster.namespace}").json()["workloads"]
+    assert (workload["kind"], workload["name"], workload["tiers"], workload["used"]) == ("Pod", "p1", ["prod"], None)
+    assert workload["requested"] == {"cpu_milli": 1000, "memory_bytes": 2 * GIB}
+    pods = fetch(manager, f"/api/v1/workloads/{cluster.namespace}/Pod/p1").json()["pods"]
+    assert [(pod["name"], pod["node"]) for pod in pods] == [("p1", "n1")]
     cluster.client.delete(PODS, "p1", cluster.namespace, grace_period_seconds=0)
     eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
 

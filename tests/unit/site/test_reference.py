@@ -71,7 +71,14 @@ def test_every_field_of_a_definition_is_listed_with_its_description(pages: Mappi
 
 
 @pytest.mark.parametrize(
-    "path", ["GET /api/v1/pods/{uid}", "GET /api/v1/nodes/{name}", "POST /api/v1/plan", "POST /scheduler/filter"]
+    "path",
+    [
+        "GET /api/v1/pods/{uid}",
+        "GET /api/v1/nodes/{name}",
+        "GET /api/v1/workloads",
+        "POST /api/v1/plan",
+        "POST /scheduler/filter",
+    ],
 )
 def test_every_path_is_listed(pages: Mapping[str, str], path: str) -> None:
     assert f"| `{path}` | " in pages["reference/http.md"]
