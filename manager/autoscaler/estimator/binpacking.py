@@ -183,7 +183,7 @@ def estimate(
         reasons=reasons,
         existing_used=int(used[: packing.known].sum()),
         placements=tuple(packing.placements),
-        same_from=packing.room.sufficient(largest),
+        same_from=packing.room.sufficient(largest) if order else largest,
     )
 
 

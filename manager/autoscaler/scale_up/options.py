@@ -155,7 +155,7 @@ class _OptionMaker:
     headroom: Headroom
     rules: EstimateRules
     alike: Mapping[str, tuple[GroupState, ...]]
-    _known: dict[Hashable, list[tuple[Integers, Estimate]]] = field(default_factory=dict)
+    _known: dict[Hashable, "_KnownEstimates"] = field(default_factory=dict)
 
     def most_nodes(self, state: GroupState) -> int:
         return most_nodes((state, *self.alike.get(state.id, ())), self.headroom, self.rules)
@@ -188,18 +188,34 @@ class _OptionMaker:
         fresh, rules = self.asked.new_node(template), self.rules
         capacity = tuple(sorted(template.node.capacity.items())) if rules.fast_path else None
         order = tuple(binpacking.in_order(self.asked, template, fit.positions))
-        known = self._known.setdefault((fresh.likeness, order, most, capacity), [])
-        for free, found in known:
-            if np.array_equal(free, fresh.free) or (
-                found.same_from is not None and (found.same_from <= fresh.free).all()
-            ):
-                return replace(found, group=template.group)
-        permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
-        found = binpacking.estimate(
-            self.asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
-        )
-        known.append((fresh.free, found))
+        known = self._known.setdefault((fresh.likeness, order, most, capacity), _KnownEstimates())
+        found = known.get(fresh.free)
+        if found is None:
+            permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
+            found = binpacking.estimate(
+                self.asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
+            )
+            known.add(fresh.free, found)
+        return replace(found, group=template.group)
+
+
+class _KnownEstimates:
+    """Estimates of new nodes that only their free amounts tell apart."""
+
+    def __init__(self) -> None:
+        self._exact: dict[bytes, Estimate] = {}
+        self._from: list[tuple[Integers, Estimate]] = []
+
+    def get(self, free: Integers) -> Estimate | None:
+        found = self._exact.get(free.tobytes())
+        if found is None:
+            found = next((each for least, each in self._from if (least <= free).all()), None)
         return found
+
+    def add(self, free: Integers, found: Estimate) -> None:
+        self._exact[free.tobytes()] = found
+        if found.same_from is not None:
+            self._from.append((found.same_from, found))
 
 
 def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:
