@@ -166,6 +166,9 @@ class _Town:
     def __init__(self, cluster: NodeCluster) -> None:
         self._cluster = cluster
         self._prod, self._mid, self._client = Pods(cluster), Pods(cluster), Pods(cluster)
+        # Without it no pod is admitted; a cluster has it a moment after its node.
+        account = ("get", "serviceaccount", "default", "--ignore-not-found")
+        eventually(lambda: cluster.kubectl(*account), START_SECONDS, 0.5)
         self._prod.run("idle", requests=IDLE)
         service = self._prod.run("service", "serve", str(KIB), requests=SERVICE)
         self._url = f"http://{service['status']['podIP']}:8080/"
