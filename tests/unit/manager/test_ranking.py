@@ -198,7 +198,6 @@ def test_patterns_are_searched_for_in_ids(pattern: str, matches: bool) -> None:
     assert (found.priority("pool-7-a-spot") is not None) is matches
 
 
-@pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize(
     "text",
     [
