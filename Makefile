@@ -6,7 +6,7 @@ CLUSTER ?= embedded
 # Thousands of short processes import the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test quick watch assets test-apiserver test-node test-cgroup2 lint docs image-check budgets bench conformance clean
+.PHONY: setup compiled run test quick watch assets test-apiserver test-node test-cgroup2 lint docs image-check budgets bench conformance clean
 
 # Where the binaries of a real control plane are; those that are missing are built once.
 WITH_ASSETS = assets="$$($(BIN)/python -m tests.apiserver)" && KUBEBUILDER_ASSETS="$$assets"
@@ -22,11 +22,18 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Workers that begin at once would each compile all that they import. A test that cannot be collected fails them, too.
+compiled: $(VENV)/.compiled
+$(VENV)/.compiled: $(VENV)/.ready
+	@echo "compiling the tests" >&2
+	@$(BIN)/python -m pytest tests --collect-only -qq -n0 >/dev/null || true
+	@touch $@
+
 run: setup
 	@$(if $(filter node,$(CLUSTER)),$(BIN)/python -m tests.node up,$(if $(filter apiserver,$(CLUSTER)),$(WITH_ASSETS)) $(BIN)/headroom up --cluster $(CLUSTER)) $(ARGS)
 
 # The image takes a minute to build and is checked by its own target.
-test: setup
+test: compiled
 	@$(BIN)/python -m pytest $(if $(filter tests/%,$(ARGS)),,tests --ignore tests/image/test_image.py) $(ARGS)
 
 # What the uncommitted changes, and the commits that main lacks, touch by import.
@@ -45,7 +52,7 @@ assets: setup
 
 # On a real kube-apiserver with etcd; KUBERNETES=1.35 asks for that minor. Not what no API server has a part in, unless
 # with ARGS=--thorough.
-test-apiserver: setup
+test-apiserver: compiled
 	@$(WITH_ASSETS) $(BIN)/python -m pytest --cluster apiserver \
 		$(if $(filter tests/%,$(ARGS)),,tests/integration tests/e2e tests/chart tests/parity) $(ARGS)
 

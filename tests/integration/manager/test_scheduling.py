@@ -55,6 +55,7 @@ def use(cluster: Cluster, name: str, cpu: str) -> None:
     cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
 
 
+@pytest.mark.thorough
 @ours
 def test_hundreds_of_nodes_are_filtered_and_scored_by_name(
     cluster: Cluster, start_manager: StartManager, tmp_path: Path

@@ -232,6 +232,7 @@ def test_pods_are_created_all_the_same_while_the_webhook_is_away(site: Site, rep
     assert asked_by(site.create(MID_LABELS)) == NATIVE
 
 
+@pytest.mark.thorough
 def test_replicas_share_one_certificate_and_rotate_it_without_a_failed_call(
     site: Site, start_webhook: StartWebhook
 ) -> None:

@@ -371,7 +371,7 @@ def test_whatever_came_a_stricter_target_and_a_longer_horizon_never_lower_the_pe
             assert (strict >= loose).all()
 
 
-@pytest.mark.parametrize("cores", [0.0, 0.013, pytest.param(0.05, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("cores", [0.0, *(pytest.param(cores, marks=pytest.mark.thorough) for cores in (0.013, 0.05))])
 def test_an_idle_node_lends_all_that_pods_requested_but_the_margin(tmp_path: Path, cores: float) -> None:
     """From when its pods are a day old; what it promises does not depend on where buckets of a histogram begin."""
 

@@ -457,7 +457,7 @@ print(step, flush=True)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("how", [pytest.param(signal.SIGTERM, marks=pytest.mark.thorough), signal.SIGKILL])
 def test_a_signal_while_a_checkpoint_is_written_leaves_whole_files(tmp_path: Path, how: signal.Signals) -> None:
     samples = 0
     for life in range(max(2, 4 // stride())):

@@ -189,6 +189,7 @@ def test_a_name_too_long_for_its_record_costs_nothing_but_to_be_forgotten_at_a_r
     again.close()
 
 
+@pytest.mark.thorough
 def test_a_file_cut_off_at_any_byte_is_not_believed(tmp_path: Path) -> None:
     of = tiny(tmp_path)
     put(of, 0, range(3))

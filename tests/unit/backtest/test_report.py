@@ -12,6 +12,7 @@ from tests.unit.backtest.test_command import run
 TARGETS = ["--model", "peak-mix,n-sigma-v2", "--target", "1,5", "--node-cores", "16"]
 
 
+@pytest.mark.thorough
 def test_the_report_is_one_file_with_every_plot_and_the_same_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

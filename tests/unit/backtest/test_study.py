@@ -44,6 +44,7 @@ def owned(fleet: RecordedFleet) -> RecordedFleet:
     return replace(fleet, recorded=replace(fleet.recorded, workloads=np.zeros(len(fleet.recorded.limits), np.intp)))
 
 
+@pytest.mark.thorough
 def test_a_young_pod_has_the_history_of_its_workload_and_other_nodes_have_no_part_in_it() -> None:
     fleet = traces.fleet(days=4, churn_hours=20.0)
     asked = trial("n-sigma-v2", "peak-mix")

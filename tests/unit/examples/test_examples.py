@@ -111,6 +111,7 @@ def test_the_predictor_is_judged_by_a_backtest(installation: Installation, wheel
     assert [(each["model"], each["nodes"]) for each in found["results"]] == [("recent-maximum", 3)]
 
 
+@pytest.mark.thorough
 def test_a_predictor_that_cannot_be_loaded_is_one_line_with_entry_point_and_reason(
     installation: Installation, wheels: dict[str, Path]
 ) -> None:

@@ -235,7 +235,7 @@ def test_what_no_agent_measured_is_not_said_to_be_nothing(tmp_path: Path, capsys
     assert "How much of it is taken back is not known: no agent of a node that lends has measured it" in said
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 6))])
 def test_stages_of_any_cluster_add_up(
     tmp_path: Path, seed: int, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
