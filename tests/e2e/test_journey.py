@@ -110,6 +110,8 @@ def test_mid_rises_with_an_idle_pod_falls_as_it_burns_cpu_and_rises_with_one_tha
         return mid if mid > mid_before + 0.75 * REQUESTED_MILLI else 0
 
     highest_mid = eventually(risen, SETTLED_SECONDS, 0.5)
+    # Until a day is over, what a pod used at its start counts, and that can be more than a busy machine lets it burn.
+    eventually(lambda: peak_cpu(cluster) < 0.45 * REQUESTED_MILLI, SETTLED_SECONDS, 0.5)
     idle_peak = peak_cpu(cluster)
 
     pids = eventually(lambda: pids_of(uid))
