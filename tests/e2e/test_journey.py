@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from shared.kube.errors import NotFound
-from shared.kube.resources import EVENTS, NODEMETRICS
+from shared.kube.resources import EVENTS, NODEMETRICS, NODES
 from tests.e2e.conftest import RunningCluster, cpu_seconds
 from tests.e2e.kubectl import Kubectl
 from tests.support import eventually
@@ -248,18 +248,18 @@ def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: R
 
 
 def test_a_deleted_node_takes_its_nodemetric_along(cluster: RunningCluster, kubectl: Kubectl) -> None:
-    assert cluster.client.get(NODEMETRICS, "sim-1")
-    kubectl.delete_node("sim-1")
-
-    def gone() -> bool:
+    def metric() -> dict[str, Any] | None:
         try:
-            cluster.client.get(NODEMETRICS, "sim-1")
+            return cluster.client.get(NODEMETRICS, "visitor")
         except NotFound:
-            return True
-        return False
+            return None
 
-    eventually(gone)
-    eventually(lambda: "sim-1" not in cluster.nodes())
+    cluster.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "visitor"}})
+    eventually(metric)
+    eventually(lambda: "visitor" in cluster.nodes())
+    kubectl.delete_node("visitor")
+    eventually(lambda: metric() is None)
+    eventually(lambda: "visitor" not in cluster.nodes())
 
 
 def _reported_after(cluster: RunningCluster, instant: float) -> bool:
