@@ -158,9 +158,8 @@ def read_pods(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers:
             except InvalidInput as problem:
                 unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
                 continue
-            found += [
-                PodOnNode(pod.metadata.key, pod.spec.node_name, facts, drain_info(pod, controllers)) for pod in alike
-            ]
+            read = drain_info if stays else _SharedDrainInfo()
+            found += [PodOnNode(pod.metadata.key, pod.spec.node_name, facts, read(pod, controllers)) for pod in alike]
     return NodePods(tuple(found), unreadable)
 
 
@@ -184,6 +183,30 @@ def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
         local_volumes=tuple(volume.name for volume in spec.volumes or () if volume.is_local),
         safe_local_volumes=frozenset(name.strip() for name in listed if name.strip()),
     )
+
+
+class _SharedDrainInfo:
+    """The same for pods of one equivalence group, which are read once for all that agree in what else matters."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, DrainInfo] = {}
+
+    def __call__(self, pod: Pod, controllers: Controllers | None) -> DrainInfo:
+        meta = pod.metadata
+        annotations = meta.annotations or {}
+        apart = (
+            meta.namespace,
+            meta.owner_references,
+            pod.status.phase,
+            meta.deletion_timestamp,
+            meta.creation_timestamp if meta.namespace == drain.KUBE_SYSTEM else "",
+            annotations.get(drain.ANNOTATION_SAFE_TO_EVICT),
+            annotations.get(drain.ANNOTATION_SAFE_LOCAL_VOLUMES),
+        )
+        found = self._known.get(apart)
+        if found is None:
+            found = self._known[apart] = drain_info(pod, controllers)
+        return found
 
 
 def replication_controller(found: ReplicationController) -> PodController:

@@ -78,7 +78,7 @@ class Place:
     def __init__(self, machine: Machine, group: PodGroup, directory: Path) -> None:
         self.layout, self.group, self.directory = machine.layout, group, directory
         self.kernel = V2 if self.layout.hierarchy.v2 else V1
-        self.pods = PODS
+        self.pods: tuple[PodOrder, ...] = PODS
         self.suppress: Suppress | None = HELD
         self.cpu = self.layout.hierarchy.throttling or self.layout.hierarchy.roots["cpu"]
         self._stop = threading.Event()

@@ -747,3 +747,28 @@ def test_the_nodes_that_leave_and_those_that_stay_do_not_change_from_pass_to_pas
     again = decided(nodes, pods, memory=replace(first.memory, unremovable={}))
     assert first.unneeded == again.unneeded
     assert len(first.unneeded) == 4
+
+
+def test_pods_of_one_group_are_read_once_for_all_that_agree_in_what_decides_their_eviction() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "uid": "u", "controller": True}
+    apart: list[dict[str, Any]] = [
+        {},
+        {"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}}},
+        {"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes": "cache"}}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"ownerReferences": [{**owner, "kind": "Gadget"}]}},
+        {"metadata": {"namespace": "kube-system", "creationTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"namespace": "kube-system", "creationTimestamp": "2026-01-01T00:00:01Z"}},
+        {"status": {"phase": "Failed"}},
+    ]
+    pods = []
+    for number, other in enumerate(apart + apart):
+        meta = {"name": f"p{number}", "namespace": "team", "ownerReferences": [owner], **other.get("metadata", {})}
+        pods.append(
+            msgspec.convert(
+                {"metadata": meta, "spec": {"nodeName": "n"}, "status": other.get("status", {"phase": "Running"})}, Pod
+            )
+        )
+    read = {each.key: each.drain_info for each in pods_on_nodes.read_pods(pods, ReferencedObjects()).residents}
+    assert read == {pod.metadata.key: pods_on_nodes.drain_info(pod) for pod in pods}
+    assert len({id(each) for each in read.values()}) == len(apart)
