@@ -5,46 +5,54 @@ import importlib
 import json
 import pkgutil
 import sys
+import traceback
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import tests.bench
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.support.apiserver import EMBEDDED, REAL
 
+Before = Mapping[str, Mapping[str, Any]]
 
-def measure(only: set[str], cluster: str = EMBEDDED) -> list[Row]:
-    """The rows of every module beside this one that offers `rows()`, or `rows_on(cluster)` where that matters."""
-    found: list[Row] = []
+
+def measures(only: Collection[str], cluster: str) -> Iterator[tuple[str, Measure]]:
+    """What every module beside this one measures that offers `measures()`, or `measures_on(cluster)` where that
+    matters.
+    """
     for module in pkgutil.iter_modules(tests.bench.__path__):
         if module.name.startswith("__") or (only and module.name not in only):
             continue
-        measured = importlib.import_module(f"tests.bench.{module.name}")
-        if hasattr(measured, "rows"):
-            print(f"measuring {module.name} ...", file=sys.stderr)
-            found += measured.rows()
-        elif hasattr(measured, "rows_on"):
-            print(f"measuring {module.name} on the {cluster} API server ...", file=sys.stderr)
-            found += measured.rows_on(cluster)
-    return found
+        found = importlib.import_module(f"tests.bench.{module.name}")
+        if hasattr(found, "measures"):
+            yield from ((module.name, measure) for measure in found.measures())
+        elif hasattr(found, "measures_on"):
+            yield from ((module.name, measure) for measure in found.measures_on(cluster))
 
 
-def render(rows: list[Row]) -> str:
-    """A Markdown table, one row a figure."""
-    lines = ["| figure | value | unit | reach | baseline | baseline value | ratio |", "|---|---|---|---|---|---|---|"]
-    for row in rows:
-        reach = "" if row.target is None else f"{row.target:g}"
-        ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
-        lines.append(
-            f"| {row.figure} | {row.value:.4g} | {row.unit} | {reach} | {row.baseline} "
-            f"| {row.baseline_value:.4g} | {ratio} |"
-        )
-    return "\n".join(lines)
+def header(before: Before | None) -> str:
+    columns = ["figure", "value", "unit", "reach", "baseline", "baseline value", "ratio"]
+    columns += [] if before is None else ["before", "change"]
+    return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
+
+
+def line(row: Row, before: Before | None) -> str:
+    """One row of a Markdown table; with its ratio of before, and how much of that it is now."""
+    ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
+    reach = "" if row.target is None else f"{row.target:g}"
+    cells = [row.figure, f"{row.value:.4g}", row.unit, reach, row.baseline, f"{row.baseline_value:.4g}", ratio]
+    if before is not None:
+        then = before.get(row.figure, {}).get("ratio")
+        cells += [f"{then:.3g}", f"x {row.ratio / then:.2f}"] if then and row.ratio else ["", ""]
+    return f"| {' | '.join(cells)} |"
 
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--out", type=Path, help="also write the rows to this file as JSON")
+    parser.add_argument("--out", type=Path, help="also write the rows to this file as JSON, beside others that it has")
+    parser.add_argument("--against", type=Path, help="compare with the rows of such a file; tests/bench/figures.json")
     parser.add_argument(
         "--cluster",
         choices=(EMBEDDED, REAL),
@@ -53,11 +61,25 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("only", nargs="*", help="only these modules of tests/bench")
     options = parser.parse_args(argv)
-    rows = measure(set(options.only), options.cluster)
-    print(render(rows))
-    if options.out:
-        options.out.write_text(json.dumps([asdict(row) | {"ratio": row.ratio} for row in rows], indent=2) + "\n")
-    return 0
+    before = json.loads(options.against.read_text()) if options.against else None
+    print(header(before), flush=True)
+    failed = False
+    for name, measure in measures(options.only, options.cluster):
+        try:
+            for row in measure():
+                print(line(row, before), flush=True)
+                if options.out:
+                    _keep(row, options.out)
+        except Exception:
+            failed = True
+            print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+    return int(failed)
+
+
+def _keep(row: Row, path: Path) -> None:
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    rows[row.figure] = {**asdict(row), "ratio": row.ratio}
+    path.write_text(json.dumps(dict(sorted(rows.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ from shared.kube.resources import NODEMETRICS
 from shared.kube.resources import NODES as NODES_RESOURCE
 from shared.kube.resources import PODS as PODS_RESOURCE
 from shared.names import KubeQoS, PriorityClass
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.support import eventually
 from tests.support.apiserver import TOKEN, EmbeddedApiServer
 
@@ -85,8 +85,8 @@ def cpu_seconds(work: Callable[[], object], rounds: int, repeats: int = 5) -> fl
     return best / rounds
 
 
-def rows() -> list[Row]:
-    return [*sampling(), *cache(), *bank(), *report(), *process()]
+def measures() -> tuple[Measure, ...]:
+    return sampling, cache, bank, report, process
 
 
 @contextmanager
@@ -214,7 +214,7 @@ def cache_in(directory: Path) -> Iterator[Row]:
 
     usages = {entity: Usage(1.0, 2.0) for entity in entities}
     yield Row(
-        figure=f"the same by name, from {len(usages)} entities' usages",
+        figure=f"metric cache append by name, from {len(usages)} entities' usages",
         value=cpu_seconds(lambda: ours.append(next(second), usages), rounds=50) * 1e6,
         unit="us CPU",
         target=None,

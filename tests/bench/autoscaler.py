@@ -1,8 +1,9 @@
 """Scale-up plans from cached objects to explained decisions: process CPU time, against plain packing pod by pod."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +22,7 @@ from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.autoscaler.snapshot.templates import Daemon
 from shared.api.core import DaemonSet, Node, Pod
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.bench.timing import cpu_seconds
 from tests.support.candidates import first_specs
 
@@ -38,36 +39,50 @@ TEAMS = 10  # so many different selectors
 BASELINE = "first-fit-decreasing pod by pod, resources only, in plain Python"
 
 
-def rows() -> list[Row]:
-    """The autoscaler's figures."""
+def measures() -> tuple[Measure, ...]:
     daemons = _daemons()
-    mixed = _pods(30_000, SHAPES)
-    ruled = _pods(30_000, SHAPES, rules=True)
-    plain = _plan("scale-up plan, 30,000 pods, 1 -> 1,000 nodes", mixed, [_machine(32, 64)], daemons, 0.5)
-    bound = _plan("the same, every fifth shape with affinity or spread", ruled, [_machine(32, 64)], daemons, None)
-    factor = bound.value / plain.value
-    return [
-        plain,
-        Row(
-            "factor of affinity and spread mixed in",
-            factor,
-            "x",
-            None,
-            "the mix without",
-            1.0,
-            f"{bound.value:.3f} s; {bound.note}",
-        ),
-        _plan("scale-up plan, 51,000 pods -> 2,595 nodes", _pods(51_000, SHAPES), [_machine(20, 42)], daemons, 0.5, 0),
-        _plan(
-            "scale-up plan, 100,000 pods, 2,000 shapes x 200 machine types",
-            _pods(100_000, 2_000),
-            _machines(200),
-            daemons,
-            10.0,
-        ),
-        *_growth(daemons),
-        _autoprovisioning(daemons),
-    ]
+    return (
+        partial(_rules_between_pods, daemons),
+        lambda: [
+            _plan("51,000 pods -> 2,595 nodes", _pods(51_000, SHAPES), [_machine(20, 42)], daemons, 0.5, 0),
+        ],
+        lambda: [
+            _plan(
+                "100,000 pods, 2,000 shapes x 200 machine types",
+                _pods(100_000, 2_000),
+                _machines(200),
+                daemons,
+                10.0,
+            )
+        ],
+        partial(_spread_everywhere, daemons),
+        partial(_growth, daemons),
+        partial(_autoprovisioning, daemons),
+    )
+
+
+def _rules_between_pods(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+    """What affinity and spread in every fifth shape cost."""
+    mixed, ruled = _pods(30_000, SHAPES), _pods(30_000, SHAPES, rules=True)
+    plain = _plan("30,000 pods, 1 -> 1,000 nodes", mixed, [_machine(32, 64)], daemons, 0.5)
+    yield plain
+    bound = _plan("30,000 pods with affinity or spread in every fifth shape", ruled, [_machine(32, 64)], daemons, None)
+    yield replace(bound, baseline="the mix without", baseline_value=plain.value)
+
+
+def _spread_everywhere(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
+    """Every Deployment is spread over zones, and none of its pods shares a node with another."""
+    pods, shapes, groups = 20_000, 2_000, 10
+    decoder = msgspec.json.Decoder(Pod)
+    pending = []
+    for index in range(pods):
+        made = _pod(index, index % shapes, rules=False, teams=0)
+        selector = {"labelSelector": {"matchLabels": made["metadata"]["labels"]}}
+        made["spec"]["topologySpreadConstraints"] = [_spread("topology.kubernetes.io/zone", selector)]
+        made["spec"]["affinity"] = {"podAntiAffinity": _required("kubernetes.io/hostname", selector)}
+        pending.append(decoder.decode(msgspec.json.encode(made)))
+    figure = f"{pods:,} pods, {shapes:,} shapes with zone spread and host anti-affinity, {groups} groups"
+    yield _plan(figure, pending, _machines(groups), daemons, 5.0, there=MOST_NODES)
 
 
 def _plan(
@@ -77,15 +92,16 @@ def _plan(
     daemons: tuple[Daemon, ...],
     target: float | None,
     most: int = MOST_NODES,
+    there: int = 1,
 ) -> Row:
-    decide = _deciding(pending, machines, daemons, most=most)
+    decide = _deciding(pending, machines, daemons, most=most, there=there)
     is_single = len(machines) == 1
     sample = pending if is_single else pending[:: len(pending) // BASELINE_PODS]
     share = 1.0 if is_single else 10 * len(pending) / BASELINE_PODS
     decision = decide()
     chosen = decision.chosen
     return Row(
-        figure=figure,
+        figure=f"scale-up plan, {figure}",
         value=cpu_seconds(decide, 3 if is_single else 2),
         unit="s of CPU",
         target=target,
@@ -121,7 +137,7 @@ def _growth(daemons: tuple[Daemon, ...]) -> list[Row]:
     ]
 
 
-def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Row:
+def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Iterator[Row]:
     """The ninth scenario of "Node Auto-provisioning", scalability: a large cluster, many kinds of pods, and no group
     yet for any of them.
     """
@@ -132,7 +148,7 @@ def _autoprovisioning(daemons: tuple[Daemon, ...]) -> Row:
     decide = _deciding(pending, [], daemons, there=nodes, offered=lambda classes: first_specs(classes, machines, rules))
     decision = decide()
     sample = pending[:: pods // BASELINE_FITTING]
-    return Row(
+    yield Row(
         figure=f"auto-provisioning (TC9), {nodes:,} nodes, {pods:,} pods in {kinds} shapes, {types} machine types",
         value=cpu_seconds(decide, 2),
         unit="s of CPU",

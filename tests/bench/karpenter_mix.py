@@ -8,7 +8,8 @@ then need new nodes in all three, and so several decisions.
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from shared.api.core import Pod
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.bench.timing import cpu_seconds
 
 TYPES, ZONES = 400, ("test-zone-1", "test-zone-2", "test-zone-3")
@@ -40,16 +41,16 @@ LABEL_ZONE = "topology.kubernetes.io/zone"
 BASELINE = "first-fit-decreasing pod by pod on the smallest type that takes the largest pod, no rules, in plain Python"
 
 
-def rows() -> list[Row]:
+def measures() -> Iterator[Measure]:
     """The mix with and without controllers of the pods."""
     machines = _machines()
-    return [
-        *(_row(count, machines, owned=owned) for count in TARGETS for owned in (True, False)),
-        _row(1_000, machines, owned=True, there=[_full(zone) for zone in ZONES]),
-    ]
+    for count in TARGETS:
+        for owned in (True, False):
+            yield partial(_row, count, machines, owned=owned)
+    yield partial(_row, 1_000, machines, owned=True, there=[_full(zone) for zone in ZONES])
 
 
-def _row(count: int, machines: list[NodeInfo], *, owned: bool, there: Sequence[NodeInfo] = ()) -> Row:
+def _row(count: int, machines: list[NodeInfo], *, owned: bool, there: Sequence[NodeInfo] = ()) -> Iterator[Row]:
     pending = diverse_pods(count, owned=owned)
     plan = planning(pending, machines, there)
     decisions: list[ScaleUpDecision] = []
@@ -62,7 +63,7 @@ def _row(count: int, machines: list[NodeInfo], *, owned: bool, there: Sequence[N
     baseline_value = cpu_seconds(lambda: plain.append(_first_fit(sizes, machines)), 1)
     kind = "owned" if owned else "bare"
     beside = ", beside a full node in each" if there else ""
-    return Row(
+    yield Row(
         figure=f"Karpenter's mix, {count:,} {kind} pods x {TYPES} machine types in {len(ZONES)} zones{beside}",
         value=value,
         unit="s of CPU",

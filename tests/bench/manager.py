@@ -33,7 +33,7 @@ from shared.kube import objects
 from tests.bench import fleet
 from tests.bench.api_stub import WRITE_SECONDS
 from tests.bench.manager_process import Used
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = 1_000
@@ -47,10 +47,9 @@ SAMPLE = 10  # of how many pages one is read by the baseline
 MIB = 1 << 20
 
 
-def rows() -> list[Row]:
-    """The manager's figures."""
+def measures() -> tuple[Measure, ...]:
     collect_seldom()  # as the manager's own process does
-    return [_event(), _decided_at_once(), *_cold_start(), *_with_autoscaler(), *_steady_state()]
+    return _event, _decided_at_once, _cold_start, _with_autoscaler, _steady_state
 
 
 class Known:
@@ -111,7 +110,7 @@ class Deciding:
         assert step
 
 
-def _event() -> Row:
+def _event() -> Iterator[Row]:
     # A node in its stride: what was decided first is on it, and every report differs from the others in each memory
     # and, by up to a tenth, in cpu.
     deciding, node = Deciding(), msgspec.json.decode(fleet.node(0), type=Node)
@@ -141,7 +140,7 @@ def _event() -> Row:
         for text in texts:
             watch.unmarshal_event(text, "object")
 
-    return Row(
+    yield Row(
         figure="NodeMetric event to decision about Mid and Batch",
         value=_cpu_seconds(ours) / len(lines) * 1e6,
         unit="us of CPU",
@@ -152,7 +151,7 @@ def _event() -> Row:
     )
 
 
-def _decided_at_once() -> Row:
+def _decided_at_once() -> Iterator[Row]:
     node_pages, metric_pages = _pages(fleet.node), _pages(fleet.node_metric)
 
     def ours() -> None:
@@ -168,7 +167,7 @@ def _decided_at_once() -> Row:
         for page in (*node_pages, *metric_pages):
             json.loads(page)
 
-    return Row(
+    yield Row(
         figure=f"{NODES} nodes and NodeMetrics alone, from pages to all decided",
         value=_cpu_seconds(ours),
         unit="s of CPU",
@@ -195,7 +194,7 @@ def _cold_start() -> list[Row]:
             note=note,
         ),
         Row(
-            figure="the same, peak memory",
+            figure=f"{NODES} nodes and NodeMetrics, {NODES * PODS_PER_NODE} pods, peak memory",
             value=used.peak_bytes / MIB,
             unit="MiB RSS",
             target=800,
@@ -234,12 +233,12 @@ def _with_autoscaler() -> list[Row]:
         )
         for figure, value, unit in (
             (f"{whole}, memory", used.private_bytes, "MiB USS"),
-            ("the same, resident", used.resident_bytes, "MiB RSS"),
-            ("the same, at its peak", used.peak_bytes, "MiB RSS"),
+            (f"{whole}, resident memory", used.resident_bytes, "MiB RSS"),
+            (f"{whole}, peak memory", used.peak_bytes, "MiB RSS"),
         )
     ] + [
         Row(
-            figure="the same, from its start",
+            figure=f"{whole}, from its start",
             value=used.cpu_seconds,
             unit="s of CPU",
             target=None,
@@ -276,13 +275,13 @@ def _steady_state() -> list[Row]:
             figure=f"{MANY_NODES} nodes that report every {REPORT_SECONDS} s",
             value=(after.cpu_seconds - before.cpu_seconds) / (ended - started) * 100,
             unit="% of one core",
-            target=100,
+            target=70,
             baseline="json.loads of the same events",
             baseline_value=loads * per_second * 100,
             note=note,
         ),
         Row(
-            figure=f"the same with {MANY_NODES * FEW_PODS} pods, memory",
+            figure=f"{MANY_NODES} nodes and {MANY_NODES * FEW_PODS} pods, memory",
             value=after.resident_bytes / MIB,
             unit="MiB RSS",
             target=None,

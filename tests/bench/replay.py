@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from tests.bench.replay_rehearsal import (
     Led,
     Rehearsal,
 )
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.support import apiserver
 from tests.support.apiserver import EMBEDDED
 
@@ -91,7 +92,11 @@ FIGURES = (
 )
 
 
-def rows_on(cluster: str) -> list[Row]:
+def measures_on(cluster: str) -> tuple[Measure, ...]:
+    return (partial(_rows, cluster),)
+
+
+def _rows(cluster: str) -> list[Row]:
     """The figures of every variant beside those of the first, on that kind of API server."""
     day = replay_demand.day(SEED)
     baseline, *others = ((variant.name, replayed(variant, day, cluster)) for variant in VARIANTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 
@@ -21,3 +22,7 @@ class Row:
     def ratio(self) -> float | None:
         """The figure in units of its baseline; None where that is nothing."""
         return self.value / self.baseline_value if self.baseline_value else None
+
+
+# Measures one thing, or several that share what it takes to measure them. If it fails, only its own rows are missing.
+Measure = Callable[[], Iterable[Row]]

@@ -20,7 +20,7 @@ from shared.api.colocation import ColocationStrategy, NodeStrategy
 from shared.api.core import Node, Pod
 from shared.api.nodemetric import NodeMetric
 from shared.clock import ManualClock
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 
 NODES = 1_000
 PODS = 30  # on each node
@@ -61,7 +61,11 @@ class Cluster:
         return self.ledger.on(name)
 
 
-def rows() -> list[Row]:
+def measures() -> tuple[Measure, ...]:
+    return (_rows,)
+
+
+def _rows() -> list[Row]:
     """The extender's figures."""
     cluster = Cluster()
     strategy = NodeStrategy(ColocationStrategy(enable=True), enabled=True)

@@ -18,7 +18,7 @@ from agent.predict_server.truth import Truth
 from agent.settings import AgentSettings
 from shared.clock import ManualClock
 from tests.bench.agent import NOW, PODS, cpu_seconds, sampling_of
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.unit.agent.models import entities, model_table, train
 from tests.unit.agent.pods import pod
 
@@ -29,8 +29,8 @@ _PODS = [pod(f"uid-{number}", cpu="2", memory="4Gi", age_seconds=10**7) for numb
 _USAGES = entities(Usage(0.25, 2.0**30), **{one.uid: Usage(0.5, 2.0**30) for one in _PODS})
 
 
-def rows() -> list[Row]:
-    return [*cpu(), *memory()]
+def measures() -> tuple[Measure, ...]:
+    return cpu, memory
 
 
 def cpu() -> Iterator[Row]:

@@ -1,8 +1,11 @@
 """Nodes that are too many: a scan by utilisation and a pass of scale-down, from cached objects to decisions."""
 
 import gc
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,7 +25,7 @@ from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.observation import CloudGroup, Observer
 from manager.main import collect_seldom
 from shared.api.core import Node, Pod
-from tests.bench.row import Row
+from tests.bench.row import Measure, Row
 from tests.bench.timing import cpu_seconds
 
 T = TypeVar("T")
@@ -31,9 +34,7 @@ NOW = 1_800_000_000.0
 SHAPES = 60
 CORES = 4
 SCANNED_NODES, SCANNED_PODS = 1_000, 30_000
-NODES, REMOVABLE = 2_000, 1_200
-PODS_ON_NEEDED, PODS_ON_OTHERS = 10, 5
-NEEDED_MILLI, OTHERS_MILLI = 220, 100  # of one pod: more than half of a node there, an eighth here
+NEEDED_MILLI, OTHERS_MILLI = 2200, 500  # of all pods of a node: more than half of it there, an eighth here
 
 GROUP = NodeGroup(
     name="shared",
@@ -53,12 +54,41 @@ GROUP = NodeGroup(
 )
 
 
-def rows() -> list[Row]:
-    """What it takes to see which nodes are too many."""
-    with _as_in_the_manager():
-        return [*_scans(), _pass()]
+@contextmanager
+def _as_in_the_manager() -> Iterator[None]:
+    """With its garbage collection."""
+    before = gc.get_threshold()
+    collect_seldom()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
+@dataclass(frozen=True)
+class Pass:
+    """Nodes, two fifths of which are needed; the others have half as many pods."""
+
+    nodes: int
+    pods_on_needed: int
+    most_seconds: float
+    most_mib: float | None
+
+    @property
+    def needed(self) -> int:
+        return self.nodes * 2 // 5
+
+
+PASSES = (Pass(2_000, 10, 2.0, None), Pass(15_000, 10, 4.0, 763.0), Pass(5_000, 110, 8.0, 1431.0))
+
+
+def measures() -> Iterator[Measure]:
+    yield _scans
+    for each in PASSES:
+        yield partial(_pass, each)
+
+
+@_as_in_the_manager()
 def _scans() -> list[Row]:
     nodes = [_node(f"n{index}") for index in range(SCANNED_NODES)]
     pods = [_pod(index, f"n{index % SCANNED_NODES}", 5 * (index % SHAPES)) for index in range(SCANNED_PODS)]
@@ -80,15 +110,15 @@ def _scans() -> list[Row]:
     ]
 
 
-def _pass() -> Row:
-    needed = NODES - REMOVABLE
-    nodes = [_node(f"n{index:04d}") for index in range(NODES)]
+@_as_in_the_manager()
+def _pass(of: Pass) -> list[Row]:
+    nodes = [_node(f"n{index:05d}") for index in range(of.nodes)]
     pods = []
-    for index in range(NODES):
-        many, milli = (PODS_ON_NEEDED, NEEDED_MILLI) if index < needed else (PODS_ON_OTHERS, OTHERS_MILLI)
-        pods += [_pod(10 * index + each, f"n{index:04d}", milli) for each in range(many)]
+    for index in range(of.nodes):
+        many, milli = (of.pods_on_needed, NEEDED_MILLI) if index < of.needed else (of.pods_on_needed // 2, OTHERS_MILLI)
+        pods += [_pod(of.pods_on_needed * index + each, f"n{index:05d}", milli // many) for each in range(many)]
     names = [node.metadata.name for node in nodes]
-    group = ShrinkingGroup(Group("shared", 1, 5_000, NODES), GroupRules())
+    group = ShrinkingGroup(Group("shared", 1, of.nodes, of.nodes), GroupRules())
     given: dict[str, Any] = {
         "groups": {"shared": group},
         "group_of": dict.fromkeys(names, "shared"),
@@ -100,15 +130,27 @@ def _pass() -> Row:
         read = pods_on_nodes.read_pods(pods, ReferencedObjects())
         return len(planner.decide(ScaleDownInputs(NOW, facts, read.residents, **given), ScaleDownRules()).unneeded)
 
-    return Row(
-        f"scale-down pass, {NODES:,} nodes, {REMOVABLE:,} removable",
-        cpu_seconds(decided),
-        "s of CPU",
-        2.0,
-        "the pods of those nodes to the first of the others with room, pod by pod, in plain Python",
-        cpu_seconds(lambda: _moved(pods, set(names[needed:])), 1),
-        f"{decided():,} found unneeded, {len(pods):,} pods",
-    )
+    figure = f"scale-down pass, {of.nodes:,} nodes, {len(pods):,} pods"
+    found = decided()
+    rows = [
+        Row(
+            figure,
+            cpu_seconds(decided, 2),
+            "s of CPU",
+            of.most_seconds,
+            "the pods of removable nodes to the first of the others with room, pod by pod, in plain Python",
+            cpu_seconds(lambda: _moved(pods, set(names[of.needed :])), 1),
+            f"{found:,} found unneeded",
+        )
+    ]
+    if of.most_mib is not None:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        held = sum(len(msgspec.json.encode(each)) for each in (*nodes, *pods)) / (1 << 20)
+        note = "of the whole process so far, with its imports"
+        rows.append(
+            Row(f"{figure}, peak memory", peak, "MiB RSS", of.most_mib, "the JSON of these objects", held, note)
+        )
+    return rows
 
 
 def _summed(pods: list[Pod]) -> dict[str, tuple[int, int]]:
@@ -178,14 +220,3 @@ def _pod(index: int, node: str, milli: int) -> Pod:
 def _decoded(body: dict[str, Any], kind: type[T]) -> T:
     """As a watch delivers it: no two share anything but what decoding shares."""
     return msgspec.json.decode(msgspec.json.encode(body), type=kind)
-
-
-@contextmanager
-def _as_in_the_manager() -> Iterator[None]:
-    """With its garbage collection."""
-    before = gc.get_threshold()
-    collect_seldom()
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
