@@ -1,6 +1,7 @@
 """The context of one iteration: the cluster with its upcoming nodes, the groups' templates and their states."""
 
 import functools
+import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reconciliation import Reconciliation
+from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
@@ -96,7 +98,10 @@ def stable_since(node: Node) -> float:
 
 @dataclass(frozen=True, eq=False)
 class AutoscalingContext:
-    """What scale-up and scale-down of one iteration read: the cluster with its upcoming nodes, and the groups."""
+    """What scale-up and scale-down of one iteration read: the cluster with its upcoming nodes, and the groups.
+
+    `config` has what this iteration found out, too: prices, priorities, the GPU label. `chance` breaks ties.
+    """
 
     objects: ClusterObjects
     cloud: ObservedCloud
@@ -104,7 +109,8 @@ class AutoscalingContext:
     cache: AutoscalerCache
     reconciled: Reconciliation
     offered_by: OfferedBy
-    draining: frozenset[str] = frozenset()
+    underway: DeletionsInProgress
+    chance: random.Random
     invalid_objects: dict[str, InvalidInput] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)  # why a group has no template
 
@@ -116,12 +122,9 @@ class AutoscalingContext:
 
     @cached_property
     def recreatable(self) -> dict[str, Pod]:
-        """Pods that will be moved off `draining` nodes, by "namespace/name": they wait for a place."""
-        found = (
-            pending_pods.recreatable_pods(self.objects.pods, self.draining, self.config.pending)
-            if self.draining
-            else ()
-        )
+        """Pods that will be moved off nodes under deletion, by "namespace/name": they wait for a place."""
+        draining = self.underway.draining
+        found = pending_pods.recreatable_pods(self.objects.pods, draining, self.config.pending) if draining else ()
         return {pod.metadata.key: pod for pod in found}
 
     @cached_property

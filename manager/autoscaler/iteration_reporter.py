@@ -66,7 +66,7 @@ class IterationReporter:
             context.cache.capacity_limits,
             planned.iteration.invalid_objects,
             context.current.nodes,
-            planned.settings.usage,
+            context.config.scale_up.usage,
         )
 
     def count(

@@ -33,7 +33,7 @@ from manager.autoscaler.reconciliation import ReconcileRules
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import options, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings, TimeLimits
+from manager.autoscaler.scale_up.options import ScaleUpInput, TimeLimits
 from manager.autoscaler.snapshot import equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -49,16 +49,13 @@ EMPTY = "created here, and empty"
 
 @dataclass(frozen=True)
 class PlannedIteration:
-    """A planned iteration on which nothing has acted yet, with what the actions need. The `registry` is stored before
-    any action.
+    """A planned iteration on which nothing has acted yet, with the context that the actions need.
 
     `again_seconds` says when the next iteration is due, if not after the scan interval. `abandoned` nodes carry taints
     of a removal that no longer runs; the loop takes the taints off.
     """
 
     iteration: Iteration
-    registry: Registry
-    settings: ScaleUpSettings
     context: AutoscalingContext
     again_seconds: float | None = None
     abandoned: tuple[str, ...] = ()
@@ -66,6 +63,11 @@ class PlannedIteration:
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
         return (*([self.iteration.decision] if self.iteration.decision is not None else []), *self.iteration.further)
+
+    @property
+    def registry(self) -> Registry:
+        """What is stored before any action."""
+        return self.context.reconciled.registry
 
 
 def plan(
@@ -111,14 +113,14 @@ def plan(
     priorities, invalid_objects = _priorities(objects, config, cache)
     cache.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
     pricing = config.pricing(lambda: none_if_unsupported(cloud.pricing))
-    settings = replace(
-        config.scale_up,
-        pricing=pricing,
-        priorities=priorities,
-        estimates=replace(config.scale_up.estimates, gpu_label=gpus.label),
+    estimates = replace(config.scale_up.estimates, gpu_label=gpus.label)
+    config = replace(
+        config,
+        scale_up=replace(config.scale_up, pricing=pricing, priorities=priorities, estimates=estimates),
+        scale_down=replace(config.scale_down, gpu_label=gpus.label),
     )
     context = AutoscalingContext(
-        objects, cloud, config, cache, reconciled, offered_by or no_reclaimed_capacity, underway.draining
+        objects, cloud, config, cache, reconciled, offered_by or no_reclaimed_capacity, underway, chance
     )
     blocked_reason = _blocked_reason(context)
     there = {node.metadata.name for node in objects.nodes}
@@ -135,7 +137,7 @@ def plan(
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
         invalid_objects={**invalid_objects, **refused, **config.unpriced(pricing)},
-        cost=cost.cluster_cost(context.priced, cloud.observed.group_of_node, settings.pricing),
+        cost=cost.cluster_cost(context.priced, cloud.observed.group_of_node, pricing),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
         dry_run=dry_run,
@@ -143,21 +145,14 @@ def plan(
         cluster=config.cluster_name,
     )
     if not blocked_reason:
-        iteration = _decide(iteration, waits, context, settings, chance, underway)
+        iteration = _decide(iteration, waits, context)
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
-    abandoned = scale_down_planning.abandoned_nodes(context, underway, begins=begins)
-    return PlannedIteration(iteration, reconciled.registry, settings, context, again, abandoned)
+    abandoned = scale_down_planning.abandoned_nodes(context, begins=begins)
+    return PlannedIteration(iteration, context, again, abandoned)
 
 
-def _decide(
-    iteration: Iteration,
-    waits: PendingPods,
-    context: AutoscalingContext,
-    settings: ScaleUpSettings,
-    chance: random.Random,
-    underway: DeletionsInProgress,
-) -> Iteration:
+def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContext) -> Iteration:
     """The iteration with its scale-up decisions and their actions. An iteration that scales up removes no node."""
     objects, observed = context.objects, context.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
@@ -171,7 +166,7 @@ def _decide(
         context.states(),
         cluster_nodes=len(objects.nodes),
         quotas=tuple(
-            each.remaining_quota(context.current.nodes, templates, settings.usage)
+            each.remaining_quota(context.current.nodes, templates, context.config.scale_up.usage)
             for each in context.cache.capacity_limits.values()
         ),
         expected=objects.expected,
@@ -185,12 +180,12 @@ def _decide(
             groups=[*scale_up_input.groups, *creatable],
             new_groups=candidates.creatable_groups(created.groups_left, creatable),
         )
-    decisions = _decisions(scale_up_input, context, settings, chance)
+    decisions = _decisions(scale_up_input, context)
     actions = [*iteration.actions, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
     if context.config.scales_down and not any(_is_growth(decision) for decision in decisions):
-        scale_down = scale_down_planning.decide(context, scale_up_input, underway, settings.estimates.gpu_label)
+        scale_down = scale_down_planning.decide(context, scale_up_input)
         actions += scale_down_planning.removal_actions(scale_down, context)
     return replace(
         iteration,
@@ -217,15 +212,13 @@ def _is_growth(decision: ScaleUpDecision) -> bool:
     return decision.outcome is ScaleUpOutcome.GROW and not decision.advice
 
 
-def _decisions(
-    scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
-) -> list[ScaleUpDecision]:
+def _decisions(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[ScaleUpDecision]:
     """The decisions.
 
     If they would grow groups in recommend mode, they are advice, and the decisions without these groups follow.
     """
     mode_of = context.config.mode_of
-    decisions = _salvo(scale_up_input, context, settings, chance)
+    decisions = _salvo(scale_up_input, context)
     grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
         return decisions
@@ -237,25 +230,23 @@ def _decisions(
         else state
         for state in scale_up_input.groups
     ]
-    done = _salvo(replace(scale_up_input, groups=enforced), context, settings, chance)
+    done = _salvo(replace(scale_up_input, groups=enforced), context)
     return [
         *(replace(decision, advice=True) for decision in decisions),
         *(decision for decision in done if decision.outcome is ScaleUpOutcome.GROW or decision.increases),
     ]
 
 
-def _salvo(
-    scale_up_input: ScaleUpInput, context: AutoscalingContext, settings: ScaleUpSettings, chance: random.Random
-) -> list[ScaleUpDecision]:
+def _salvo(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[ScaleUpDecision]:
     """The decision; in a salvo also those that follow, each with the nodes of all before it as upcoming."""
     config = context.config
-    decisions = [orchestrator.decide(scale_up_input, settings, chance)]
+    decisions = [orchestrator.decide(scale_up_input, config.scale_up, context.chance)]
     is_late = options.no_deadline
     if config.salvo_seconds and config.clock is not None:
         is_late = TimeLimits(config.clock).deadline(config.salvo_seconds)
     while config.salvo_seconds and decisions[-1].outcome is ScaleUpOutcome.GROW and not is_late():
         scale_up_input = salvo.apply_decision(scale_up_input, decisions[-1])
-        following = orchestrator.decide(scale_up_input, settings, chance)
+        following = orchestrator.decide(scale_up_input, config.scale_up, context.chance)
         if following.outcome is not ScaleUpOutcome.GROW:
             break
         decisions.append(following)

@@ -17,7 +17,6 @@ from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
-    DeletionsInProgress,
     NodeRemovalStatus,
     NodeStanding,
     ScaleDownDecision,
@@ -46,20 +45,14 @@ OBSERVED = "its group is only observed"
 SCANNED = "nodes leave its group by how full that is"
 
 
-def decide(
-    context: AutoscalingContext,
-    waiting: ScaleUpInput,
-    underway: DeletionsInProgress,
-    gpu_label: str | None,
-) -> ScaleDownDecision:
+def decide(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownDecision:
     """The decision, with the pods that `waiting` places on present nodes."""
     config = context.config
-    rules = replace(config.scale_down, gpu_label=gpu_label)
-    situation = _situation(context, waiting, underway)
+    situation = _situation(context, waiting)
 
     def one_pass(over: ScaleDownInputs) -> ScaleDownDecision:
         is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.no_deadline
-        return planner.decide(over, rules, is_late)
+        return planner.decide(over, config.scale_down, is_late)
 
     found = one_pass(situation)
     advised = {group for group in situation.groups if config.mode_of(group) is not Mode.ENFORCE}
@@ -106,7 +99,7 @@ def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) ->
     return made
 
 
-def abandoned_nodes(context: AutoscalingContext, underway: DeletionsInProgress, *, begins: bool) -> tuple[str, ...]:
+def abandoned_nodes(context: AutoscalingContext, *, begins: bool) -> tuple[str, ...]:
     """Nodes of managed groups with a deletion taint but no process that deletes them: it has died, or given up.
 
     A new leader (`begins`) takes all these taints off, and later those that are old. Without soft taints, a new leader
@@ -114,7 +107,7 @@ def abandoned_nodes(context: AutoscalingContext, underway: DeletionsInProgress, 
     before.
     """
     config, group_of = context.config, context.cloud.observed.group_of_node
-    busy = {*underway.on_their_way, *_deleted_by_cloud(context)}
+    busy = {*context.underway.on_their_way, *_deleted_by_cloud(context)}
     modes = {each.cloud_provider_group_name: config.scan_mode_of(each) for each in config.groups}
     ours = {group for group in context.cloud.observed.groups if modes.get(group, config.mode_of(group)) is Mode.ENFORCE}
     softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
@@ -137,11 +130,11 @@ def _is_abandoned(node: Node, config: DecisionSettings, now: float, *, begins: b
     return begins and not softens and TAINT_DELETION_CANDIDATE in values
 
 
-def _situation(context: AutoscalingContext, waiting: ScaleUpInput, underway: DeletionsInProgress) -> ScaleDownInputs:
-    objects, config = context.objects, context.config
+def _situation(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownInputs:
+    objects, config, underway = context.objects, context.config, context.underway
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed
-    groups = _groups(context, underway)
+    groups = _groups(context)
     read = pods_on_nodes.read_pods(
         # Where nothing may shrink, the pods do not matter.
         (pod for pod in objects.pods if groups and pods_on_nodes.needs_attention(pod, cutoff)),
@@ -196,8 +189,8 @@ def _placed_at(pod: Pod) -> float:
     return pod.metadata.created_at
 
 
-def _groups(context: AutoscalingContext, underway: DeletionsInProgress) -> dict[str, ShrinkingGroup]:
-    config = context.config
+def _groups(context: AutoscalingContext) -> dict[str, ShrinkingGroup]:
+    config, underway = context.config, context.underway
     there = _kept_by_cloud(context)
     deleting = _by_group(
         (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
