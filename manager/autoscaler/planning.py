@@ -255,11 +255,10 @@ def _salvo(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[Sc
 
 def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
     """The pods that fit no node of the cluster, now or within a reporting interval."""
-    ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
-    left: list[int] = orchestrator.filter_out_schedulable(scale_up_input, ordered).left.pending.tolist()
+    left = orchestrator.filter_out_schedulable(scale_up_input).left
     return [
         each._replace(pods=each.pods[len(each.pods) - count :])
-        for each, count in zip(ordered, left, strict=True)
+        for each, count in zip(left.problem.classes, left.pending.tolist(), strict=True)
         if count
     ]
 

@@ -279,13 +279,12 @@ def _placed(waiting: ScaleUpInput, recreatable: Container[str]) -> list[PodOnNod
     """
     if not waiting.classes:
         return []
-    ordered = sorted(waiting.classes, key=lambda each: each.pods)
-    settled = orchestrator.filter_out_schedulable(waiting, ordered)
-    nodes = settled.asked.snapshot.nodes
+    settled = orchestrator.filter_out_schedulable(waiting).left
+    nodes, ordered = settled.problem.snapshot.nodes, settled.problem.classes
     left = [iter(each.pods) for each in ordered]
     return [
         PodOnNode(key, nodes[row].name, ordered[placement.position].facts)
-        for placement in settled.left.placements
+        for placement in settled.placements
         for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         for key in itertools.islice(left[placement.position], count)
         if key not in recreatable

@@ -12,7 +12,7 @@ import numpy as np
 from manager.autoscaler.estimator.domain_counters import DomainCounters
 from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.snapshot import predicates
-from manager.autoscaler.snapshot.cluster import Flags, Integers, NodeTemplate
+from manager.autoscaler.snapshot.cluster import Flags, Holding, Integers, NodeTemplate
 from shared.api.placement import TOO_MANY_PODS
 
 Asked = tuple[tuple[int, int], ...]  # the row and amount of each resource that one pod requests, `pods` first
@@ -176,6 +176,14 @@ class Packing:
     def used(self) -> Flags:
         """Which nodes have taken pods; with spare entries at the end."""
         return self.room.used
+
+    def holdings(self) -> list[Holding]:
+        """The placed pods as a snapshot holds them."""
+        return [
+            (int(node), self.problem.classes[placed.position].facts, int(count))
+            for placed in self.placements
+            for node, count in zip(placed.nodes, placed.counts, strict=True)
+        ]
 
     def add_nodes(self, count: int) -> None:
         """Adds `count` new nodes of the template, with only the pods that come with each."""

@@ -16,7 +16,6 @@ import numpy as np
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Permissions
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.decisions import NodeMix
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
@@ -59,7 +58,6 @@ class _Partial:
 
 
 def cheapest_mix(
-    asked: PackingProblem,
     left: Packing,
     wanted: Mapping[int, int],
     estimated: Sequence[GroupEstimate],
@@ -76,10 +74,10 @@ def cheapest_mix(
     the chosen group first, so that no later pods take their place.
     """
     candidates = _candidates(estimated, chosen, prices)
-    bound = np.array([position for position in wanted if position in asked.bonds.rules], np.int64)
+    bound = np.array([position for position in wanted if position in left.problem.bonds.rules], np.int64)
     if len(candidates) < 2 or len(bound) == len(wanted) or (len(bound) and chosen not in candidates):
         return None
-    search = _Search(asked, left, candidates, usage, prices, new_groups, is_late)
+    search = _Search(left, candidates, usage, prices, new_groups, is_late)
     remaining = left.pending * 0
     for position, count in wanted.items():
         remaining[position] = count
@@ -135,7 +133,6 @@ def _replaces(there: GroupEstimate, other: GroupEstimate, prices: MixPrices) -> 
 
 @dataclass(frozen=True)
 class _Search:
-    asked: PackingProblem
     left: Packing
     candidates: Sequence[GroupEstimate]
     usage: QuotaUsage
@@ -217,8 +214,8 @@ class _Search:
     def _share_costs(self, each: GroupEstimate) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         """By class: the price of the largest share that one of its pods takes of a node; infinite if none fits."""
         assert each.state.template is not None
-        free = self.asked.row(each.state.template.free)
-        asked = self.asked.requests
+        free = self.left.problem.row(each.state.template.free)
+        asked = self.left.problem.requests
         shares = np.where(asked > 0, asked / np.maximum(free, 1), 0.0).max(axis=1)
         return np.where(each.fit.flags, shares * self.prices.nodes[each.state.id], np.inf)
 
@@ -237,9 +234,9 @@ class _Search:
         allowed = groups.allowance(state, partial.headroom, self.usage, wanted).nodes if wanted > 0 else 0
         if not len(positions) or allowed <= 0:
             return None
-        after = Packing(self.asked, None, self.left)
+        after = Packing(self.left.problem, None, self.left)
         after.pending[:] = partial.remaining
-        return binpacking.estimate(self.asked, state.template, positions, Permissions(allowed), after=after)
+        return binpacking.estimate(after.problem, state.template, positions, Permissions(allowed), after=after)
 
     def _extend(self, partial: _Partial, each: GroupEstimate, estimate: Estimate) -> _Partial:
         state, count = each.state, estimate.node_count

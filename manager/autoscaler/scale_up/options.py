@@ -14,7 +14,6 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.expander import chain
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.expander.option import Option, PodClass, has_gpu
@@ -96,19 +95,20 @@ class GroupEstimates(NamedTuple):
 
 
 def compute_options(
-    asked: PackingProblem,
     left: Packing,
     states: Sequence[GroupState],
     headroom: Headroom,
     rules: EstimateRules,
     bounds: RankBounds | None = None,
 ) -> GroupEstimates:
-    """An estimate of each group; with `bounds`, only of those that may rank first if there are many groups."""
+    """An estimate of each group for the pods `left`; with `bounds`, and of many groups, only of those that may rank
+    first.
+    """
     able = [(state, state.template) for state in states if state.template is not None]
-    found_fits = binpacking.fits_on_new_nodes(asked, [template for _, template in able], left)
+    found_fits = binpacking.fits_on_new_nodes(left.problem, [template for _, template in able], left)
     fits = [(state, fit) for (state, _), fit in zip(able, found_fits, strict=True)]
     alike = _similar_groups(fits, rules)
-    maker = _OptionMaker(asked, left, headroom, rules, alike)
+    maker = _OptionMaker(left, headroom, rules, alike)
     if bounds is None or len(fits) <= rules.all_estimated:
         least = [LeastCost()] * len(fits)
         contest = None
@@ -119,7 +119,7 @@ def compute_options(
     is_late = rules.time.deadline(rules.time.all_seconds) if rules.time else no_deadline
     skipped: list[Skipped] = []
     found: dict[int, GroupEstimate] = {}
-    hopeless: Flags = np.zeros(len(asked.classes), np.bool_)
+    hopeless: Flags = np.zeros(len(left.problem.classes), np.bool_)
     for index in sorted(range(len(fits)), key=lambda each: least[each]):
         state, fit = fits[index]
         if contest is not None and contest.is_lost(least[index]):
@@ -150,7 +150,6 @@ def most_nodes(states: Iterable[GroupState], headroom: Headroom, rules: Estimate
 class _OptionMaker:
     """Makes the options of one decision. New nodes that are alike for the pods share one estimate."""
 
-    asked: PackingProblem
     left: Packing
     headroom: Headroom
     rules: EstimateRules
@@ -161,7 +160,7 @@ class _OptionMaker:
         return most_nodes((state, *self.alike.get(state.id, ())), self.headroom, self.rules)
 
     def make(self, state: GroupState, fit: Fit) -> GroupEstimate:
-        asked, rules, template = self.asked, self.rules, state.template
+        asked, rules, template = self.left.problem, self.rules, state.template
         assert template is not None
         found = self._estimate(template, fit, self.most_nodes(state))
         count = found.node_count
@@ -185,15 +184,16 @@ class _OptionMaker:
         return GroupEstimate(state, fit, found, self.alike.get(state.id, ()), option)
 
     def _estimate(self, template: NodeTemplate, fit: Fit, most: int) -> Estimate:
-        fresh, rules = self.asked.new_node(template), self.rules
+        asked, rules = self.left.problem, self.rules
+        fresh = asked.new_node(template)
         capacity = tuple(sorted(template.node.capacity.items())) if rules.fast_path else None
-        order = tuple(binpacking.in_order(self.asked, template, fit.positions))
+        order = tuple(binpacking.in_order(asked, template, fit.positions))
         known = self._known.setdefault((fresh.likeness, order, most, capacity), _KnownEstimates())
         found = known.get(fresh.free)
         if found is None:
             permissions = Permissions(most, rules.time.deadline(rules.time.group_seconds) if rules.time else None)
             found = binpacking.estimate(
-                self.asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
+                asked, template, fit.positions, permissions, after=self.left, fast_path=rules.fast_path
             )
             known.add(fresh.free, found)
         return replace(found, group=template.group)
@@ -233,9 +233,7 @@ def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:
     )
 
 
-def limit_nodes(
-    asked: PackingProblem, left: Packing, each: GroupEstimate, nodes: int, why: Sequence[str]
-) -> GroupEstimate:
+def limit_nodes(left: Packing, each: GroupEstimate, nodes: int, why: Sequence[str]) -> GroupEstimate:
     """The same estimate limited to `nodes` nodes, and to the pods on them; `why` says what limits it."""
     template, found = each.state.template, each.estimate
     assert template is not None
@@ -243,7 +241,7 @@ def limit_nodes(
         return each
     permitted = nodes
     while True:
-        found = binpacking.estimate(asked, template, each.fit.positions, Permissions(permitted), after=left)
+        found = binpacking.estimate(left.problem, template, each.fit.positions, Permissions(permitted), after=left)
         if found.node_count >= nodes:
             break
         permitted += nodes - found.node_count  # nodes that the estimate added and did not use

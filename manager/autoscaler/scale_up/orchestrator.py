@@ -12,7 +12,6 @@ from manager.autoscaler.cloudprovider.contract import Created
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.estimator.packing import Packing
-from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.expander import chain, priority, ranking
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option
@@ -59,9 +58,8 @@ def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroo
 
 def decide(scale_up_input: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random) -> ScaleUpDecision:
     """The decision; `chance` is used only if the expanders leave several equally good options."""
-    ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
     quotas = tuple(sorted(scale_up_input.quotas, key=lambda each: each.name))
-    scale_up_input = replace(scale_up_input, classes=ordered, quotas=quotas)
+    scale_up_input = replace(scale_up_input, quotas=quotas)
     room = headroom(scale_up_input, settings)
     decision = _ScaleUp(scale_up_input, settings, chance, room).decision()
     if settings.enforces_min_size and decision.outcome is not ScaleUpOutcome.GROW:
@@ -76,26 +74,22 @@ class UnschedulablePods(NamedTuple):
     """The cluster with the pods on it that need no new node.
 
     `before` counts, by class, the pods that do not fit in the cluster as it is, `left` has those that do not fit after
-    reclaiming either.
+    reclaiming either. The classes are in the order of their pods.
     """
 
-    asked: PackingProblem
     left: Packing
     before: list[int]
 
 
-def filter_out_schedulable(
-    scale_up_input: ScaleUpInput, classes: Sequence[EquivalenceGroup], templates: Sequence[NodeTemplate] = ()
-) -> UnschedulablePods:
+def filter_out_schedulable(scale_up_input: ScaleUpInput, templates: Sequence[NodeTemplate] = ()) -> UnschedulablePods:
     """First on the present capacity, then, if needed, on the capacity within a reporting interval."""
-    asked = problem.packing_problem(scale_up_input.snapshot, classes, templates)
-    left = binpacking.pack_on_existing_nodes(asked)
+    classes = sorted(scale_up_input.classes, key=lambda each: each.pods)
+    left = binpacking.pack_on_existing_nodes(problem.packing_problem(scale_up_input.snapshot, classes, templates))
     before: list[int] = left.pending.tolist()
     if scale_up_input.expected and left.pending.any():
         soon = with_expected(scale_up_input.snapshot, scale_up_input.expected)
-        asked = problem.packing_problem(soon, classes, templates)
-        left = binpacking.pack_on_existing_nodes(asked)
-    return UnschedulablePods(asked, left, before)
+        left = binpacking.pack_on_existing_nodes(problem.packing_problem(soon, classes, templates))
+    return UnschedulablePods(left, before)
 
 
 def after_creation(
@@ -145,14 +139,14 @@ class _ScaleUp:
             *(Skipped(each.id, groups.AT_MOST_GROUPS) for each in validity.valid if not (each.exists or creates)),
         ]
         templates = [each.template for each in states if each.template is not None]
-        asked, left, demands = self._demands(templates)
+        left, demands = self._demands(templates)
         base = ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED, demands, skipped=tuple(skipped), remaining=self.room)
         if not left.pending.any():
             return base
         if self.room.nodes == 0:
             return replace(base, outcome=ScaleUpOutcome.ALL_NODES, left=_unscheduled(demands, {}, [], left.pending < 0))
         estimated, more, hopeless = options.compute_options(
-            asked, left, states, self.room, settings.estimates, self._rank_bounds(asked, left)
+            left, states, self.room, settings.estimates, self._rank_bounds(left)
         )
         skipped += more
         why_not = _WhyNot(estimated, tuple(skipped))
@@ -171,18 +165,17 @@ class _ScaleUp:
         if chosen is None:
             filtered = tuple(Skipped(each.group, each.ranked.problem or NOT_CONSIDERED) for each in considered)
             return replace(base, why_not=_WhyNot(estimated, (*skipped, *filtered)))
-        return self._grow(asked, left, estimated, hopeless, chosen, base)
+        return self._grow(left, estimated, hopeless, chosen, base)
 
-    def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[PackingProblem, Packing, tuple[PodDemand, ...]]:
+    def _demands(self, templates: Sequence[NodeTemplate]) -> tuple[Packing, tuple[PodDemand, ...]]:
         """The classes after placement on the cluster as it is, and as it will be within a reporting interval."""
-        classes = self.scale_up_input.classes
-        asked, left, before = filter_out_schedulable(self.scale_up_input, classes, templates)
+        left, before = filter_out_schedulable(self.scale_up_input, templates)
         demands = []
-        for each, pending_now, pending_soon in zip(classes, before, left.pending.tolist(), strict=True):
+        for each, pending_now, pending_soon in zip(left.problem.classes, before, left.pending.tolist(), strict=True):
             there = len(each.pods) - max(pending_now, pending_soon)
             reclaimed = len(each.pods) - pending_soon - there
             demands.append(PodDemand(each.facts.namespace, each.pods, there, reclaimed, each.facts.requests))
-        return asked, left, tuple(demands)
+        return left, tuple(demands)
 
     def _rank_options(self, estimated: Sequence[GroupEstimate]) -> list[RankedOption]:
         settings = self.settings
@@ -199,13 +192,12 @@ class _ScaleUp:
             for each, rank in zip(able, ranks, strict=True)
         ]
 
-    def _rank_bounds(self, asked: PackingProblem, left: Packing) -> RankBounds | None:
+    def _rank_bounds(self, left: Packing) -> RankBounds | None:
         """None unless the lowest rank wins."""
         settings = self.settings
         if settings.pricing is None or settings.expanders[0] != chain.PRICE:
             return None
         return RankBounds(
-            asked,
             left,
             settings.pricing,
             settings.preset,
@@ -248,7 +240,6 @@ class _ScaleUp:
 
     def _grow(
         self,
-        asked: PackingProblem,
         left: Packing,
         estimated: Sequence[GroupEstimate],
         hopeless: Flags,
@@ -267,8 +258,8 @@ class _ScaleUp:
         if not grown or (short and not (main.state.zero_or_max and grown == main.state.room)):
             why = _WhyNot(estimated, (*base.skipped, Skipped(main.state.id, NOT_ALL_FIT))) if short else base.why_not
             return replace(base, chosen=chosen, caps=tuple(caps), why_not=why)
-        bought = options.limit_nodes(asked, left, main, grown, [cap.limit for cap in caps])
-        comparison, cheaper = self._compare(asked, left, estimated, main, bought.estimate, shares)
+        bought = options.limit_nodes(left, main, grown, [cap.limit for cap in caps])
+        comparison, cheaper = self._compare(left, estimated, main, bought.estimate, shares)
         triggered = bought.estimate.placed
         if bought is not main:
             cut = [bought if each is main else each for each in estimated]
@@ -321,7 +312,6 @@ class _ScaleUp:
 
     def _compare(
         self,
-        asked: PackingProblem,
         left: Packing,
         estimated: Sequence[GroupEstimate],
         main: GroupEstimate,
@@ -336,7 +326,7 @@ class _ScaleUp:
         if settings.pricing is None:
             return None, None
         placed = dict(found.placed)
-        prices = _prices(settings.pricing, asked, estimated)
+        prices = _prices(settings.pricing, left.problem.classes, estimated)
         cost = prices.of_nodes(shares.nodes)
         minimum = prices.worth(placed) if all(position in prices.pods for position in placed) else None
         single = NodeMix(shares.nodes, placed, cost, (found,))
@@ -346,7 +336,6 @@ class _ScaleUp:
         room = self.room if most == UNLIMITED else replace(self.room, nodes=min(most, self.room.nodes or most))
         time = settings.estimates.time
         several = least_cost_mix.cheapest_mix(
-            asked,
             left,
             placed,
             estimated,
@@ -406,7 +395,7 @@ class _CachedPricing:
         return price
 
 
-def _prices(model: PricingModel, asked: PackingProblem, estimated: Sequence[GroupEstimate]) -> MixPrices:
+def _prices(model: PricingModel, classes: Sequence[EquivalenceGroup], estimated: Sequence[GroupEstimate]) -> MixPrices:
     nodes: dict[str, float] = {}
     pods: dict[int, float] = {}
     for each in estimated:
@@ -416,7 +405,7 @@ def _prices(model: PricingModel, asked: PackingProblem, estimated: Sequence[Grou
                     nodes[state.id] = model.node_price(state.template.machine)
                 except Unpriced:
                     continue
-    for position, pending in enumerate(asked.classes):
+    for position, pending in enumerate(classes):
         try:
             pods[position] = model.pod_price(pending.facts.requests)
         except Unpriced:

@@ -52,7 +52,6 @@ class _Worth(NamedTuple):
 class RankBounds:
     """Bounds under these prices. A mix has `most_candidates` candidates."""
 
-    asked: PackingProblem
     left: Packing
     pricing: PricingModel
     preset: Preset
@@ -69,7 +68,7 @@ class RankBounds:
             price = self.pricing.node_price(state.template.machine)
         except Unpriced:
             return LeastCost()
-        free = self.asked.new_node(state.template).free
+        free = self._asked.new_node(state.template).free
         worth = self._worth_of(fit.flags)
         needed = np.ceil(worth.requests / np.maximum(free, 1)).max(initial=0)
         fewest = float(max(needed, worth.apart, 1))
@@ -92,11 +91,15 @@ class RankBounds:
 
         return LeastCost(factor * least_ratio(self._stabilization), least_ratio(0.0))
 
+    @property
+    def _asked(self) -> PackingProblem:
+        return self.left.problem
+
     @cached_property
     def _worths(self) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None":
         """The worth of one pod of each class; None if one has no price."""
         try:
-            return np.array([self.pricing.pod_price(each.facts.requests) for each in self.asked.classes], np.float64)
+            return np.array([self.pricing.pod_price(each.facts.requests) for each in self._asked.classes], np.float64)
         except Unpriced:
             return None
 
@@ -122,29 +125,29 @@ class RankBounds:
         moved = np.where(self._may_move_others, pending, 0)
         counters, classes = self._apart
         apart = np.bincount(counters, weights=certain[classes]).max() if len(counters) else 0
-        return _Worth(float(pending @ worths), float(moved @ worths), certain @ self.asked.requests, int(apart))
+        return _Worth(float(pending @ worths), float(moved @ worths), certain @ self._asked.requests, int(apart))
 
     @cached_property
     def _is_certain(self) -> Flags:
         """Which classes an estimate places completely if they fit on a new node, and nodes may be added."""
-        rules = self.asked.bonds.rules
-        return np.array([at not in rules or rules[at].of_one_node for at in range(len(self.asked.classes))], np.bool_)
+        rules = self._asked.bonds.rules
+        return np.array([at not in rules or rules[at].of_one_node for at in range(len(self._asked.classes))], np.bool_)
 
     @cached_property
     def _may_move_others(self) -> Flags:
         """Which classes may find a place on present nodes after all, once new nodes have evened out their spread."""
-        found = np.zeros(len(self.asked.classes), np.bool_)
+        found = np.zeros(len(self._asked.classes), np.bool_)
         if self.left.known:
-            for position, rules in self.asked.bonds.rules.items():
+            for position, rules in self._asked.bonds.rules.items():
                 found[position] = any(
-                    self.asked.bonds.counters[each.counter].key == LABEL_HOSTNAME for each in rules.spread
+                    self._asked.bonds.counters[each.counter].key == LABEL_HOSTNAME for each in rules.spread
                 )
         return found
 
     @cached_property
     def _apart(self) -> tuple[Integers, Integers]:
         """Pairs of a counter and a class: no two pods of the classes of one counter may share a node."""
-        bonds = self.asked.bonds
+        bonds = self._asked.bonds
         pairs = [
             (number, position)
             for position, rules in bonds.rules.items()
@@ -165,9 +168,9 @@ class RankBounds:
 
         The pods' shares of each resource sum up to one at most; each resource weighs as much as it costs.
         """
-        resources = self.asked.resources
+        resources = self._asked.resources
         weights = np.array([_price_of(self.pricing, {name: amounts.get(name, 0)}) for name in resources])
-        shares = self.asked.requests[flags] @ (weights / np.maximum(free, 1))
+        shares = self._asked.requests[flags] @ (weights / np.maximum(free, 1))
         worth = worths[flags]
         if np.any((shares <= 0) & (worth > 0)):
             return math.inf

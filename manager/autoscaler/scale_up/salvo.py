@@ -19,16 +19,11 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
     These pods, and pods that fit without new nodes, are no longer pending. A group to be created is no longer an
     option, as its name is not yet known.
     """
-    ordered = sorted(scale_up_input.classes, key=lambda each: each.pods)
     states = {state.id: state for state in scale_up_input.groups}
     nodes, holdings = _upcoming(scale_up_input, decision, states)
-    settled = orchestrator.filter_out_schedulable(scale_up_input, ordered).left
-    there = [
-        (int(node), ordered[placement.position].facts, int(count))
-        for placement in settled.placements
-        for node, count in zip(placement.nodes, placement.counts, strict=True)
-    ]
-    snapshot = cluster.extend(scale_up_input.snapshot, nodes, [*there, *holdings])
+    settled = orchestrator.filter_out_schedulable(scale_up_input).left
+    ordered = settled.problem.classes
+    snapshot = cluster.extend(scale_up_input.snapshot, nodes, [*settled.holdings(), *holdings])
     triggered = Counter(decision.triggered)
     chosen_for = [each._replace(pods=tuple(pod for pod in each.pods if pod in triggered)) for each in ordered]
     if nodes:
@@ -36,12 +31,7 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
         template = NodeTemplate("", nodes[0])
         for position in binpacking.in_order(packing.problem, template, range(len(chosen_for))):
             packing.fill(position, len(chosen_for[position].pods), len(scale_up_input.snapshot.nodes))
-        on_new = [
-            (int(node), chosen_for[placement.position].facts, int(count))
-            for placement in packing.placements
-            for node, count in zip(placement.nodes, placement.counts, strict=True)
-        ]
-        snapshot = cluster.extend(snapshot, [], on_new)
+        snapshot = cluster.extend(snapshot, [], packing.holdings())
     left = [
         each._replace(pods=tuple(pod for pod in demand.unplaced if pod not in triggered))
         for each, demand in zip(ordered, decision.demands, strict=True)

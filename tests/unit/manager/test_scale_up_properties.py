@@ -401,9 +401,8 @@ def settled(case: Case, decision: ScaleUpDecision) -> tuple[dict[int, list[Check
     situation = case.situation()
     by_name = {key_of(each): CheckedPod(each) for each in case.pending}
     waiting = {position: [by_name[key] for key in each.pods] for position, each in enumerate(decision.demands)}
-    ordered = sorted(situation.classes, key=lambda each: each.pods)
     machines = case.machines()
-    _, packing, before = orchestrator.filter_out_schedulable(situation, ordered)
+    packing, before = orchestrator.filter_out_schedulable(situation)
     for machine in machines:
         if any(before) and machine.name in case.expected:
             machine.allocatable = {
