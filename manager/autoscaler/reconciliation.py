@@ -19,7 +19,6 @@ from manager.autoscaler.cluster_state.state import (
     ClusterState,
     GroupBackoff,
     GroupStatus,
-    GroupView,
     HealthLimits,
     Incident,
     IncidentKind,
@@ -57,40 +56,41 @@ class ReconcileRules:
     force_delete_unregistered: bool = False
 
 
-@dataclass(frozen=True)
-class GroupViews:
-    groups: Mapping[str, GroupView]
-    states: Mapping[str, NodeState]
-    readiness: Mapping[str, NodeState]
-    ungrouped: tuple[str, ...]
-    ungrouped_readiness: Readiness
-
-
-def view_groups(
+def _observe(
     observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
-) -> GroupViews:
+) -> tuple[ClusterState, dict[str, NodeState], dict[str, NodeState]]:
+    """The state as far as cloud and Nodes tell it, and each node's state and readiness by name."""
     members: dict[str, list[Node]] = {name: [] for name in sorted(observed.groups)}
     others: list[Node] = []
     for node in sorted(nodes, key=lambda each: each.metadata.name):
         members.get(observed.group_of_node.get(node.metadata.name, ""), others).append(node)
     states: dict[str, NodeState] = {}
     readiness: dict[str, NodeState] = {}
-    views: dict[str, GroupView] = {}
+    groups: dict[str, GroupStatus] = {}
     registered = {node.spec.provider_id for node in nodes if node.spec.provider_id}
     for name, own in members.items():
         seen = observed.groups[name]
         known = registry.unregistered.get(name, {})
-        views[name] = _view_group(seen, own, registered, known, rules, now, states, readiness)
+        groups[name] = _observe_group(seen, own, registered, known, rules, now, states, readiness)
     state_rules = replace(rules.node_states, now=now)
     counts: Counter[str] = Counter()
     for node in others:
         states[node.metadata.name] = cluster.node_state(node, state_rules)
         readiness[node.metadata.name] = found = cluster.node_readiness(node, state_rules)
         counts[_COUNTED_AS[found]] += 1
-    return GroupViews(views, states, readiness, tuple(node.metadata.name for node in others), Readiness(**counts))
+    total = _sum([*(each.readiness for each in groups.values()), Readiness(**counts)])
+    state = ClusterState(
+        groups=groups,
+        refused={name: str(error) for name, error in sorted(observed.refused.items())},
+        unmanaged=observed.unmanaged,
+        ungrouped=tuple(node.metadata.name for node in others),
+        readiness=total,
+        healthy=rules.health.bear(unready=total.unready, total=total.registered),
+    )
+    return state, states, readiness
 
 
-def _view_group(
+def _observe_group(
     seen: ObservedGroup,
     nodes: Sequence[Node],
     registered: set[str],
@@ -99,7 +99,7 @@ def _view_group(
     now: float,
     states: dict[str, NodeState],
     readiness: dict[str, NodeState],
-) -> GroupView:
+) -> GroupStatus:
     state_rules = replace(rules.node_states, now=now)
     if seen.options.max_node_startup_seconds is not None:
         state_rules = replace(state_rules, startup_seconds=seen.options.max_node_startup_seconds)
@@ -128,9 +128,10 @@ def _view_group(
     unregistered = {each.provider_id: known.get(each.provider_id, now) for each in without_node if each.error is None}
     overdue = tuple(sorted(name for name, since in unregistered.items() if since + provision_seconds < now))
     counts["unregistered"], counts["long_unregistered"] = len(unregistered) - len(overdue), len(overdue)
-    return GroupView(
-        seen=seen,
+    return GroupStatus(
+        group=seen.group,
         mode=rules.modes(seen.group.id),
+        options=seen.options,
         provision_seconds=provision_seconds,
         nodes=tuple(node.metadata.name for node in nodes),
         readiness=Readiness(**counts),
@@ -174,27 +175,19 @@ def reconcile(
     observed: CloudObservation, nodes: Sequence[Node], registry: Registry, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """The state of every group at `now`, in Unix seconds. Refused groups keep their registry entries."""
-    views = view_groups(observed, nodes, registry, rules, now)
-    total = _sum([*(view.readiness for view in views.groups.values()), views.ungrouped_readiness])
-    healthy = rules.health.bear(unready=total.unready, total=total.registered)
-    registry = _carry_over(registry, observed, views.groups, rules, now)
+    state, node_states, node_readiness = _observe(observed, nodes, registry, rules, now)
+    total, healthy = state.readiness, state.healthy
+    registry = _carry_over(registry, observed, state.groups, rules, now)
     incidents: list[Incident] = []
     corrections: list[Action] = []
-    for view in views.groups.values():
-        registry = _record_failures(registry, view, rules, now, incidents)
-        registry, timed_out = _follow_request(registry, view, rules, now, incidents)
-        registry, due = _follow_shortage(registry, view, now, correcting=healthy and view.mode is not Mode.OBSERVE)
-        if view.mode is not Mode.OBSERVE:
-            corrections += _corrections(view, rules, healthy=healthy, timed_out=timed_out, short=due)
+    for status in state.groups.values():
+        registry = _record_failures(registry, status, rules, now, incidents)
+        registry, timed_out = _follow_request(registry, status, rules, now, incidents)
+        registry, due = _follow_shortage(registry, status, now, correcting=healthy and status.mode is not Mode.OBSERVE)
+        if status.mode is not Mode.OBSERVE:
+            corrections += _corrections(status, rules, healthy=healthy, timed_out=timed_out, short=due)
     registry = _record_ended_backoffs(registry, now, incidents)
-    state = ClusterState(
-        groups={name: _status(view, registry, rules, now) for name, view in views.groups.items()},
-        refused={name: str(error) for name, error in sorted(observed.refused.items())},
-        unmanaged=observed.unmanaged,
-        ungrouped=views.ungrouped,
-        readiness=total,
-        healthy=healthy,
-    )
+    groups = {name: _with_registry(status, registry, rules, now) for name, status in state.groups.items()}
     blocked_reason = (
         "" if healthy else f"the cluster is unhealthy: {total.unready} of {total.registered} nodes are unready"
     )
@@ -202,17 +195,23 @@ def reconcile(
     if settling and not blocked_reason:
         blocked_reason = f"target sizes are being put right: {', '.join(settling)}"
     return Reconciliation(
-        state, registry, tuple(corrections), tuple(incidents), views.states, views.readiness, blocked_reason
+        replace(state, groups=groups),
+        registry,
+        tuple(corrections),
+        tuple(incidents),
+        node_states,
+        node_readiness,
+        blocked_reason,
     )
 
 
 def initial_registry(observed: CloudObservation, nodes: Sequence[Node], rules: ReconcileRules, now: float) -> Registry:
     """A registry for a cluster that had none: nodes missing from a target count as upcoming."""
     registry = Registry()
-    for view in view_groups(observed, nodes, registry, rules, now).groups.values():
-        if view.up < view.target:
-            missing = Increase(view.id, view.up, view.target, view.seen.group.max_size)
-            registry = bookkeeping.add_request(registry, missing, now, view.provision_seconds)
+    for status in _observe(observed, nodes, registry, rules, now)[0].groups.values():
+        if status.up < status.target:
+            missing = Increase(status.id, status.up, status.target, status.group.max_size)
+            registry = bookkeeping.add_request(registry, missing, now, status.provision_seconds)
     return registry
 
 
@@ -224,20 +223,20 @@ def _sum(counted: Sequence[Readiness]) -> Readiness:
 
 
 def _carry_over(
-    registry: Registry, observed: CloudObservation, views: Mapping[str, GroupView], rules: ReconcileRules, now: float
+    registry: Registry, observed: CloudObservation, groups: Mapping[str, GroupStatus], rules: ReconcileRules, now: float
 ) -> Registry:
     """Drops groups that no longer exist, and updates the instances that wait for a Node."""
 
     def is_kept(each: str) -> bool:
-        return each in views or each in observed.refused
+        return each in groups or each in observed.refused
 
     unregistered = {name: since for name, since in registry.unregistered.items() if name in observed.refused}
     failed = {name: ids for name, ids in registry.failed.items() if name in observed.refused}
-    for name, view in views.items():
-        if view.unregistered:
-            unregistered[name] = view.unregistered
+    for name, status in groups.items():
+        if status.unregistered:
+            unregistered[name] = status.unregistered
         still = tuple(
-            each for each in registry.failed.get(name, ()) if each in {broken.provider_id for broken in view.broken}
+            each for each in registry.failed.get(name, ()) if each in {broken.provider_id for broken in status.broken}
         )
         if still:
             failed[name] = still
@@ -252,11 +251,11 @@ def _carry_over(
 
 
 def _record_failures(
-    registry: Registry, view: GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+    registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> Registry:
     """Reports each instance that could not be made once, backs its group off, and stops waiting for the instance."""
-    told = registry.failed.get(view.id, ())
-    new = [each for each in view.broken if each.provider_id not in told]
+    told = registry.failed.get(status.id, ())
+    new = [each for each in status.broken if each.provider_id not in told]
     if not new:
         return registry
     count: Counter[InstanceError] = Counter()
@@ -264,60 +263,62 @@ def _record_failures(
         if each.error is not None:
             count[each.error] += 1
     ranked = sorted(count.items(), key=lambda item: (-item[1], item[0].kind, item[0].code, item[0].message))
-    incidents += [Incident(IncidentKind.CREATION_FAILED, view.id, many, error=error) for error, many in ranked]
+    incidents += [Incident(IncidentKind.CREATION_FAILED, status.id, many, error=error) for error, many in ranked]
     worst = ranked[0][0]
-    registry = bookkeeping.remove_nodes(registry, view.id, len(new))
-    registry = bookkeeping.back_off(registry, view.id, worst.message or worst.code, now, rules.backoff, code=worst.code)
+    registry = bookkeeping.remove_nodes(registry, status.id, len(new))
+    registry = bookkeeping.back_off(
+        registry, status.id, worst.message or worst.code, now, rules.backoff, code=worst.code
+    )
     ids = tuple(sorted({*told, *(each.provider_id for each in new)}))
-    return msgspec.structs.replace(registry, failed={**registry.failed, view.id: ids})
+    return msgspec.structs.replace(registry, failed={**registry.failed, status.id: ids})
 
 
 def _follow_request(
-    registry: Registry, view: GroupView, rules: ReconcileRules, now: float, incidents: list[Incident]
+    registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> tuple[Registry, int]:
     """Ends an increase when no node is outstanding, or when its time is over; returns the number of outstanding nodes
     then.
     """
-    request = registry.requests.get(view.id)
+    request = registry.requests.get(status.id)
     if request is None:
         return registry, 0
     seconds = now - request.started_at
-    if not view.outstanding:
-        lower = view.target < request.to_size
+    if not status.outstanding:
+        lower = status.target < request.to_size
         if lower and seconds <= SETTLING_SECONDS:
             return registry, 0
-        registry = bookkeeping.remove_nodes(registry, view.id, request.nodes)
+        registry = bookkeeping.remove_nodes(registry, status.id, request.nodes)
         if lower:
-            incidents.append(Incident(IncidentKind.TAKEN_BACK, view.id, request.nodes, seconds))
+            incidents.append(Incident(IncidentKind.TAKEN_BACK, status.id, request.nodes, seconds))
             return registry, 0
-        incidents.append(Incident(IncidentKind.REGISTERED, view.id, request.nodes, seconds))
-        before = registry.backoffs.get(view.id)
+        incidents.append(Incident(IncidentKind.REGISTERED, status.id, request.nodes, seconds))
+        before = registry.backoffs.get(status.id)
         # A failure of this very increase stays: an immediate retry would fail again.
         if before is not None and before.failed_at < request.started_at:
-            registry = bookkeeping.remove_backoff(registry, view.id)
+            registry = bookkeeping.remove_backoff(registry, status.id)
         return registry, 0
     if request.deadline >= now:
         return registry, 0
-    late = min(request.nodes, view.outstanding)
-    incidents.append(Incident(IncidentKind.TIMED_OUT, view.id, late, seconds))
-    registry = bookkeeping.remove_nodes(registry, view.id, request.nodes)
-    reason = f"scale-up timed out for node group {view.id} after {durations.render(seconds)}"
-    return bookkeeping.back_off(registry, view.id, reason, now, rules.backoff, code=TIMEOUT), late
+    late = min(request.nodes, status.outstanding)
+    incidents.append(Incident(IncidentKind.TIMED_OUT, status.id, late, seconds))
+    registry = bookkeeping.remove_nodes(registry, status.id, request.nodes)
+    reason = f"scale-up timed out for node group {status.id} after {durations.render(seconds)}"
+    return bookkeeping.back_off(registry, status.id, reason, now, rules.backoff, code=TIMEOUT), late
 
 
-def _follow_shortage(registry: Registry, view: GroupView, now: float, *, correcting: bool) -> tuple[Registry, int]:
+def _follow_shortage(registry: Registry, status: GroupStatus, now: float, *, correcting: bool) -> tuple[Registry, int]:
     """Tracks nodes that are missing without an increase under way; returns how many to take off the target now."""
-    others = {name: each for name, each in registry.short.items() if name != view.id}
-    if not view.missing or view.id in registry.requests:
+    others = {name: each for name, each in registry.short.items() if name != status.id}
+    if not status.missing or status.id in registry.requests:
         return msgspec.structs.replace(registry, short=others), 0
-    found = registry.short.get(view.id)
-    if found is None or found.nodes != view.missing:
-        found = Shortage(now, view.missing)
+    found = registry.short.get(status.id)
+    if found is None or found.nodes != status.missing:
+        found = Shortage(now, status.missing)
     last = found.since if found.corrected_at is None else found.corrected_at
-    due = view.returnable if correcting and last + view.provision_seconds < now else 0
+    due = status.returnable if correcting and last + status.provision_seconds < now else 0
     if due:
         found = replace(found, corrected_at=now)
-    return msgspec.structs.replace(registry, short={**others, view.id: found}), due
+    return msgspec.structs.replace(registry, short={**others, status.id: found}), due
 
 
 def _record_ended_backoffs(registry: Registry, now: float, incidents: list[Incident]) -> Registry:
@@ -330,86 +331,84 @@ def _record_ended_backoffs(registry: Registry, now: float, incidents: list[Incid
     return msgspec.structs.replace(registry, backoffs=found)
 
 
-def _corrections(view: GroupView, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int) -> list[Action]:
-    group = view.seen.group
+def _corrections(
+    status: GroupStatus, rules: ReconcileRules, *, healthy: bool, timed_out: int, short: int
+) -> list[Action]:
+    group = status.group
     actions: list[Action] = []
     target = group.target_size
 
-    def action(what: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
+    def action(kind: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
         nonlocal target
-        actions.append(Action(what, group.id, view.mode, target, target - many, group.max_size, nodes, reason))
+        actions.append(Action(kind, group.id, status.mode, target, target - many, group.max_size, nodes, reason))
         target -= many
 
-    broken = [each.provider_id for each in view.broken] if healthy else []
-    if broken and view.seen.options.zero_or_max_node_scaling:
-        broken += [each for each in view.unregistered if each not in view.overdue]  # of no use without the others
+    broken = [each.provider_id for each in status.broken] if healthy else []
+    if broken and status.options.zero_or_max_node_scaling:
+        broken += [each for each in status.unregistered if each not in status.overdue]  # of no use without the others
     least = 0 if rules.force_delete_unregistered else group.min_size
-    overdue = view.overdue[: max(0, target - least)]
+    overdue = status.overdue[: max(0, target - least)]
     if overdue:
         action(ActionKind.DELETE_NODES, len(overdue), UNREGISTERED, overdue)
     broken = broken[: max(0, target)]  # a cloud that lowered its target for broken instances deletes them itself
     if broken:
         action(ActionKind.DELETE_NODES, len(broken), NOT_MADE, tuple(sorted(broken)))
-    returned = min(short or timed_out, view.returnable, max(0, target - group.min_size))
+    returned = min(short or timed_out, status.returnable, max(0, target - group.min_size))
     if returned:
         action(ActionKind.DECREASE_TARGET, returned, NOT_THERE if short else NEVER_CAME)
     return actions
 
 
-def _status(view: GroupView, registry: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
-    group = view.seen.group
-    request, backoff = registry.requests.get(group.id), bookkeeping.active_backoff(registry, group.id, now)
-    elsewhere, unconfirmed = _asked_by_others(view, registry, now), _untold(view, request, backoff, now)
+def _with_registry(status: GroupStatus, registry: Registry, rules: ReconcileRules, now: float) -> GroupStatus:
+    """The status with the requests and the backoff of its group."""
+    target = status.target
+    request, backoff = registry.requests.get(status.id), bookkeeping.active_backoff(registry, status.id, now)
+    elsewhere, unconfirmed = _asked_by_others(status, registry, now), _untold(status, request, backoff, now)
     acceptable = health.acceptable_range(
-        target=group.target_size,
-        long_unregistered=view.readiness.long_unregistered,
+        target=target,
+        long_unregistered=status.readiness.long_unregistered,
         pending_increase=request.nodes if request is not None else elsewhere,
-        pending_deletions=view.leaving,
+        pending_deletions=status.leaving,
     )
-    known = view.readiness if view.readiness != Readiness() else None
-    return GroupStatus(
-        group=group,
-        mode=view.mode,
-        readiness=view.readiness,
+    known = status.readiness if status.readiness != Readiness() else None
+    return replace(
+        status,
         acceptable=acceptable,
         healthy=health.is_group_healthy(
-            known, target=group.target_size, least=max(0, acceptable.low), acceptable=acceptable, limits=rules.health
+            known, target=target, least=max(0, acceptable.low), acceptable=acceptable, limits=rules.health
         ),
-        upcoming=_upcoming(view, request, backoff, elsewhere, unconfirmed),
+        upcoming=_upcoming(status, request, backoff, elsewhere, unconfirmed),
         unconfirmed=unconfirmed,
         request=request,
         backoff=backoff,
-        errors=tuple(each.error for each in view.broken if each.error is not None),
-        options=view.seen.options,
-        nodes=view.nodes,
     )
 
 
-def _asked_by_others(view: GroupView, registry: Registry, now: float) -> int:
+def _asked_by_others(status: GroupStatus, registry: Registry, now: float) -> int:
     """Nodes that others add to a group in recommend mode; without them the advice would count them twice."""
-    if view.mode is Mode.ENFORCE or view.id in registry.requests:
+    if status.mode is Mode.ENFORCE or status.id in registry.requests:
         return 0
-    shortage = registry.short.get(view.id)
-    fresh = shortage is not None and shortage.since + view.provision_seconds >= now
-    return view.booting + (view.missing if fresh else 0)
+    shortage = registry.short.get(status.id)
+    fresh = shortage is not None and shortage.since + status.provision_seconds >= now
+    return status.booting + (status.missing if fresh else 0)
 
 
-def _untold(view: GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
+def _untold(status: GroupStatus, request: ScaleUpRequest | None, backoff: GroupBackoff | None, now: float) -> int:
     """Nodes that the cloud has accepted but does not yet show in its target; they would otherwise be bought again in
     every iteration.
     """
     if request is None or backoff is not None or now - request.started_at > SETTLING_SECONDS:
         return 0
-    return max(0, request.to_size - view.target)
+    return max(0, request.to_size - status.target)
 
 
 def _upcoming(
-    view: GroupView, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, unconfirmed: int
+    status: GroupStatus, request: ScaleUpRequest | None, backoff: GroupBackoff | None, elsewhere: int, unconfirmed: int
 ) -> int:
     # Broken instances never come up, and count towards the target until they are deleted.
     hoped = health.upcoming_nodes(
-        view.readiness,
-        target=max(0, view.target + unconfirmed - len(view.broken)),
+        status.readiness,
+        target=max(0, status.target + unconfirmed - len(status.broken)),
         pending_increase=request.nodes if request is not None else elsewhere,
     )
     if request is None:
@@ -417,4 +416,4 @@ def _upcoming(
     if backoff is None or backoff.code == bookkeeping.CLOUD_PROVIDER_ERROR:
         return hoped  # the cloud did not answer, so the target shows the result of the increase
     # Part of the increase failed, part is on its way: its pods need no second node.
-    return min(hoped, view.booting)
+    return min(hoped, status.booting)

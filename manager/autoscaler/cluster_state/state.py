@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, Instance, InstanceError
-from manager.autoscaler.cloudprovider.guard import ObservedGroup
 from manager.autoscaler.modes import Mode
 
 
@@ -158,71 +157,46 @@ class Incident:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """One managed group. `upcoming` nodes were requested and are not up yet; the target size that the cloud reports
-    lacks the `unconfirmed` ones among them. `nodes` names the registered nodes.
+    """One managed group. `nodes` names the registered nodes.
+
+    `unregistered` maps the instances without a Node to the time since when they have none; `overdue` are those without
+    one for longer than `provision_seconds`. `broken` instances could not be made. `staying` counts what is present, or
+    upcoming, of the target, `leaving` what the cloud deletes.
+
+    The registry says the rest: `upcoming` nodes were requested and are not up yet; the target size that the cloud
+    reports lacks the `unconfirmed` ones among them.
     """
 
     group: Group
     mode: Mode
     readiness: Readiness
-    acceptable: AcceptableRange
-    healthy: bool
+    acceptable: AcceptableRange = AcceptableRange(0, 0, 0)
+    healthy: bool = True
     upcoming: int = 0
     unconfirmed: int = 0
     request: ScaleUpRequest | None = None
     backoff: GroupBackoff | None = None
-    errors: tuple[InstanceError, ...] = ()
     options: GroupOptions = field(default_factory=GroupOptions)
     nodes: tuple[str, ...] = ()
+    provision_seconds: float = 0.0
+    unregistered: Mapping[str, float] = field(default_factory=dict)
+    overdue: tuple[str, ...] = ()
+    broken: tuple[Instance, ...] = ()
+    leaving: int = 0
+    staying: int = 0
 
     @property
     def id(self) -> str:
         return self.group.id
 
-
-@dataclass(frozen=True)
-class ClusterState:
-    """All managed groups by id.
-
-    `refused` are those that cannot be judged, each with the reason; `ungrouped` nodes are in none. `readiness` counts
-    the nodes of the whole cluster.
-    """
-
-    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    unmanaged: frozenset[str] = frozenset()
-    ungrouped: tuple[str, ...] = ()
-    readiness: Readiness = field(default_factory=Readiness)
-    healthy: bool = True
-
-
-@dataclass(frozen=True)
-class GroupView:
-    """The view of one group.
-
-    `unregistered` maps the instances without a Node to the time since when they have none; `overdue` are those without
-    one for too long. `broken` instances could not be made. `staying` counts what is present, or upcoming, of the
-    target.
-    """
-
-    seen: ObservedGroup
-    mode: Mode
-    provision_seconds: float
-    nodes: tuple[str, ...]
-    readiness: Readiness
-    unregistered: Mapping[str, float]
-    overdue: tuple[str, ...]
-    broken: tuple[Instance, ...]
-    leaving: int
-    staying: int
-
     @property
-    def id(self) -> str:
-        return self.seen.group.id
+    def errors(self) -> tuple[InstanceError, ...]:
+        """Why instances could not be made."""
+        return tuple(each.error for each in self.broken if each.error is not None)
 
     @property
     def target(self) -> int:
-        return self.seen.group.target_size
+        return self.group.target_size
 
     @property
     def missing(self) -> int:
@@ -246,4 +220,20 @@ class GroupView:
     @property
     def returnable(self) -> int:
         """How many missing nodes may be taken off the target: it does not go below the minimum."""
-        return min(self.missing, max(0, self.target - self.seen.group.min_size))
+        return min(self.missing, max(0, self.target - self.group.min_size))
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """All managed groups by id.
+
+    `refused` are those that cannot be judged, each with the reason; `ungrouped` nodes are in none. `readiness` counts
+    the nodes of the whole cluster.
+    """
+
+    groups: Mapping[str, GroupStatus] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    unmanaged: frozenset[str] = frozenset()
+    ungrouped: tuple[str, ...] = ()
+    readiness: Readiness = field(default_factory=Readiness)
+    healthy: bool = True

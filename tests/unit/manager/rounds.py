@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from manager.autoscaler import cost
-from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
+from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, Instance, InstanceError
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import (
     AcceptableRange,
@@ -118,7 +118,7 @@ def everything() -> Iteration:
         upcoming=2,
         request=ScaleUpRequest("small", 2, NOW - 60, NOW + 840),
         backoff=GroupBackoff("no more of them", NOW - 10, 300.0, NOW + 290),
-        errors=(STOCKOUT, STOCKOUT),
+        broken=(Instance("i-1", error=STOCKOUT), Instance("i-2", error=STOCKOUT)),
         nodes=("n1",),
     )
     return two_groups(
