@@ -24,7 +24,7 @@ from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
 from manager.nodeside.decisions import NodeDecisions
-from manager.nodeside.eviction.asking import Asker
+from manager.nodeside.eviction.eviction_client import EvictionClient
 from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.evictions import Evictions
 from manager.nodeside.fleet import FleetOverview
@@ -118,16 +118,19 @@ class Manager:
             pressed=lambda name: self._evictions.pressed(name),
         )
         self._autoscaler = self._made_autoscaler(given.autoscaler, client, clock, registry)
-        asker = Asker(client, clock, reporter, per_minute=settings.evictions_per_minute)
         self._evictions = Evictions(
             settings,
             self._caches,
             tracker,
-            asker,
-            clock,
+            EvictionClient(
+                client,
+                clock,
+                reporter,
+                per_minute=settings.evictions_per_minute,
+                is_leader=self.is_leader,
+            ),
             registry,
             is_settled=self._controller.is_settled,
-            is_leader=self.is_leader,
         )
         registry.register(FleetCollector(self._fleet))
         registry.register(
@@ -201,7 +204,7 @@ class Manager:
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
         self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.turn)
-        self._loops.every("eviction", lambda: evictions.INTERVAL_SECONDS, self._evictions.round)
+        self._loops.every("eviction", lambda: evictions.INTERVAL_SECONDS, self._evictions.run_once)
         if self._elector is not None:
             self._loops.start("election", self._elect)
         if self._certificate is not None:

@@ -9,13 +9,12 @@ import logging
 from collections.abc import Callable, Collection
 
 from manager.nodeside.eviction import shortfall
-from manager.nodeside.eviction.asking import Asker, EvictionAnswer
+from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient
 from manager.nodeside.eviction.metrics import EvictionCounters
 from manager.nodeside.eviction.tracker import TrackedShortfall, Tracker
 from manager.nodeside.noderesource import writing
 from manager.pods import PodRecord
 from shared.api.core import Node
-from shared.clock import Clock
 from shared.names import Tier
 from shared.quantity import Resources
 
@@ -29,35 +28,32 @@ LEAVING_SECONDS = 30.0
 
 
 class Evictor:
-    """One thread calls `round`. `node` and `pods` return the present state of the cluster.
+    """One thread calls `run_once`. `node` and `pods` return the present state of the cluster.
 
     `is_settled` says whether everything known about a node has been decided on.
     """
 
     def __init__(
         self,
-        asker: Asker,
+        evictions: EvictionClient,
         tracker: Tracker,
-        clock: Clock,
         *,
         node: Callable[[str], Node | None],
         pods: Callable[[str], Collection[PodRecord]],
         is_settled: Callable[[str], bool],
-        is_leader: Callable[[], bool],
         counters: EvictionCounters,
     ) -> None:
-        self._asker = asker
+        self._evictions = evictions
         self._tracker = tracker
-        self._clock = clock
+        self._clock = clock = evictions.clock
         self._node = node
         self._pods = pods
         self._is_settled = is_settled
-        self._is_leader = is_leader
         self._counters = counters
         self._leaving: dict[tuple[str, Tier], tuple[str, float]] = {}
         self._turned_at = clock.monotonic()
 
-    def round(self) -> None:
+    def run_once(self) -> None:
         """Evicts the pods that may be evicted now, longest shortfall first."""
         now, before = self._clock.monotonic(), self._turned_at
         self._turned_at = now
@@ -72,10 +68,10 @@ class Evictor:
         self._forget({(each.node, each.tier) for each in overdue})
         attempts = 0
         for tracked in overdue:
-            if attempts == ATTEMPTS_A_ROUND or not self._asker.may_ask:
+            if attempts == ATTEMPTS_A_ROUND or not self._evictions.may_evict:
                 return
             victim = self._victim(tracked)
-            if victim is not None and self._is_leader():
+            if victim is not None and self._evictions.is_leader():
                 attempts += 1
                 self._evict(tracked, victim)
 
@@ -89,7 +85,7 @@ class Evictor:
         pods = self._pods(tracked.node)
         if self._is_leaving((tracked.node, tracked.tier), pods, now):
             return None
-        found = shortfall.find(decision, pods, spared=self._asker.passed_over()).get(tracked.tier)
+        found = shortfall.find(decision, pods, spared=self._evictions.passed_over()).get(tracked.tier)
         if (
             found is None
             or not found.pods
@@ -97,14 +93,14 @@ class Evictor:
         ):
             return None
         first = found.pods[0]
-        return None if self._asker.waits(first) else first
+        return None if self._evictions.is_refused(first) else first
 
     def _evict(self, tracked: TrackedShortfall, pod: PodRecord) -> None:
         now = self._clock.monotonic()
         lasted = now - tracked.since
         why = f"{tracked.tier} of node {tracked.node} short for {lasted:.0f} s: {tracked.shortfall.reason}"
         reason = f"{tracked.tier.capitalize()}ResourceEviction"
-        answer = self._asker.evict(
+        answer = self._evictions.evict(
             tracked.node, pod, reason, why, lambda outcome: self._counters.evicted(tracked.tier, outcome)
         )
         if answer is EvictionAnswer.EVICTED:
@@ -127,7 +123,7 @@ class Evictor:
         """Forgets pods and nodes that need no eviction any more."""
         for key in self._leaving.keys() - overdue:
             del self._leaving[key]
-        self._asker.forget()
+        self._evictions.forget()
 
 
 def _is_published(node: Node, tier: Tier, found: shortfall.Shortfall, floor: Resources) -> bool:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from manager.nodeside.eviction import relief
-from manager.nodeside.eviction.asking import Asker, EvictionAnswer
+from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient
 from manager.nodeside.eviction.metrics import PressureCounters
 from manager.nodeside.eviction.relief import Eviction, Last, Relief
 from manager.nodeside.noderesource.report import NodeReport
 from manager.pods import PodRecord
 from shared import durations
 from shared.api.nodemetric import ResourceThresholds
-from shared.clock import Clock
 
 logger = logging.getLogger(__name__)
 
@@ -55,26 +54,24 @@ class _Seen:
 
 
 class Reliever:
-    """One thread calls `round`; all threads may read `of` and `all`. `thresholds` are a node's, None if none of its
+    """One thread calls `run_once`; all threads may read `of` and `all`. `thresholds` are a node's, None if none of its
     pods may be evicted.
 
-    `reports` and `pods` return the present state of the cluster. `per_minute` is the rate of all evictions.
+    `reports` and `pods` return the present state of the cluster.
     """
 
     def __init__(
         self,
-        asker: Asker,
-        clock: Clock,
+        evictions: EvictionClient,
         *,
         reports: Callable[[], Iterable[NodeReport]],
         pods: Callable[[str], Collection[PodRecord]],
         thresholds: Callable[[str], ResourceThresholds | None],
         may_act: Callable[[], bool],
         counters: PressureCounters,
-        per_minute: float,
     ) -> None:
-        self._asker = asker
-        self._clock = clock
+        self._evictions = evictions
+        self._clock = evictions.clock
         self._reports = reports
         self._pods = pods
         self._thresholds = thresholds
@@ -84,7 +81,7 @@ class Reliever:
         self._last: dict[str, dict[str, Last]] = {}  # by node and resource
         self._leaving: dict[str, float] = {}  # by UID of the pod, until when (monotonic)
         self._pressed: dict[str, Pressed] = {}
-        self._most = max(1, int(per_minute * NODE_SHARE))  # a minute, of one node
+        self._most = max(1, int(evictions.per_minute * NODE_SHARE))  # a minute, of one node
         self._evicted: dict[str, list[float]] = {}  # by node, when (monotonic) in the last minute
 
     def of(self, node: str) -> Pressed | None:
@@ -95,7 +92,7 @@ class Reliever:
         """All nodes under pressure."""
         return list(self._pressed.values())
 
-    def round(self) -> None:
+    def run_once(self) -> None:
         """Looks at all nodes, and evicts the pods that may be evicted now; the oldest pressure comes first."""
         reports = {report.name: report for report in self._reports() if report.pressure is not None}
         now = self._clock.monotonic()
@@ -107,7 +104,7 @@ class Reliever:
                 continue
             for eviction in pressed.relief.evictions:
                 spent = len(self._evicted.get(name, ())) >= self._most
-                if spent or attempts == ATTEMPTS_A_ROUND or not self._asker.may_ask or not self._may_act():
+                if spent or attempts == ATTEMPTS_A_ROUND or not self._evictions.may_evict or not self._may_act():
                     break
                 attempts += 1
                 self._evict(reports[name], eviction)
@@ -122,7 +119,7 @@ class Reliever:
         if self._clock.monotonic() - known.at > relief.STALE_SECONDS:
             found = Relief((), (), "the last report of pressure is too old to say anything of now")
         else:
-            spared = self._asker.waiting()  # pressure waits for no budget: other pods go at once
+            spared = self._evictions.refused()  # pressure waits for no budget: other pods go at once
             pods = [pod for pod in self._pods(name) if pod.uid not in self._leaving]
             last = self._last.get(name)
             found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared)
@@ -138,7 +135,7 @@ class Reliever:
     def _evict(self, report: NodeReport, eviction: Eviction) -> None:
         pod, resource = eviction.pod, eviction.resource
         tier = pod.held_tier
-        answer = self._asker.evict(
+        answer = self._evictions.evict(
             report.name, pod, EVENT, eviction.why, lambda outcome: self._counters.evicted(resource, tier, outcome)
         )
         if answer is not EvictionAnswer.EVICTED:
@@ -168,4 +165,4 @@ class Reliever:
         self._evicted = {name: times for name, times in recent.items() if times}
         for uid in [uid for uid, until in self._leaving.items() if now > until]:
             del self._leaving[uid]
-        self._asker.forget()
+        self._evictions.forget()

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from manager.main import Manager
-from manager.nodeside.eviction.asking import MAX_REFUSALS, RETRY_SECONDS, Asker
+from manager.nodeside.eviction.eviction_client import MAX_REFUSALS, RETRY_SECONDS, EvictionClient
 from manager.nodeside.eviction.evictor import PAUSE_SECONDS, Evictor
 from manager.nodeside.eviction.metrics import EvictionCounters
 from manager.nodeside.eviction.tracker import CALM_SECONDS, Tracker
@@ -207,19 +207,23 @@ class Evicting:
         self.is_settled = True
         self.stale: Collection[PodRecord] | None = None
         self.evictor = Evictor(
-            Asker(pods.cluster.client, self.clock, EventReporter(None), per_minute=per_minute),
+            EvictionClient(
+                pods.cluster.client,
+                self.clock,
+                EventReporter(None),
+                per_minute=per_minute,
+                is_leader=lambda: self.leads,
+            ),
             self.tracker,
-            self.clock,
             node=self.node,
             pods=lambda _: pods.records() if self.stale is None else self.stale,
             is_settled=lambda _: self.is_settled,
-            is_leader=lambda: self.leads,
             counters=EvictionCounters(self.registry),
         )
         self.look()
         for _ in range(AFTER_SECONDS // 10 - 1):
             self.clock.advance(10)
-            self.evictor.round()
+            self.evictor.run_once()
         self.clock.advance(9)
         assert pods.leaving() == set()
 
@@ -233,7 +237,7 @@ class Evicting:
         """Who has been evicted once that time, and a round, have passed."""
         self.clock.advance(after_seconds)
         self.look()
-        self.evictor.round()
+        self.evictor.run_once()
         return self.pods.leaving()
 
     def counted(self, outcome: str) -> float | None:
@@ -315,7 +319,7 @@ def test_another_pod_of_the_same_name_is_not_evicted_in_its_place(three: Pods) -
     three.cluster.client.delete(PODS, "first", three.cluster.namespace, grace_period_seconds=0)
     three.add("first", priority=1)
     evicting.clock.advance(1)
-    evicting.evictor.round()
+    evicting.evictor.run_once()
     assert three.leaving() == set()
     assert evicting.counted("gone") == 1
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.nodeside.eviction.asking import Asker
+from manager.nodeside.eviction.eviction_client import EvictionClient
 from manager.nodeside.eviction.metrics import PressureCounters
 from manager.nodeside.eviction.reliever import Reliever
 from manager.nodeside.noderesource.report import NodeReport
@@ -47,17 +47,17 @@ class Relieving:
         self.registry = CollectorRegistry()
         self.thresholds: ResourceThresholds | None = EVICTS
         self.actions = actions
-        asker = Asker(pods.cluster.client, self.clock, EventReporter(None), per_minute=per_minute)
+        evictions = EvictionClient(
+            pods.cluster.client, self.clock, EventReporter(None), per_minute=per_minute, is_leader=lambda: True
+        )
         self.reported: NodeReport | None = None
         self.reliever = Reliever(
-            asker,
-            self.clock,
+            evictions,
             reports=lambda: [self.reported] if self.reported else [],
             pods=lambda _: pods.records(),
             thresholds=lambda _: self.thresholds,
             may_act=lambda: self.actions,
             counters=PressureCounters(self.registry, lambda: 0),
-            per_minute=per_minute,
         )
         self.report()
 
@@ -75,7 +75,7 @@ class Relieving:
 
     def round(self, after_seconds: float = 1) -> set[str]:
         self.clock.advance(after_seconds)
-        self.reliever.round()
+        self.reliever.run_once()
         return self.pods.leaving()
 
     def counted(self, tier: Tier, outcome: str) -> float | None:

@@ -47,35 +47,45 @@ class EvictionAnswer(enum.Enum):
     STAYS = enum.auto()
 
 
-class Asker:
-    """For one thread."""
+class EvictionClient:
+    """For one thread. The leader evicts at most `per_minute` pods."""
 
-    def __init__(self, client: Client, clock: Clock, reporter: EventReporter, *, per_minute: float) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        reporter: EventReporter,
+        *,
+        per_minute: float,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self.clock = clock
+        self.per_minute = per_minute
+        self.is_leader = is_leader
         self._client = client.single_attempt(ATTEMPT_SECONDS)
-        self._clock = clock
         self._reporter = reporter
         self._bucket = TokenBucket(clock, per_second=per_minute / 60, burst=1)
         self._refused: dict[str, _Refusal] = {}
 
     @property
-    def may_ask(self) -> bool:
+    def may_evict(self) -> bool:
         """Whether another pod may be evicted by now."""
         return self._bucket.delay_seconds() <= 0
 
     def passed_over(self) -> set[str]:
         """UIDs of the pods that other pods go before now."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return {uid for uid, refusal in self._refused.items() if refusal.is_passed_over and now < refusal.until}
 
-    def waiting(self) -> set[str]:
+    def refused(self) -> set[str]:
         """UIDs of the pods that were refused, and must not be tried again yet."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         return {uid for uid, refusal in self._refused.items() if now < refusal.until}
 
-    def waits(self, pod: PodRecord) -> bool:
+    def is_refused(self, pod: PodRecord) -> bool:
         """Whether the pod was refused, and must not be tried again yet."""
         refused = self._refused.get(pod.uid)
-        return refused is not None and self._clock.monotonic() < refused.until
+        return refused is not None and self.clock.monotonic() < refused.until
 
     def evict(
         self, node: str, pod: PodRecord, reason: str, why: str, count: Callable[[Outcome], None]
@@ -107,7 +117,7 @@ class Asker:
 
     def forget(self) -> None:
         """Forgets pods that have not been tried for a long time."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         for uid in [uid for uid, refusal in self._refused.items() if now > refusal.until + SPARED_SECONDS]:
             del self._refused[uid]
 
@@ -122,5 +132,5 @@ class Asker:
         before = self._refused.get(pod.uid)
         times = 1 if before is None or before.is_passed_over else before.times + 1
         pause = SPARED_SECONDS if times == MAX_REFUSALS else max(RETRY_SECONDS, retry_after_seconds or 0.0)
-        self._refused[pod.uid] = refusal = _Refusal(times, self._clock.monotonic() + pause)
+        self._refused[pod.uid] = refusal = _Refusal(times, self.clock.monotonic() + pause)
         return refusal
