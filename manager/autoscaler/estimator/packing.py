@@ -177,14 +177,6 @@ class Packing:
         """Which nodes have taken pods; with spare entries at the end."""
         return self.room.used
 
-    def holdings(self) -> list[Holding]:
-        """The placed pods as a snapshot holds them."""
-        return [
-            (int(node), self.problem.classes[placed.position].facts, int(count))
-            for placed in self.placements
-            for node, count in zip(placed.nodes, placed.counts, strict=True)
-        ]
-
     def add_nodes(self, count: int) -> None:
         """Adds `count` new nodes of the template, with only the pods that come with each."""
         start = self.size
@@ -426,3 +418,12 @@ def _full_rounds(room: Integers, most: int) -> int:
         else:
             high = middle - 1
     return low
+
+
+def holdings(packing: Packing) -> list[Holding]:
+    """The placed pods as a snapshot holds them."""
+    return [
+        (int(node), packing.problem.classes[placed.position].facts, int(count))
+        for placed in packing.placements
+        for node, count in zip(placed.nodes, placed.counts, strict=True)
+    ]

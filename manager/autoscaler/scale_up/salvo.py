@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.estimator import binpacking, packing, problem
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
@@ -23,15 +23,15 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
     nodes, holdings = _upcoming(scale_up_input, decision, states)
     settled = orchestrator.filter_out_schedulable(scale_up_input).left
     ordered = settled.problem.classes
-    snapshot = cluster.extend(scale_up_input.snapshot, nodes, [*settled.holdings(), *holdings])
+    snapshot = cluster.extend(scale_up_input.snapshot, nodes, [*packing.holdings(settled), *holdings])
     triggered = Counter(decision.triggered)
     chosen_for = [each._replace(pods=tuple(pod for pod in each.pods if pod in triggered)) for each in ordered]
     if nodes:
-        packing = Packing(problem.packing_problem(snapshot, chosen_for))
+        on_new = Packing(problem.packing_problem(snapshot, chosen_for))
         template = NodeTemplate("", nodes[0])
-        for position in binpacking.in_order(packing.problem, template, range(len(chosen_for))):
-            packing.fill(position, len(chosen_for[position].pods), len(scale_up_input.snapshot.nodes))
-        snapshot = cluster.extend(snapshot, [], packing.holdings())
+        for position in binpacking.in_order(on_new.problem, template, range(len(chosen_for))):
+            on_new.fill(position, len(chosen_for[position].pods), len(scale_up_input.snapshot.nodes))
+        snapshot = cluster.extend(snapshot, [], packing.holdings(on_new))
     left = [
         each._replace(pods=tuple(pod for pod in demand.unplaced if pod not in triggered))
         for each, demand in zip(ordered, decision.demands, strict=True)

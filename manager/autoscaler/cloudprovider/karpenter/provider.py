@@ -1,9 +1,7 @@
 """The provider of clouds where Karpenter runs: a machine is a NodeClaim."""
 
-import logging
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,43 +15,21 @@ from manager.autoscaler.cloudprovider.contract import (
     Theoretical,
 )
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures, groups
-from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims, groups
+from manager.autoscaler.cloudprovider.karpenter.books import KarpenterLedger
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterGroup
-from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim, KnownClaim
-from manager.autoscaler.cloudprovider.karpenter.groups import SUFFIX_LENGTH, SUFFIX_LETTERS, BuyingState
+from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
+from manager.autoscaler.cloudprovider.karpenter.groups import SUFFIX_LENGTH, SUFFIX_LETTERS
+from manager.autoscaler.cloudprovider.karpenter.observer import ClaimObserver, SeenClaims
 from manager.autoscaler.cloudprovider.karpenter.prices import CataloguePrices
-from manager.autoscaler.cloudprovider.karpenter.reading import KarpenterReader
 from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TooManyRequests
+from shared.kube.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests
 from shared.kube.resources import NODECLAIMS
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """One look at everything. Replaced as a whole, so that two threads may read it."""
-
-    state: BuyingState
-    books: KarpenterBooks = field(default_factory=KarpenterBooks)
-    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
-    by_group: Mapping[str, Sequence[NodeClaim]] = field(default_factory=dict)
-    by_provider_id: Mapping[str, NodeClaim] = field(default_factory=dict)
-    failed: Mapping[str, FailedClaim] = field(default_factory=dict)
-
-    @property
-    def groups(self) -> dict[str, KarpenterGroup]:
-        """The file's, and created ones."""
-        return {**self.books.groups, **{each.name: each for each in self.state.cloud.groups}}
-
-    def claims_of(self, group: str) -> Sequence[NodeClaim]:
-        return self.by_group.get(group, ())
 
 
 class KarpenterProvider(Provider):
@@ -71,49 +47,14 @@ class KarpenterProvider(Provider):
         may_write: bool,
         chance: random.Random | None = None,
     ) -> None:
-        self._file = file
         self._client = client
-        self._reader = KarpenterReader(client)
-        self._ledger = ledger
+        self._observer = ClaimObserver(file, client, ledger, clock)
         self._clock = clock
         self._may_write = may_write
         self._chance = chance or random.Random()
-        self._seen = _Seen(BuyingState(file.cloud))
-        self._known: dict[str, KnownClaim] = {}
-        self._since: dict[str, float] = {}  # monotonic: when each claim was first seen
-        self._deleted: set[str] = set()  # claims that we have deleted, while they are there
-        self._compared: set[str] = set()  # machine types of which a Node has been read
-        self._told: dict[str, str] = {}
 
     def refresh(self) -> None:
-        cloud = self._file.reread()
-        now = self._clock.now()
-        defaults, problem = self._reader.defaults(cloud)
-        listed = self._reader.claims()
-        self._since = {name: self._since.get(name, self._clock.monotonic()) for name in listed}
-        stuck = {
-            name: claims.launch_error(each).message
-            for name, each in listed.items()
-            if claims.is_stuck(each, self._waited_seconds(name), cloud.launch_seconds)
-        }
-        for name, message in stuck.items():
-            problem = problem or f"NodeClaim {name} gets no machine, and Karpenter waits for it: {message}"
-        self._follow(listed, now)
-        left_alone = {
-            str(listed[name].offering): SoldOut(now + cloud.sold_out_seconds, message)
-            for name, message in stuck.items()
-        }
-        books = self._written(self._ledger.read(), listed, left_alone, now, cloud.sold_out_seconds)
-        withheld = cloud.catalogue.mismatches(books.reported)
-        state = BuyingState(cloud, defaults, problem, withheld, books.sold_out)
-        by_group: dict[str, list[NodeClaim]] = {}
-        for each in listed.values():
-            by_group.setdefault(each.group, []).append(each)
-        by_provider_id = {each.status.provider_id: each for each in listed.values() if each.status.provider_id}
-        seen = _Seen(state, books, listed, by_group, by_provider_id)
-        failed = {name: each for name, each in self._seen.failed.items() if each.group in seen.groups}
-        self._seen = replace(seen, failed=failed)
-        self._report({"nothing can be bought": problem, **withheld})
+        self._observer.refresh()
 
     def groups(self) -> Sequence[Group]:
         seen = self._seen
@@ -126,7 +67,8 @@ class KarpenterProvider(Provider):
         seen = self._seen
         seconds = seen.state.cloud.launch_seconds
         there = (
-            claims.instance(each, self._waited_seconds(each.metadata.name), seconds) for each in seen.claims_of(group)
+            claims.instance(each, self._observer.waited_seconds(each.metadata.name), seconds)
+            for each in seen.claims_of(group)
         )
         return [*there, *(each.instance for each in seen.failed.values() if each.group == group)]
 
@@ -167,8 +109,7 @@ class KarpenterProvider(Provider):
                 pass  # the first answer was lost: no other uses the name
             except HeadroomError as error:
                 raise _provider_error(error, group, f"{number} of {delta} NodeClaims created", number) from error
-            self._known[name] = KnownClaim(name, group, groups.offering_of(found))
-            self._since[name] = self._clock.monotonic()
+            self._observer.add_created(KnownClaim(name, group, groups.offering_of(found)))
 
     def decrease_target(self, group: str, delta: int) -> None:
         raise Refused(NAME, group, "every machine of the target has a NodeClaim, which has to be deleted")
@@ -178,18 +119,16 @@ class KarpenterProvider(Provider):
         wanted = {node.provider_id: self._deletable(group, node) for node in nodes}
         for number, (identity, claim) in enumerate(wanted.items()):
             if claim is None:
-                name = identity.removeprefix(SCHEME)
-                failed = {key: each for key, each in self._seen.failed.items() if key != name}
-                self._seen = replace(self._seen, failed=failed)
+                self._observer.forget_failed(identity.removeprefix(SCHEME))
                 continue
             name = claim.metadata.name
-            self._deleted.add(name)
+            self._observer.mark_deleted(name)
             try:
                 self._client.delete(NODECLAIMS, name, uid=claim.metadata.uid)
             except NotFound:
                 pass
             except HeadroomError as error:
-                self._deleted.discard(name)
+                self._observer.unmark_deleted(name)
                 raise _provider_error(error, group, f"NodeClaim {name} could not be deleted", number) from error
 
     def machine_types(self) -> Sequence[str]:
@@ -207,7 +146,7 @@ class KarpenterProvider(Provider):
         made = seen.state.made_of(spec, self._clock.now(), self._suffix())
         if made.name in seen.groups:
             raise Later(NAME, made.name, "there is one of that name")
-        self._write(msgspec.structs.replace(seen.books, groups={**seen.books.groups, made.name: made}))
+        self._observer.write(msgspec.structs.replace(seen.books, groups={**seen.books.groups, made.name: made}))
         return Created(self._group(self._seen, made))
 
     def delete_group(self, group: str) -> None:
@@ -218,85 +157,13 @@ class KarpenterProvider(Provider):
         if seen.claims_of(group):
             raise Refused(NAME, group, f"not empty: {len(seen.claims_of(group))} NodeClaims")
         left = {name: each for name, each in seen.books.groups.items() if name != group}
-        self._write(msgspec.structs.replace(seen.books, groups=left))
+        self._observer.write(msgspec.structs.replace(seen.books, groups=left))
 
-    def _follow(self, listed: Mapping[str, NodeClaim], now: float) -> None:
-        """Remembers claims that have failed since the last look, and tells of those that others delete."""
-        gone = [each for name, each in self._known.items() if name not in listed and name not in self._deleted]
-        events = self._reader.warnings() if any(not each.registered for each in gone) else {}
-        failed = departures.failures(self._known, listed, self._deleted, events, now)
-        for each in failed:
-            logger.warning("a NodeClaim has failed: %s", each.error.message, extra={"group": each.group})
-        for deletion in departures.foreign_deletions(self._known, listed, self._deleted):
-            logger.warning(
-                "a node goes that Headroom has not deleted: NodeClaim %s, node %s. %s",
-                deletion.name,
-                deletion.node,
-                deletion.reason,
-                extra={"group": deletion.group},
-            )
-        self._seen = replace(self._seen, failed={**self._seen.failed, **{each.name: each for each in failed}})
-        self._known = {name: departures.remember(each) for name, each in listed.items()}
-        self._deleted &= listed.keys()
+    @property
+    def _seen(self) -> SeenClaims:
+        return self._observer.seen
 
-    def _written(
-        self,
-        before: KarpenterBooks,
-        listed: Mapping[str, NodeClaim],
-        left_alone: Mapping[str, SoldOut],
-        now: float,
-        seconds: float,
-    ) -> KarpenterBooks:
-        """The books with what was learnt since; offerings that launch nothing are `left_alone`."""
-        created = {found.name: found for each in listed.values() if (found := each.created_group) is not None}
-        sold_out = {name: each for name, each in before.sold_out.items() if each.until >= now}
-        sold_out |= {name: each for name, each in left_alone.items() if name not in sold_out}
-        sold_out |= {
-            str(each.offering): SoldOut(each.at + seconds, each.error.message)
-            for each in self._seen.failed.values()
-            if each.is_stock_out and each.at + seconds >= now
-        }
-        reported = claims.latest_reports(listed.values())
-        books = KarpenterBooks(
-            created | before.groups, before.reported | self._with_nodes(before, reported, listed), sold_out
-        )
-        if books != before:
-            try:
-                self._ledger.write(books)
-            except (Conflict, AlreadyExists) as error:
-                raise Unavailable(NAME, "", f"the books have changed meanwhile: {error}") from error
-        return books
-
-    def _with_nodes(
-        self, before: KarpenterBooks, reported: Mapping[str, dict[str, int]], listed: Mapping[str, NodeClaim]
-    ) -> dict[str, dict[str, int]]:
-        """The smaller of what claims and Nodes say; of each machine type one Node is read, once."""
-        found = {}
-        for machine_type, amounts in reported.items():
-            up = next(
-                (
-                    each
-                    for each in listed.values()
-                    if each.offering.machine_type == machine_type and each.holds(claims.INITIALIZED)
-                ),
-                None,
-            )
-            known = before.reported.get(machine_type, {}) if machine_type in self._compared else {}
-            if up is not None and machine_type not in self._compared:
-                node = self._reader.node(up.status.node_name)
-                known = claims.read_amounts((node.status.allocatable if node is not None else None) or {})
-                self._compared.add(machine_type)
-            found[machine_type] = {name: min(amount, known.get(name, amount)) for name, amount in amounts.items()}
-        return found
-
-    def _write(self, books: KarpenterBooks) -> None:
-        try:
-            self._ledger.write(books)
-        except (Conflict, AlreadyExists) as error:
-            raise Later(NAME, "", f"the books have changed meanwhile: {error}") from error
-        self._seen = replace(self._seen, books=books)
-
-    def _group(self, seen: _Seen, found: KarpenterGroup) -> Group:
+    def _group(self, seen: SeenClaims, found: KarpenterGroup) -> Group:
         staying = sum(not each.is_leaving for each in seen.claims_of(found.name))
         failed = sum(each.group == found.name for each in seen.failed.values())
         return Group(
@@ -309,7 +176,7 @@ class KarpenterProvider(Provider):
             debug=str(groups.offering_of(found)),
         )
 
-    def _group_named(self, seen: _Seen, name: str) -> KarpenterGroup:
+    def _group_named(self, seen: SeenClaims, name: str) -> KarpenterGroup:
         found = seen.groups.get(name)
         if found is None:
             raise Refused(NAME, name, "there is no such group")
@@ -317,11 +184,6 @@ class KarpenterProvider(Provider):
 
     def _claim_of(self, provider_id: str) -> NodeClaim | None:
         return self._seen.by_provider_id.get(provider_id)
-
-    def _waited_seconds(self, name: str) -> float:
-        """By our own clock: the API server's may differ by more than a machine takes."""
-        now = self._clock.monotonic()
-        return now - self._since.get(name, now)
 
     def _deletable(self, group: str, node: NodeRef) -> NodeClaim | None:
         """The claim of a node, None for one that has failed. Raises Refused for all others."""
@@ -342,13 +204,6 @@ class KarpenterProvider(Provider):
 
     def _suffix(self) -> str:
         return "".join(self._chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
-
-    def _report(self, problems: Mapping[str, str]) -> None:
-        """Logs each problem once."""
-        found = {what: problem for what, problem in problems.items() if problem}
-        for what in (each for each in found if self._told.get(each) != found[each]):
-            logger.warning("%s: %s", what, found[what], extra={"provider": NAME})
-        self._told = found
 
 
 def _provider_error(error: HeadroomError, group: str, what: str, done: int) -> ProviderError:

@@ -1,0 +1,193 @@
+"""What the NodeClaims of ours say, from one observation to the next, and what the books keep of it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from manager.autoscaler.cloudprovider.errors import Later, Unavailable
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures
+from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
+from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
+from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterGroup
+from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim, KnownClaim
+from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
+from manager.autoscaler.cloudprovider.karpenter.reading import KarpenterReader
+from shared.clock import Clock
+from shared.kube.client import Client
+from shared.kube.errors import AlreadyExists, Conflict
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SeenClaims:
+    """One observation of all claims, with the books. Replaced as a whole, so that two threads may read it."""
+
+    state: BuyingState
+    books: KarpenterBooks = field(default_factory=KarpenterBooks)
+    claims: Mapping[str, NodeClaim] = field(default_factory=dict)
+    by_group: Mapping[str, Sequence[NodeClaim]] = field(default_factory=dict)
+    by_provider_id: Mapping[str, NodeClaim] = field(default_factory=dict)
+    failed: Mapping[str, FailedClaim] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> dict[str, KarpenterGroup]:
+        """The file's, and created ones."""
+        return {**self.books.groups, **{each.name: each for each in self.state.cloud.groups}}
+
+    def claims_of(self, group: str) -> Sequence[NodeClaim]:
+        return self.by_group.get(group, ())
+
+
+class ClaimObserver:
+    """Observes claims and keeps the books. One thread observes; others may read `seen`."""
+
+    def __init__(self, file: CloudFile, client: Client, ledger: KarpenterLedger, clock: Clock) -> None:
+        self.seen = SeenClaims(BuyingState(file.cloud))
+        self._file = file
+        self._reader = KarpenterReader(client)
+        self._ledger = ledger
+        self._clock = clock
+        self._known: dict[str, KnownClaim] = {}
+        self._since: dict[str, float] = {}  # monotonic: when each claim was first seen
+        self._deleted: set[str] = set()  # claims that we have deleted, while they are there
+        self._compared: set[str] = set()  # machine types of which a Node has been read
+        self._told: dict[str, str] = {}
+
+    def refresh(self) -> None:
+        """Observes anew. Raises ProviderError, and HeadroomError of the API server."""
+        cloud = self._file.reread()
+        now = self._clock.now()
+        defaults, problem = self._reader.defaults(cloud)
+        listed = self._reader.claims()
+        self._since = {name: self._since.get(name, self._clock.monotonic()) for name in listed}
+        stuck = {
+            name: claims.launch_error(each).message
+            for name, each in listed.items()
+            if claims.is_stuck(each, self.waited_seconds(name), cloud.launch_seconds)
+        }
+        for name, message in stuck.items():
+            problem = problem or f"NodeClaim {name} gets no machine, and Karpenter waits for it: {message}"
+        self._follow(listed, now)
+        left_alone = {
+            str(listed[name].offering): SoldOut(now + cloud.sold_out_seconds, message)
+            for name, message in stuck.items()
+        }
+        books = self._written(self._ledger.read(), listed, left_alone, now, cloud.sold_out_seconds)
+        withheld = cloud.catalogue.mismatches(books.reported)
+        state = BuyingState(cloud, defaults, problem, withheld, books.sold_out)
+        by_group: dict[str, list[NodeClaim]] = {}
+        for each in listed.values():
+            by_group.setdefault(each.group, []).append(each)
+        by_provider_id = {each.status.provider_id: each for each in listed.values() if each.status.provider_id}
+        seen = SeenClaims(state, books, listed, by_group, by_provider_id)
+        failed = {name: each for name, each in self.seen.failed.items() if each.group in seen.groups}
+        self.seen = replace(seen, failed=failed)
+        self._report({"nothing can be bought": problem, **withheld})
+
+    def add_created(self, claim: KnownClaim) -> None:
+        """Adds a claim that was created since the observation."""
+        self._known[claim.name] = claim
+        self._since[claim.name] = self._clock.monotonic()
+
+    def mark_deleted(self, name: str) -> None:
+        """Marks a claim whose deletion is being asked for."""
+        self._deleted.add(name)
+
+    def unmark_deleted(self, name: str) -> None:
+        """Takes the mark back: the deletion was refused."""
+        self._deleted.discard(name)
+
+    def forget_failed(self, name: str) -> None:
+        """A claim that has failed is no instance of its group any more."""
+        failed = {key: each for key, each in self.seen.failed.items() if key != name}
+        self.seen = replace(self.seen, failed=failed)
+
+    def write(self, books: KarpenterBooks) -> None:
+        """Raises Later if others have changed the books meanwhile."""
+        try:
+            self._ledger.write(books)
+        except (Conflict, AlreadyExists) as error:
+            raise Later(NAME, "", f"the books have changed meanwhile: {error}") from error
+        self.seen = replace(self.seen, books=books)
+
+    def waited_seconds(self, name: str) -> float:
+        """By our own clock: the API server's may differ by more than a machine takes."""
+        now = self._clock.monotonic()
+        return now - self._since.get(name, now)
+
+    def _follow(self, listed: Mapping[str, NodeClaim], now: float) -> None:
+        """Remembers claims that have failed since the last look, and tells of those that others delete."""
+        gone = [each for name, each in self._known.items() if name not in listed and name not in self._deleted]
+        events = self._reader.warnings() if any(not each.registered for each in gone) else {}
+        failed = departures.failures(self._known, listed, self._deleted, events, now)
+        for each in failed:
+            logger.warning("a NodeClaim has failed: %s", each.error.message, extra={"group": each.group})
+        for deletion in departures.foreign_deletions(self._known, listed, self._deleted):
+            logger.warning(
+                "a node goes that Headroom has not deleted: NodeClaim %s, node %s. %s",
+                deletion.name,
+                deletion.node,
+                deletion.reason,
+                extra={"group": deletion.group},
+            )
+        self.seen = replace(self.seen, failed={**self.seen.failed, **{each.name: each for each in failed}})
+        self._known = {name: departures.remember(each) for name, each in listed.items()}
+        self._deleted &= listed.keys()
+
+    def _written(
+        self,
+        before: KarpenterBooks,
+        listed: Mapping[str, NodeClaim],
+        left_alone: Mapping[str, SoldOut],
+        now: float,
+        seconds: float,
+    ) -> KarpenterBooks:
+        """The books with what was learnt since; offerings that launch nothing are `left_alone`."""
+        created = {found.name: found for each in listed.values() if (found := each.created_group) is not None}
+        sold_out = {name: each for name, each in before.sold_out.items() if each.until >= now}
+        sold_out |= {name: each for name, each in left_alone.items() if name not in sold_out}
+        sold_out |= {
+            str(each.offering): SoldOut(each.at + seconds, each.error.message)
+            for each in self.seen.failed.values()
+            if each.is_stock_out and each.at + seconds >= now
+        }
+        reported = claims.latest_reports(listed.values())
+        books = KarpenterBooks(
+            created | before.groups, before.reported | self._with_nodes(before, reported, listed), sold_out
+        )
+        if books != before:
+            try:
+                self._ledger.write(books)
+            except (Conflict, AlreadyExists) as error:
+                raise Unavailable(NAME, "", f"the books have changed meanwhile: {error}") from error
+        return books
+
+    def _with_nodes(
+        self, before: KarpenterBooks, reported: Mapping[str, dict[str, int]], listed: Mapping[str, NodeClaim]
+    ) -> dict[str, dict[str, int]]:
+        """The smaller of what claims and Nodes say; of each machine type one Node is read, once."""
+        found = {}
+        for machine_type, amounts in reported.items():
+            up = next(
+                (
+                    each
+                    for each in listed.values()
+                    if each.offering.machine_type == machine_type and each.holds(claims.INITIALIZED)
+                ),
+                None,
+            )
+            known = before.reported.get(machine_type, {}) if machine_type in self._compared else {}
+            if up is not None and machine_type not in self._compared:
+                node = self._reader.node(up.status.node_name)
+                known = claims.read_amounts((node.status.allocatable if node is not None else None) or {})
+                self._compared.add(machine_type)
+            found[machine_type] = {name: min(amount, known.get(name, amount)) for name, amount in amounts.items()}
+        return found
+
+    def _report(self, problems: Mapping[str, str]) -> None:
+        """Logs each problem once."""
+        found = {what: problem for what, problem in problems.items() if problem}
+        for what in (each for each in found if self._told.get(each) != found[each]):
+            logger.warning("%s: %s", what, found[what], extra={"provider": NAME})
+        self._told = found
