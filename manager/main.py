@@ -203,7 +203,7 @@ class Manager:
         for number in range(WRITERS):
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
-        self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.turn)
+        self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.refresh)
         self._loops.every("eviction", lambda: evictions.INTERVAL_SECONDS, self._evictions.run_once)
         if self._elector is not None:
             self._loops.start("election", self._elect)
@@ -299,7 +299,7 @@ class Manager:
 
     def _lead(self) -> None:
         self._standing.say_all()
-        self._controller.look_at_all()
+        self._controller.reconcile_all()
 
     def _status(self) -> Status:
         return answers.status(

@@ -61,7 +61,7 @@ class IterationReporter:
     def report_quotas(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
         """The status of the CapacityQuotas that were held to."""
         context = planned.context
-        self._quota_status.tell(
+        self._quota_status.write(
             objects.capacity_quotas,
             context.cache.capacity_limits,
             planned.iteration.invalid_objects,
@@ -83,7 +83,7 @@ class IterationReporter:
             self._written = self._last = None
             self._history.forget()
             return
-        self._history.keep(self.decision_log.rounds(brief=True), self._clock.monotonic())
+        self._history.store(self.decision_log.rounds(brief=True), self._clock.monotonic())
         self.decision_log.earlier = self._history.earlier
         if self._access.recorder is not None:
             uids = {} if planned is None else planned.context.pending_uids

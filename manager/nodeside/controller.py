@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 
 from manager.nodeside.caches import Caches
-from manager.nodeside.decisions import KnownNode, Look, Pending
+from manager.nodeside.decisions import DecidedNode, KnownNode, Pending
 from manager.nodeside.eviction.reliever import Pressed
 from manager.nodeside.node_plans import NodePart, NodePlan
 from manager.nodeside.node_writes import NodeWrites
@@ -61,7 +61,7 @@ class NodeResourceController:
             self._turn()
             name = self._queue.get(_IDLE_SECONDS)
             if name is not None:
-                self._attempt(name, self._look)
+                self._attempt(name, self._reconcile)
 
     def write(self, stop: threading.Event) -> None:
         """Writes what is due until `stop`; for several threads, since a write mostly waits for its answer.
@@ -83,7 +83,7 @@ class NodeResourceController:
     def check(self) -> None:
         self._queue.add(self._planner.due())
 
-    def look_at_all(self) -> None:
+    def reconcile_all(self) -> None:
         """Queues every node; call it when this process starts to lead."""
         self._queue.add(self._caches.names())
 
@@ -98,7 +98,7 @@ class NodeResourceController:
     def decision(self, name: str) -> Decision | None:
         """The last decision about the node."""
         memory = self._planner.decisions.of(name)
-        return None if memory is None or memory.look is None else memory.look.decision
+        return None if memory is None or memory.decided is None else memory.decided.decision
 
     def is_settled(self, name: str) -> bool:
         """Whether everything known about the node has been decided on."""
@@ -118,24 +118,24 @@ class NodeResourceController:
     def _state(self, node: Node) -> KnownNode:
         name = node.metadata.name
         memory, requested = self._planner.decisions.of(name), self._caches.requested(name)
-        look = None if memory is None else memory.look
-        if memory is None or look is None:
+        decided = None if memory is None else memory.decided
+        if memory is None or decided is None:
             return KnownNode(node, requested, None, None)
         return KnownNode(
             node,
             requested,
-            look.decision,
+            decided.decision,
             memory.last_write,
-            self._why_not_written(look),
-            look.strategy,
+            self._why_not_written(decided),
+            decided.strategy,
             self._planner.tracker.of(name),
             self._pressed(name),
         )
 
-    def _why_not_written(self, look: Look) -> Pending | None:
-        if look.decision.hold:
+    def _why_not_written(self, decided: DecidedNode) -> Pending | None:
+        if decided.decision.hold:
             return Pending(explain.UNDECIDED_REASON)
-        match look.outcome:
+        match decided.outcome:
             case None:
                 return None
             case Wait(why=why, until=until):
@@ -169,7 +169,7 @@ class NodeResourceController:
             log = logger.warning if isinstance(error, HeadroomError) else logger.exception
             log("node not brought up to date, next attempt in %.1f s: %s", delay, error, extra={"node": name})
 
-    def _look(self, name: str) -> None:
+    def _reconcile(self, name: str) -> None:
         if self._caches.unsynced():
             return  # every name comes again after the sync
         self._failed.pop(name, None)
@@ -196,10 +196,10 @@ class NodeResourceController:
 
     def _why_suppressed(self, plan: NodePlan) -> str | None:
         """Why a difference between the decision and the Node is not written."""
-        match plan.look:
-            case Look(outcome=Wait(reason=reason)):
+        match plan.decided:
+            case DecidedNode(outcome=Wait(reason=reason)):
                 return reason
-            case Look(outcome=Write()):
+            case DecidedNode(outcome=Write()):
                 return "dry_run" if self._dry_run else None if self._is_leader() else "not_leader"
         return None
 

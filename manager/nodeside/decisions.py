@@ -47,8 +47,8 @@ class LastWrite(msgspec.Struct, frozen=True):
     changes: Mapping[Tier, OfferChange]
 
 
-class Look(msgspec.Struct, frozen=True):
-    """The result of one look at a node: the decision, and the write that is due or the reason to wait.
+class DecidedNode(msgspec.Struct, frozen=True):
+    """A node with the decision about it, and the write that is due or the reason to wait.
 
     `zones` is the write that is due to the node's NUMA zones.
     """
@@ -114,12 +114,12 @@ class NodeHistory:
 
     __slots__ = (
         "damping",
+        "decided",
         "failures",
         "last_write",
         "last_zone_write",
         "learned_from",
         "learner",
-        "look",
         "look_again_at",
         "of_pods",
         "past",
@@ -128,7 +128,7 @@ class NodeHistory:
     )
 
     def __init__(self) -> None:
-        self.look: Look | None = None
+        self.decided: DecidedNode | None = None
         self.standing: CachedNodeConfig | None = None
         self.of_pods: tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]] | None = None
         self.last_write: LastWrite | None = None
@@ -164,7 +164,7 @@ class NodeDecisions:
         self._rule = WriteRule(settings.write_rule)
         self._memories: dict[str, NodeHistory] = {}
 
-    def look(self, node: Node) -> Look:
+    def decide(self, node: Node) -> DecidedNode:
         """Decides about the node, records when elapsed time may change the result, and applies the write rule."""
         name, now, monotonic = node.metadata.name, self._clock.now(), self._clock.monotonic()
         memory = self._memories.get(name)
@@ -184,8 +184,8 @@ class NodeDecisions:
             outcome = self._spared(outcome, decision, in_effect, monotonic - now)
         memory.look_again_at = _look_again_at(decision, outcome, now, monotonic)
         zones = self._zones(node, memory, decision, in_effect, monotonic)
-        memory.look = Look(node, strategy, decision, outcome, zones)
-        return memory.look
+        memory.decided = DecidedNode(node, strategy, decision, outcome, zones)
+        return memory.decided
 
     def written(self, name: str, write: Write) -> None:
         """The write has reached the Node."""
@@ -252,7 +252,7 @@ class NodeDecisions:
             if report is not None and report.update_time is not None and explain.is_ahead(report.update_time, now):
                 memory.was_ahead = report.update_time
             requested = self._caches.requested(name)
-            memory.past = memory.past.looked(report.updated if report else None, requested.prod)
+            memory.past = memory.past.after_report(report.updated if report else None, requested.prod)
             _, above_batch, held = self._of_pods(name, memory)
             known = Known(requested, above_batch, memory.was_ahead, memory.past.most_requested, held)
             learned, facts = memory.learner.learned, standing.facts

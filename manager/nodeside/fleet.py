@@ -171,7 +171,7 @@ class FleetOverview:
         """The prior in its wire form, for NodeMetrics."""
         return self._wire
 
-    def turn(self) -> None:
+    def refresh(self) -> None:
         """Reads all reports; does nothing before the caches are complete."""
         if self._cluster.unsynced():
             return

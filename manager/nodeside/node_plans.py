@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from manager.nodeside.caches import Caches
-from manager.nodeside.decisions import Look, NodeDecisions
+from manager.nodeside.decisions import DecidedNode, NodeDecisions
 from manager.nodeside.eviction.condition import Notice
 from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.metrics import ManagerCounters
@@ -37,16 +37,16 @@ class NodePlan:
     """What would bring a node to its desired state."""
 
     step: lifecycle.Step | None
-    look: Look | None = None
+    decided: DecidedNode | None = None
     notice: Notice | None = None
 
     @property
     def write(self) -> Write | None:
-        return self.look.outcome if self.look is not None and isinstance(self.look.outcome, Write) else None
+        return self.decided.outcome if self.decided is not None and isinstance(self.decided.outcome, Write) else None
 
     @property
     def zones(self) -> ZoneWrite | None:
-        return None if self.look is None else self.look.zones
+        return None if self.decided is None else self.decided.zones
 
     @property
     def urgencies(self) -> dict[NodePart, Urgency]:
@@ -92,22 +92,22 @@ class NodePlanner:
             self.tracker.forget(name)
             self._unkept.pop(name, None)
             return NodePlan(self._removal(name, report))
-        look = self.look(node)
-        return NodePlan(self._step(name, report, look.strategy), look, self._notice(look))
+        decided = self.decide(node)
+        return NodePlan(self._step(name, report, decided.strategy), decided, self._notice(decided))
 
-    def look(self, node: Node) -> Look:
+    def decide(self, node: Node) -> DecidedNode:
         """Decides about the node."""
-        look = self.decisions.look(node)
-        self._counters.decided(look.decision)
-        return look
+        decided = self.decisions.decide(node)
+        self._counters.decided(decided.decision)
+        return decided
 
-    def _notice(self, look: Look) -> Notice | None:
+    def _notice(self, decided: DecidedNode) -> Notice | None:
         """The conditions due about a shortfall; an error here must not delay a shrinking offer."""
-        name = look.node.metadata.name
-        if isinstance(look.outcome, Wait) and look.outcome.reason is Waiting.OUTAGE:
+        name = decided.node.metadata.name
+        if isinstance(decided.outcome, Wait) and decided.outcome.reason is Waiting.OUTAGE:
             return None  # it is unchanged, as far as is known
         try:
-            return self.tracker.looked(look.node, look.strategy, look.decision, self._caches.pods(name))
+            return self.tracker.track(decided.node, decided.strategy, decided.decision, self._caches.pods(name))
         except Exception:
             logger.exception("it could not be told what pods hold beyond what there is", extra={"node": name})
             return None

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from manager.nodeside.decisions import Look
+from manager.nodeside.decisions import DecidedNode
 from manager.nodeside.eviction.condition import Notice
 from manager.nodeside.metrics import ManagerCounters
 from manager.nodeside.node_plans import NodePart, NodePlan, NodePlanner
@@ -46,7 +46,7 @@ class NodeWrites:
     def carry_out(self, part: NodePart, plan: NodePlan, name: str) -> None:
         """Does one part of a plan. Raises HeadroomError."""
         if part is NodePart.WRITE:
-            self._write(plan.look)
+            self._write(plan.decided)
         elif self.is_leader():
             if plan.step is not None and part is NodePart.STEP:
                 self._take(plan.step)
@@ -63,15 +63,15 @@ class NodeWrites:
         if isinstance(step, lifecycle.Update) and outcome is LifecycleOutcome.UNKEPT:
             self.planner.remember_unkept(step)
 
-    def _write(self, look: Look | None) -> None:
+    def _write(self, decided: DecidedNode | None) -> None:
         """Patches the Node; after a conflict decides again on the present Node. A deleted node is no error."""
         conflicts = 0
-        while look is not None and isinstance(look.outcome, Write) and self.is_leader():
-            name = look.node.metadata.name
+        while decided is not None and isinstance(decided.outcome, Write) and self.is_leader():
+            name = decided.node.metadata.name
             try:
-                written = self._client.patch(NODES, name, look.outcome.patch, subresource="status")
+                written = self._client.patch(NODES, name, decided.outcome.patch, subresource="status")
                 self._answered[name] = written.resource_version
-                return self._written(look.node, look.outcome, look.decision)
+                return self._written(decided.node, decided.outcome, decided.decision)
             except NotFound:
                 return logger.info("node vanished before its write", extra={"node": name})
             except Conflict:
@@ -81,7 +81,7 @@ class NodeWrites:
                     raise
             fresh = self._fresh(name)
             with self.planner.lock:
-                look = None if fresh is None else self.planner.look(fresh)
+                decided = None if fresh is None else self.planner.decide(fresh)
         return None
 
     def _say(self, notice: Notice) -> None:
@@ -94,7 +94,7 @@ class NodeWrites:
             return logger.info("node vanished before its condition was written", extra={"node": name})
         self._answered[name] = written.resource_version
         with self.planner.lock:
-            self.planner.tracker.noticed(notice)
+            self.planner.tracker.record_notice(notice)
         self.counters.condition_writes.inc()
         for type_ in notice.turned:
             said = notice.said[type_]

@@ -15,7 +15,7 @@ import msgspec
 from kubernetes import watch as official
 
 from manager.main import collect_seldom
-from manager.nodeside.decisions import Look, NodeDecisions
+from manager.nodeside.decisions import DecidedNode, NodeDecisions
 from manager.nodeside.nodemetric import lifecycle, spec
 from manager.nodeside.noderesource import report
 from manager.nodeside.noderesource.report import NodeReport
@@ -82,13 +82,13 @@ class Deciding:
         """What the informer keeps of it."""
         self.known.reports[metric.metadata.name] = report.read(metric)
 
-    def decide(self, node: Node) -> tuple[Look, lifecycle.Create | lifecycle.Update | None]:
+    def decide(self, node: Node) -> tuple[DecidedNode, lifecycle.Create | lifecycle.Update | None]:
         """Mid, Batch and the NodeMetric's spec, and which of them is to be written."""
-        look, said = self._decisions.look(node), self.known.reports[node.metadata.name]
-        assert look.strategy is not None
-        assert all(offer.resources for offer in look.decision.offers.values())
-        wanted = spec.desired(look.strategy, settled=True, old=said.spec)
-        return look, lifecycle.plan(node.metadata.name, said.spec, wanted)
+        decided, said = self._decisions.decide(node), self.known.reports[node.metadata.name]
+        assert decided.strategy is not None
+        assert all(offer.resources for offer in decided.decision.offers.values())
+        wanted = spec.desired(decided.strategy, settled=True, old=said.spec)
+        return decided, lifecycle.plan(node.metadata.name, said.spec, wanted)
 
     def written(self, node: Node, write: Write) -> Node:
         """The Node once it was written."""
@@ -105,8 +105,8 @@ class Deciding:
 
     def decide_anew(self, node: Node) -> None:
         """Each is a write, as it must be for a node that offers nothing yet."""
-        look, step = self.decide(node)
-        assert isinstance(look.outcome, Write)
+        decided, step = self.decide(node)
+        assert isinstance(decided.outcome, Write)
         assert step
 
 
@@ -117,11 +117,11 @@ def _event() -> Iterator[Row]:
     for slot in range(fleet.PODS_REPORTED):
         deciding.known.ledger.replace(None, record(msgspec.json.decode(fleet.pod(slot, 0, slot), type=Pod)))
     deciding.take(msgspec.json.decode(fleet.node_metric(0), type=NodeMetric))
-    look, _ = deciding.decide(node)
-    assert isinstance(look.outcome, Write)
-    assert look.strategy is not None
-    node = deciding.written(node, look.outcome)
-    delivered = spec.desired(look.strategy, settled=True, old=None)
+    decided, _ = deciding.decide(node)
+    assert isinstance(decided.outcome, Write)
+    assert decided.strategy is not None
+    node = deciding.written(node, decided.outcome)
+    delivered = spec.desired(decided.strategy, settled=True, old=None)
     lines = [
         fleet.event("MODIFIED", fleet.node_metric(0, round_=index % 100, spec=delivered)) for index in range(EVENTS)
     ]

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from deploy.local.identities import CHART, RELEASE
+from manager.nodeside.webhook.certificate_store import Ports, Registration, SharedSecret
 from manager.nodeside.webhook.certificates import Rotation
-from manager.nodeside.webhook.keeping import Ports, Registration, SharedSecret
 from shared import names
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists
@@ -184,7 +184,7 @@ def test_an_upgrade_keeps_the_webhooks_certificate_and_whom_api_servers_trust(re
         hosts=(f"{WEBHOOK}.{NAMESPACE}.svc",),
         rotation=Rotation(),
         is_leader=lambda: True,
-    ).turn()
+    ).renew()
     certificate = kept()
     authority = certificate["ca.crt"]
     assert authority

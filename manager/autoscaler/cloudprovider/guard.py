@@ -74,7 +74,7 @@ class CloudObserver:
         self._passed_by: dict[str, str] = {}  # other errors, by the call, as they were logged
         self._options_of: dict[str, GroupOptions] = {}  # the last answers
 
-    def look(self, nodes: Sequence[NodeRef]) -> CloudObservation:
+    def observe(self, nodes: Sequence[NodeRef]) -> CloudObservation:
         """All managed groups, their instances and options, and the group of each node. Raises ProviderError."""
         self._provider.refresh()
         refused: dict[str, ProviderError] = {}
@@ -206,7 +206,7 @@ class Guard(CloudReader):
         self._nodes = nodes
         self.forget()
         try:
-            self._observed = self._caller.call("observe", lambda: self._observer.look(nodes))
+            self._observed = self._caller.call("observe", lambda: self._observer.observe(nodes))
         except ProviderError:
             self._observed = None
             raise

@@ -17,14 +17,14 @@ MOST_BYTES = 256 << 10  # an API object can hold about 1 MiB
 INTERVAL_SECONDS = 10.0  # minimum between two writes
 
 
-class KeptRound(msgspec.Struct, frozen=True):
+class StoredRound(msgspec.Struct, frozen=True):
     """An iteration, and the process that decided it: each process numbers its iterations anew."""
 
     process: str
     round: Plan
 
 
-_DECODER = msgspec.json.Decoder(list[KeptRound])
+_DECODER = msgspec.json.Decoder(list[StoredRound])
 
 
 class DecisionHistory:
@@ -35,7 +35,7 @@ class DecisionHistory:
         """The iterations of other processes, as far as they were read."""
         self._kept = kept
         self._process = uuid.uuid4().hex[:8]
-        self._others: list[KeptRound] = []
+        self._others: list[StoredRound] = []
         self._is_read = False
         self._written: Plan | None = None  # the newest stored iteration
         self._next_at = 0.0
@@ -44,7 +44,7 @@ class DecisionHistory:
         """Drops the memory: another replica leads and writes."""
         self._is_read = False
 
-    def keep(self, rounds: Sequence[Plan], now: float) -> None:
+    def store(self, rounds: Sequence[Plan], now: float) -> None:
         """Stores this process's `rounds`, which are brief and the newest first. `now` never goes back.
 
         A failed write is repeated with a later iteration.
@@ -54,7 +54,7 @@ class DecisionHistory:
                 self._read()
             if rounds and rounds[0] is not self._written and now >= self._next_at:
                 self._next_at = now + INTERVAL_SECONDS
-                self._kept.write(_encoded([*(KeptRound(self._process, each) for each in rounds), *self._others]))
+                self._kept.write(_encoded([*(StoredRound(self._process, each) for each in rounds), *self._others]))
                 self._written = rounds[0]
         except HeadroomError as error:
             self._is_read = False
@@ -72,7 +72,7 @@ class DecisionHistory:
         self._is_read = True
 
 
-def _encoded(rounds: Sequence[KeptRound]) -> str:
+def _encoded(rounds: Sequence[StoredRound]) -> str:
     """The text of as many of them as fit."""
     lines: list[bytes] = []
     left = MOST_BYTES

@@ -34,7 +34,7 @@ class QuotaStatus:
         self._clock = clock
         self._due: dict[str, float] = {}  # monotonic time of the next write at the earliest
 
-    def tell(
+    def write(
         self,
         quotas: Sequence[CapacityQuota],
         limits: Mapping[str, CapacityLimits],

@@ -99,7 +99,7 @@ class Reliever:
         self._forget(reports, now)
         attempts = 0
         for name in sorted(reports, key=lambda name: self._note(reports[name]).since):
-            pressed = self._look(reports[name])
+            pressed = self._plan_relief(reports[name])
             if pressed is None:
                 continue
             for eviction in pressed.relief.evictions:
@@ -109,7 +109,7 @@ class Reliever:
                 attempts += 1
                 self._evict(reports[name], eviction)
 
-    def _look(self, report: NodeReport) -> Pressed | None:
+    def _plan_relief(self, report: NodeReport) -> Pressed | None:
         """Plans for one node, and records the plan for readers."""
         name, known = report.name, self._seen[report.name]
         thresholds = self._thresholds(name)

@@ -71,7 +71,7 @@ class Tracker:
         self._calm_since: dict[str, Mapping[str, float]] = {}  # by node, and by condition type
         self._last: dict[str, Mapping[str, _Last]] = {}
 
-    def looked(
+    def track(
         self, node: Node, strategy: NodeStrategy | None, decision: Decision, pods: Iterable[PodRecord]
     ) -> Notice | None:
         """Takes the decision about a node with these pods; returns the conditions due on it, if any."""
@@ -93,7 +93,7 @@ class Tracker:
             self._tracked.pop(name, None)
         return None if decision.hold else self._notice(node, decision, current, now)
 
-    def noticed(self, notice: Notice) -> None:
+    def record_notice(self, notice: Notice) -> None:
         """The conditions were written."""
         now = self._clock.monotonic()
         name, said = notice.node.metadata.name, {type_: _Last(said, now) for type_, said in notice.said.items()}

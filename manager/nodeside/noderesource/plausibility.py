@@ -35,7 +35,7 @@ class ReportHistory(msgspec.Struct, frozen=True, gc=False):
     contradicts: bool = False
     contradicts_before: bool = False
 
-    def looked(self, updated: str | None, requested: Resources) -> "ReportHistory":
+    def after_report(self, updated: str | None, requested: Resources) -> "ReportHistory":
         """The history after a look with this report and these requests."""
         if updated == self.updated:
             return msgspec.structs.replace(self, requested=self.requested.most(requested))

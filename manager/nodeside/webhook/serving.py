@@ -7,8 +7,15 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from manager.nodeside.webhook.certificate_store import (
+    CertificateStore,
+    Files,
+    LoggedStore,
+    Ports,
+    Registration,
+    SharedSecret,
+)
 from manager.nodeside.webhook.certificates import Rotation
-from manager.nodeside.webhook.keeping import CertificateStore, Diary, Files, Ports, Registration, SharedSecret
 from manager.settings import ManagerSettings
 from shared import names
 from shared.api.core import ConfigMap
@@ -49,7 +56,7 @@ class WebhookCertificate:
         self._client = client.single_attempt(REQUEST_SECONDS)  # the next turn is the next attempt
         self._rotation = rotation or Rotation()
         self._ports = Ports(self.webhook, self.api)
-        self._keeper = Diary(_keeper(settings, self._client, self._ports, is_leader, self._rotation))
+        self._store = LoggedStore(_store(settings, self._client, self._ports, is_leader, self._rotation))
         self._said = ""
         if self._serves_api:  # probes do not verify it, and health is answered before the real one exists
             temporary = issued([names.MANAGER_SERVER_NAME], time.time(), VALID_SECONDS)
@@ -62,7 +69,7 @@ class WebhookCertificate:
 
     def start(self, loops: Loops) -> None:
         """Maintains the certificate from now on."""
-        loops.every("webhook-certificates", self._pause_seconds, self._keeper.turn)
+        loops.every("webhook-certificates", self._pause_seconds, self._store.renew)
         if self._serves_api:
             loops.every("client-authorities", lambda: AUTHORITIES_SECONDS, self._trust_clients)
 
@@ -85,7 +92,7 @@ class WebhookCertificate:
         return 0.0 if self._ports.expires_at is None else self._ports.expires_at - time.time()
 
 
-def _keeper(
+def _store(
     settings: ManagerSettings, client: Client, ports: Ports, is_leader: Callable[[], bool], rotation: Rotation
 ) -> CertificateStore:
     registration = Registration(client, settings.webhook_configuration, settings.namespace)

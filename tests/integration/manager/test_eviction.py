@@ -231,7 +231,7 @@ class Evicting:
         return self.pods.cluster.client.get(NODES, name, into=Node)
 
     def look(self) -> None:
-        self.tracker.looked(self.node("n1"), self.strategy, self.left, self.pods.records())
+        self.tracker.track(self.node("n1"), self.strategy, self.left, self.pods.records())
 
     def round(self, after_seconds: float = 1) -> set[str]:
         """Who has been evicted once that time, and a round, have passed."""

@@ -72,5 +72,5 @@ def fleet(*found: NodeReport, clock: ManualClock | None = None) -> FleetOverview
         standing=PersistentProblems(None, lambda: True),
         changed=lambda _: None,
     )
-    made.turn()
+    made.refresh()
     return made

@@ -222,7 +222,7 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
 
     def tell() -> list[str]:
         written.clear()
-        told.tell(quotas, holds, refused, [], QuotaUsage())
+        told.write(quotas, holds, refused, [], QuotaUsage())
         return list(written)
 
     assert tell() == []

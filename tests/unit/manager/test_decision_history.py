@@ -48,44 +48,44 @@ def kept() -> Kept:
 def test_the_history_of_decisions_survives_a_restart_and_is_marked_as_earlier(kept: Kept) -> None:
     first = rounds(2, 1)
     before = DecisionHistory(kept)
-    before.keep(first, 0.0)
+    before.store(first, 0.0)
     assert before.earlier == ()
 
     after = DecisionHistory(kept)
-    after.keep([], 0.0)
+    after.store([], 0.0)
     assert [each.round for each in after.earlier] == [2, 1]
     assert list(after.earlier) == first
 
-    after.keep(rounds(1), 0.0)
+    after.store(rounds(1), 0.0)
     third = DecisionHistory(kept)
-    third.keep([], 0.0)
+    third.store([], 0.0)
     assert [each.round for each in third.earlier] == [1, 2, 1]
 
 
 def test_what_is_known_is_not_written_again_and_what_is_new_not_at_once(kept: Kept) -> None:
     kept_here = DecisionHistory(kept)
     made = rounds(1)
-    kept_here.keep(made, 0.0)
-    kept_here.keep(made, 100.0)
+    kept_here.store(made, 0.0)
+    kept_here.store(made, 100.0)
     assert kept.writes == 1
     more = [*rounds(2), *made]
-    kept_here.keep(more, 100.0)
+    kept_here.store(more, 100.0)
     assert kept.writes == 2
     newest = [*rounds(3), *more]
-    kept_here.keep(newest, 100.0 + decision_history.INTERVAL_SECONDS / 2)
+    kept_here.store(newest, 100.0 + decision_history.INTERVAL_SECONDS / 2)
     assert kept.writes == 2
-    kept_here.keep(newest, 100.0 + decision_history.INTERVAL_SECONDS)
+    kept_here.store(newest, 100.0 + decision_history.INTERVAL_SECONDS)
     assert kept.writes == 3
 
 
 def test_it_stays_within_its_bound_and_loses_the_oldest(kept: Kept) -> None:
     (one,) = rounds(1)
     many = [replace(one, round=number) for number in range(5000, 0, -1)]
-    DecisionHistory(kept).keep(many, 0.0)
+    DecisionHistory(kept).store(many, 0.0)
     assert kept.text is not None
     assert len(kept.text.encode()) <= decision_history.MOST_BYTES + 2
     reader = DecisionHistory(kept)
-    reader.keep([], 0.0)
+    reader.store([], 0.0)
     assert reader.earlier[0].round == 5000
     assert 10 < len(reader.earlier) < 5000
 
@@ -94,20 +94,20 @@ def test_it_stays_within_its_bound_and_loses_the_oldest(kept: Kept) -> None:
 def test_what_is_no_history_is_passed_by(kept: Kept, text: str) -> None:
     kept.text = text
     reader = DecisionHistory(kept)
-    reader.keep(rounds(1), 0.0)
+    reader.store(rounds(1), 0.0)
     assert reader.earlier == ()
     assert kept.writes == 1
 
 
 def test_a_write_that_another_manager_came_before_is_made_up_for(kept: Kept) -> None:
     ours = DecisionHistory(kept)
-    ours.keep([], 0.0)
+    ours.store([], 0.0)
     theirs = DecisionHistory(kept)
-    theirs.keep(rounds(7), 0.0)
+    theirs.store(rounds(7), 0.0)
     kept.error = Conflict(409, "Conflict", "the object has been modified")
     made = rounds(1)
-    ours.keep(made, 0.0)
+    ours.store(made, 0.0)
     kept.error = None
-    ours.keep(made, 100.0)
+    ours.store(made, 100.0)
     assert [each.round for each in ours.earlier] == [7]
     assert kept.writes == 2

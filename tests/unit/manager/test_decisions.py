@@ -68,7 +68,7 @@ class World:
 
     def look(self) -> Write | Wait | None:
         """One look, and the write that is due."""
-        outcome = self.decisions.look(self.node).outcome
+        outcome = self.decisions.decide(self.node).outcome
         if isinstance(outcome, Write):
             listed: Mapping[str, str] = {}
             for tier, change in outcome.changes.items():
@@ -129,8 +129,8 @@ def test_a_node_that_swings_learns_to_hold_something_back_and_then_is_not_writte
     assert memory.learner.learned.cpu.permille == 40
     assert memory.learner.learned.memory.permille == 0
     assert written == 0
-    assert memory.look is not None
-    assert memory.look.decision.offers[Tier.MID].held_back.cpu_milli == 80
+    assert memory.decided is not None
+    assert memory.decided.decision.offers[Tier.MID].held_back.cpu_milli == 80
 
 
 def test_a_manager_that_begins_holds_back_what_the_one_before_did_until_it_has_learned_itself() -> None:
@@ -149,7 +149,7 @@ def test_a_manager_that_begins_holds_back_what_the_one_before_did_until_it_has_l
         world.clock.advance(60)
         world.report("2")
     world.look()
-    assert world.decisions.look(world.node).decision.offers[Tier.MID].held_back == Resources()
+    assert world.decisions.decide(world.node).decision.offers[Tier.MID].held_back == Resources()
 
 
 def test_a_manager_that_begins_while_nothing_can_be_read_learns_later_what_was_held_back() -> None:
@@ -227,7 +227,7 @@ def test_a_node_that_cannot_be_decided_about_offers_nothing_and_is_complained_of
     world.known.reported = msgspec.structs.replace(world.known.reported, update_time=cast(float, "yesterday"))
     assert reason(world.look()) == WriteReason.DIFFERENCE
     assert [writing.on_offer(world.node, tier) for tier in Tier] == [None, None]
-    look = world.decisions.look(world.node)
+    look = world.decisions.decide(world.node)
     for offer in look.decision.offers.values():
         assert offer.is_degraded
         assert "TypeError" in offer.reason
@@ -253,7 +253,7 @@ def test_only_the_tiers_that_are_managed_are_written() -> None:
         world = World(offers=tier.value)
         world.report("2")
         world.node = _offering(names.TIER_RESOURCES[Tier.BATCH if tier is Tier.MID else Tier.MID])
-        write = world.decisions.look(world.node).outcome
+        write = world.decisions.decide(world.node).outcome
         assert isinstance(write, Write)
         assert isinstance(status := write.patch["status"], dict)
         assert set(status["allocatable"]) == set(names.TIER_RESOURCES[tier])

@@ -61,11 +61,11 @@ class World:
             changed=lambda names: self.changed.append(set(names)),
         )
 
-    def turn(self, later_seconds: float = 0, *found: NodeReport) -> Prior | None:
+    def refresh(self, later_seconds: float = 0, *found: NodeReport) -> Prior | None:
         self.clock.advance(later_seconds)
         if found:
             self.reports.found = list(found)
-        self.fleet.turn()
+        self.fleet.refresh()
         return self.fleet.prior
 
 
@@ -75,13 +75,13 @@ def with_prior(prior: Prior) -> bytes:
 
 def test_what_many_nodes_have_learned_is_sent_to_all_and_no_more_than_hourly() -> None:
     world = World(*many(30))
-    prior = world.turn()
+    prior = world.refresh()
     assert prior is not None
     assert (prior.nodes, prior.by_horizon) == (30, {DAY: (WIDE, WIDE)})
     assert world.changed == [{f"n{number}" for number in range(30)}]
     narrow = {"cpu_tail": WireTail("0.1", "0.05", "28"), "memory_tail": WireTail("0.1", "0.05", "28")}
-    assert world.turn(PRIOR_SECONDS - 1, *many(30, **narrow)) == prior
-    again = world.turn(1)
+    assert world.refresh(PRIOR_SECONDS - 1, *many(30, **narrow)) == prior
+    again = world.refresh(1)
     assert again is not None
     assert again.by_horizon == {DAY: (Tail(0.1, 0.05), Tail(0.1, 0.05))}
     assert len(world.changed) == 2
@@ -89,24 +89,24 @@ def test_what_many_nodes_have_learned_is_sent_to_all_and_no_more_than_hourly() -
 
 def test_a_prior_that_hardly_moved_is_not_sent() -> None:
     world = World(*many(30))
-    prior = world.turn()
+    prior = world.refresh()
     little = WireTail("0.204", "0.1", "28")
-    assert world.turn(2 * PRIOR_SECONDS, *many(30, age_seconds=-2 * PRIOR_SECONDS, cpu_tail=little)) == prior
+    assert world.refresh(2 * PRIOR_SECONDS, *many(30, age_seconds=-2 * PRIOR_SECONDS, cpu_tail=little)) == prior
     assert len(world.changed) == 1
 
 
 def test_a_small_fleet_keeps_the_built_in_prior_and_sends_nothing() -> None:
     world = World(*many(19))
-    assert world.turn() is None
+    assert world.refresh() is None
     assert world.changed == []
 
 
 def test_nothing_is_pooled_before_all_reports_are_known() -> None:
     world = World(*many(30))
     world.reports.waiting_for = ["nodemetrics"]
-    assert world.turn() is None
+    assert world.refresh() is None
     world.reports.waiting_for = []
-    assert world.turn() is not None
+    assert world.refresh() is not None
 
 
 def test_after_a_restart_the_newest_prior_that_was_sent_goes_on_whoever_sent_it() -> None:
@@ -115,19 +115,19 @@ def test_after_a_restart_the_newest_prior_that_was_sent_goes_on_whoever_sent_it(
     nodes = [report(f"n{place}", spec=with_prior(one)) for place, one in enumerate((old, old, new, ahead))]
     for leads in (True, False):
         world = World(*nodes, leads=leads)
-        assert world.turn() == new
+        assert world.refresh() == new
         assert world.changed == []
 
 
 def test_a_prior_stays_when_nobody_reports_outcomes_any_more() -> None:
     world = World(*many(30))
-    prior = world.turn()
-    assert world.turn(2 * PRIOR_SECONDS, *many(30, cpu_tail=None, memory_tail=None)) == prior
+    prior = world.refresh()
+    assert world.refresh(2 * PRIOR_SECONDS, *many(30, cpu_tail=None, memory_tail=None)) == prior
 
 
 def test_who_does_not_lead_sends_nothing() -> None:
     world = World(*many(30), leads=False)
-    assert world.turn() is None
+    assert world.refresh() is None
     assert [rate.outcomes for rate in world.fleet.rates] == [30 * 672, 30 * 672]
 
 
@@ -207,15 +207,15 @@ def test_reports_of_yesterday_and_nodes_without_a_target_promise_nothing() -> No
 
 def test_a_target_missed_by_far_for_a_day_is_said_once_and_once_more_when_that_is_over() -> None:
     world = World(*many(2, age_seconds=-2 * DAY_SECONDS))
-    world.turn()
-    world.turn(DAY_SECONDS - 1)
+    world.refresh()
+    world.refresh(DAY_SECONDS - 1)
     assert (world.fleet.alarms, world.heard.said) == ((), [])
-    world.turn(1)
-    world.turn(60)
+    world.refresh(1)
+    world.refresh(60)
     (alarm,) = world.fleet.alarms
     assert "promises of cpu for 24 h were broken in 3.00 % of 1344 outcomes of 2 nodes" in alarm
     assert world.heard.said == [[f"ConfigMap PredictionTargetMissed: {alarm}"]]
-    world.turn(60, *many(2, age_seconds=-2 * DAY_SECONDS, cpu_violation_percent="1.9"))
+    world.refresh(60, *many(2, age_seconds=-2 * DAY_SECONDS, cpu_violation_percent="1.9"))
     assert world.heard.said[1:] == [[]]
     assert [rate.is_missed for rate in world.fleet.rates] == [True, False]
 
@@ -223,8 +223,8 @@ def test_a_target_missed_by_far_for_a_day_is_said_once_and_once_more_when_that_i
 def test_few_outcomes_raise_no_alarm() -> None:
     world = World(report("n1", outcomes=672, cpu_violation_percent="50", age_seconds=-2 * DAY_SECONDS))
     assert LEAST_OUTCOMES > 672
-    world.turn()
-    world.turn(DAY_SECONDS + 1)
+    world.refresh()
+    world.refresh(DAY_SECONDS + 1)
     assert world.fleet.alarms == ()
     assert not world.fleet.rates[0].is_missed
 
@@ -256,10 +256,10 @@ def test_what_a_node_forgets_is_told_once_and_what_it_had_forgotten_before_is_no
         changed=lambda _: None,
         forgot=lambda name, what: told.append((name, what)),
     )
-    made.turn()
+    made.refresh()
     reports.found[0] = msgspec.structs.replace(one, forgotten="node until now")
-    made.turn()
-    made.turn()
+    made.refresh()
+    made.refresh()
     assert told == [("n1", "node until now")]
 
 

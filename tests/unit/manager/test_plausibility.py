@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.nodeside.decisions import Look
+from manager.nodeside.decisions import DecidedNode
 from manager.nodeside.eviction import condition
 from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.noderesource import plausibility
@@ -62,11 +62,11 @@ def test_what_the_seed_makes_of_true_numbers_is_no_contradiction_though_pods_com
 
 
 def test_what_was_requested_counts_until_the_second_report_after_it() -> None:
-    past = ReportHistory().looked("first", REQUESTED)
-    assert past.looked("first", NOTHING).most_requested == REQUESTED
-    second = past.looked("first", NOTHING).looked("second", NOTHING)
+    past = ReportHistory().after_report("first", REQUESTED)
+    assert past.after_report("first", NOTHING).most_requested == REQUESTED
+    second = past.after_report("first", NOTHING).after_report("second", NOTHING)
     assert second.most_requested == REQUESTED
-    assert second.looked("third", NOTHING).most_requested == NOTHING
+    assert second.after_report("third", NOTHING).most_requested == NOTHING
 
 
 class Watched(World):
@@ -80,15 +80,15 @@ class Watched(World):
     def requests(self, amount: Resources) -> None:
         self.known.asked = NodeRequests(amount, amount)
 
-    def looked(self) -> Look:
-        return self.decisions.look(self.node)
+    def decided(self) -> DecidedNode:
+        return self.decisions.decide(self.node)
 
-    def conditions(self, look: Look) -> dict[str, str]:
+    def conditions(self, look: DecidedNode) -> dict[str, str]:
         """What is due to be said on the Node, as type and status, and is said."""
-        notice = self.tracker.looked(look.node, look.strategy, look.decision, ())
+        notice = self.tracker.track(look.node, look.strategy, look.decision, ())
         if notice is None:
             return {}
-        self.tracker.noticed(notice)
+        self.tracker.record_notice(notice)
         written = tuple(Condition(type_, said.status, said.reason) for type_, said in notice.said.items())
         status = msgspec.structs.replace(self.node.status, conditions=written)
         self.node = msgspec.structs.replace(self.node, status=status)
@@ -99,22 +99,22 @@ def test_a_contradiction_is_bounded_at_once_and_said_on_the_node_with_the_second
     world = Watched()
     world.requests(NOTHING)
     world.report("1000000")
-    first = world.looked()
+    first = world.decided()
     assert first.decision.offers[Tier.MID].resources == NOTHING
     assert first.decision.offers[Tier.MID].explanation.cpu.bound == "reclaimable_limit"
     assert (first.decision.contradiction, world.conditions(first)) == ("", {})
     world.clock.advance(60)
     world.report("1000000")
-    second = world.looked()
+    second = world.decided()
     assert "cpu: 1000000 is said to be reclaimable, but pods above Mid request 0" in second.decision.contradiction
     assert world.conditions(second) == {names.CONDITION_CONTRADICTION: condition.TRUE}
-    assert world.conditions(world.looked()) == {}
+    assert world.conditions(world.decided()) == {}
     world.clock.advance(60)
     world.report("0", "0")
-    assert world.looked().decision.contradiction == ""
-    assert world.conditions(world.looked()) == {}
+    assert world.decided().decision.contradiction == ""
+    assert world.conditions(world.decided()) == {}
     world.clock.advance(60)
-    assert world.conditions(world.looked()) == {names.CONDITION_CONTRADICTION: condition.FALSE}
+    assert world.conditions(world.decided()) == {names.CONDITION_CONTRADICTION: condition.FALSE}
 
 
 def test_a_pod_that_comes_or_goes_between_two_reports_neither_moves_mid_nor_raises_an_alarm() -> None:
@@ -123,7 +123,7 @@ def test_a_pod_that_comes_or_goes_between_two_reports_neither_moves_mid_nor_rais
         world.report(cpu)
         for amount in (8000, 4000, asked):  # one of two pods goes and comes back, or is gone by the next report
             world.requests(Resources(amount, 8 * GIB))
-            look = world.looked()
+            look = world.decided()
             assert look.decision.contradiction == ""
             offered = look.decision.offers[Tier.MID]
             assert offered.explanation.cpu.result + offered.held_back.cpu_milli == int(cpu) * 1000
@@ -135,7 +135,7 @@ def test_a_manager_that_begins_is_not_alarmed_by_a_report_from_before_a_pod_went
     world.report("6")
     world.requests(Resources(4000, 8 * GIB))
     world.restart()
-    assert world.looked().decision.contradiction == ""
+    assert world.decided().decision.contradiction == ""
     world.clock.advance(60)
     world.report("2")
-    assert world.looked().decision.contradiction == ""
+    assert world.decided().decision.contradiction == ""

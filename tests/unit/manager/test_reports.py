@@ -63,7 +63,7 @@ def test_a_node_that_is_written_is_a_line_in_the_log_and_its_terms_are_for_debug
 ) -> None:
     world = World()
     world.report("2")
-    look = world.decisions.look(world.node)
+    look = world.decisions.decide(world.node)
     assert isinstance(look.outcome, Write)
     for level, lines in ((logging.INFO, 1), (logging.DEBUG, 1 + len(Tier))):
         caplog.clear()

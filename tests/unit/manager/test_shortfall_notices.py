@@ -47,7 +47,7 @@ def tracked() -> tuple[Tracker, ManualClock]:
 
 def test_a_shortfall_is_said_once_and_its_end_when_it_has_lasted(tracked: tuple[Tracker, ManualClock]) -> None:
     follower, clock = tracked
-    notice = follower.looked(node(), EVICTING, SHORT, [POD])
+    notice = follower.track(node(), EVICTING, SHORT, [POD])
     assert notice is not None
     condition = written(notice)
     assert (condition["type"], condition["status"]) == (names.CONDITION_MID_SHORTFALL, "True")
@@ -58,23 +58,23 @@ def test_a_shortfall_is_said_once_and_its_end_when_it_has_lasted(tracked: tuple[
     assert notice.turned == {names.CONDITION_MID_SHORTFALL}
     said_first = notice.said[names.CONDITION_MID_SHORTFALL]
     assert said_first.event_reason(names.CONDITION_MID_SHORTFALL) == "MidResourceShort"
-    follower.noticed(notice)
-    assert follower.looked(node(), EVICTING, SHORT, [POD]) is None  # the watch has not shown it yet
+    follower.record_notice(notice)
+    assert follower.track(node(), EVICTING, SHORT, [POD]) is None  # the watch has not shown it yet
 
     on_node = node(said("True", condition["message"]))
     clock.advance(ECHO_SECONDS)
-    assert follower.looked(on_node, EVICTING, ENOUGH, [POD]) is None
+    assert follower.track(on_node, EVICTING, ENOUGH, [POD]) is None
     clock.advance(CALM_SECONDS - 1)
-    assert follower.looked(on_node, EVICTING, SHORT, [POD]) is None  # it was but a pause
-    assert follower.looked(on_node, EVICTING, ENOUGH, [POD]) is None
+    assert follower.track(on_node, EVICTING, SHORT, [POD]) is None  # it was but a pause
+    assert follower.track(on_node, EVICTING, ENOUGH, [POD]) is None
     assert follower.due() == set()
     clock.advance(CALM_SECONDS)
     assert follower.due() == {"n1"}
-    ended = follower.looked(on_node, EVICTING, ENOUGH, [POD])
+    ended = follower.track(on_node, EVICTING, ENOUGH, [POD])
     assert ended is not None
     assert written(ended)["status"] == "False"
-    follower.noticed(ended)
-    assert follower.looked(node(said("False")), EVICTING, ENOUGH, [POD]) is None
+    follower.record_notice(ended)
+    assert follower.track(node(said("False")), EVICTING, ENOUGH, [POD]) is None
     assert follower.due() == set()
 
 
@@ -85,14 +85,14 @@ def test_numbers_that_change_wait_and_do_not_turn_anything(
     tracked: tuple[Tracker, ManualClock], there_is: int, missing: str, seconds: float
 ) -> None:
     follower, clock = tracked
-    first = follower.looked(node(), EVICTING, SHORT, [POD])
+    first = follower.track(node(), EVICTING, SHORT, [POD])
     assert first is not None
-    follower.noticed(first)
+    follower.record_notice(first)
     on_node = node(said("True", written(first)["message"], "2023-11-14T22:00:00Z"))
     clock.advance(seconds - 1)
-    assert follower.looked(on_node, EVICTING, decision(there_is), [POD]) is None
+    assert follower.track(on_node, EVICTING, decision(there_is), [POD]) is None
     clock.advance(1)
-    later = follower.looked(on_node, EVICTING, decision(there_is), [POD])
+    later = follower.track(on_node, EVICTING, decision(there_is), [POD])
     assert later is not None
     assert later.turned == frozenset()
     assert written(later)["lastTransitionTime"] == "2023-11-14T22:00:00Z"
@@ -101,9 +101,9 @@ def test_numbers_that_change_wait_and_do_not_turn_anything(
 
 def test_a_new_leader_ends_what_an_old_one_said(tracked: tuple[Tracker, ManualClock]) -> None:
     follower, clock = tracked
-    assert follower.looked(node(said("True")), EVICTING, ENOUGH, []) is None
+    assert follower.track(node(said("True")), EVICTING, ENOUGH, []) is None
     clock.advance(CALM_SECONDS)
-    ended = follower.looked(node(said("True")), EVICTING, ENOUGH, [])
+    ended = follower.track(node(said("True")), EVICTING, ENOUGH, [])
     assert ended is not None
     assert ended.turned == {names.CONDITION_MID_SHORTFALL}
 
@@ -111,7 +111,7 @@ def test_a_new_leader_ends_what_an_old_one_said(tracked: tuple[Tracker, ManualCl
 def test_a_node_that_never_was_short_is_left_alone(tracked: tuple[Tracker, ManualClock]) -> None:
     follower, clock = tracked
     for _ in range(3):
-        assert follower.looked(node(), EVICTING, ENOUGH, [POD]) is None
+        assert follower.track(node(), EVICTING, ENOUGH, [POD]) is None
         clock.advance(CALM_SECONDS)
     assert follower.due() == set()
 
@@ -119,9 +119,9 @@ def test_a_node_that_never_was_short_is_left_alone(tracked: tuple[Tracker, Manua
 def test_what_is_undecided_says_nothing_new(tracked: tuple[Tracker, ManualClock]) -> None:
     follower, clock = tracked
     undecided = decision(None, bound=explain.UNDECIDED, hold=True)
-    follower.looked(node(), EVICTING, SHORT, [POD])
+    follower.track(node(), EVICTING, SHORT, [POD])
     clock.advance(CALM_SECONDS)
-    assert follower.looked(node(said("True")), None, undecided, [POD]) is None
+    assert follower.track(node(said("True")), None, undecided, [POD]) is None
     assert follower.of("n1") == {}
 
 
@@ -129,7 +129,7 @@ def test_eviction_is_due_after_its_time_without_a_break(tracked: tuple[Tracker, 
     follower, clock = tracked
 
     def looked(strategy: NodeStrategy = EVICTING, *, short: bool = True) -> list[str]:
-        follower.looked(node(), strategy, SHORT if short else ENOUGH, [POD])
+        follower.track(node(), strategy, SHORT if short else ENOUGH, [POD])
         return [each.node for each in follower.overdue()]
 
     assert looked() == []
@@ -163,10 +163,10 @@ def test_what_is_taken_off_the_node_for_other_reasons_is_said_and_evicts_nobody(
 ) -> None:
     follower, clock = tracked
     withdrawn = decision(None, bound=bound)
-    notice = follower.looked(node(), EVICTING, withdrawn, [POD])
+    notice = follower.track(node(), EVICTING, withdrawn, [POD])
     assert notice is not None
     assert (written(notice)["status"], written(notice)["reason"]) == (status, reason)
     assert written(notice)["message"].endswith("none is evicted")
     clock.advance(3600)
-    follower.looked(node(), EVICTING, withdrawn, [POD])
+    follower.track(node(), EVICTING, withdrawn, [POD])
     assert follower.overdue() == []

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.nodeside.webhook import certificates
+from manager.nodeside.webhook.certificate_store import Ports
 from manager.nodeside.webhook.certificates import Material, Rotation
-from manager.nodeside.webhook.keeping import Ports
 from shared.certificates import CLOCK_SKEW_SECONDS, Pair, issued
 from shared.errors import InvalidInput
 from shared.web.tls import Tls

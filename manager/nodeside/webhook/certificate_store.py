@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 class CertificateStore(Protocol):
     """The source of the certificate."""
 
-    def turn(self) -> None:
-        """One check: does what is due, and serves what is new.
+    def renew(self) -> None:
+        """Does what is due, and serves what is new.
 
         Raises HeadroomError; the last good certificate stays.
         """
@@ -48,7 +48,7 @@ class Files:
         self._publish = publish
         self._installed: tuple[bytes, bytes] | None = None
 
-    def turn(self) -> None:
+    def renew(self) -> None:
         chain, key = (_content(path) for path in self._paths)
         if (chain, key) != self._installed:
             self._ports.install(chain, key, source=str(self._paths[0]))
@@ -81,7 +81,7 @@ class SharedSecret:
         self._is_leader = is_leader
         self._installed: tuple[str, str] | None = None
 
-    def turn(self) -> None:
+    def renew(self) -> None:
         secret, material = self._read()
         if material is not None:
             self._install(material)
@@ -213,17 +213,17 @@ def _content(path: Path) -> bytes:
         raise InvalidInput(source=str(path), field="file", value=path.name, problem=str(error.strerror)) from error
 
 
-class Diary:
-    """Logs a problem once, and not at every turn."""
+class LoggedStore:
+    """Logs a problem once, and not at each try."""
 
-    def __init__(self, keeper: CertificateStore) -> None:
-        self._keeper = keeper
+    def __init__(self, store: CertificateStore) -> None:
+        self._store = store
         self._said = ""
 
-    def turn(self) -> None:
-        """One turn; a failure is logged, and the next turn tries again."""
+    def renew(self) -> None:
+        """A failure is logged, and the next call tries again."""
         try:
-            self._keeper.turn()
+            self._store.renew()
         except HeadroomError as error:
             if str(error) != self._said:
                 logger.warning("serving certificates: %s", error)
