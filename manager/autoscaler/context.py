@@ -75,16 +75,16 @@ class AutoscalerCache:
     CapacityQuotas (by name).
     """
 
-    def __init__(self, config: DecisionSettings) -> None:
+    def __init__(self, settings: DecisionSettings) -> None:
         self.templates = TemplateCache(
-            config.taints, force_daemons=config.forces_daemons, ttl_seconds=config.template_seconds
+            settings.taints, force_daemons=settings.forces_daemons, ttl_seconds=settings.template_seconds
         )
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
 
-    def for_question(self, config: DecisionSettings) -> "AutoscalerCache":
+    def for_question(self, settings: DecisionSettings) -> "AutoscalerCache":
         """A copy that a plan request under this configuration may change; for any thread."""
-        cache = AutoscalerCache(config)
+        cache = AutoscalerCache(settings)
         cache.priorities, cache.capacity_limits = self.priorities, self.capacity_limits
         return cache
 
@@ -100,12 +100,12 @@ def stable_since(node: Node) -> float:
 class AutoscalingContext:
     """What scale-up and scale-down of one iteration read: the cluster with its upcoming nodes, and the groups.
 
-    `config` has what this iteration found out, too: prices, priorities, the GPU label. `chance` breaks ties.
+    `settings` has what this iteration found out, too: prices, priorities, the GPU label. `chance` breaks ties.
     """
 
     objects: ClusterObjects
     cloud: ObservedCloud
-    config: DecisionSettings
+    settings: DecisionSettings
     cache: AutoscalerCache
     reconciled: Reconciliation
     offered_by: OfferedBy
@@ -124,13 +124,13 @@ class AutoscalingContext:
     def recreatable(self) -> dict[str, Pod]:
         """Pods that will be moved off nodes under deletion, by "namespace/name": they wait for a place."""
         draining = self.underway.draining
-        found = pending_pods.recreatable_pods(self.objects.pods, draining, self.config.pending) if draining else ()
+        found = pending_pods.recreatable_pods(self.objects.pods, draining, self.settings.pending) if draining else ()
         return {pod.metadata.key: pod for pod in found}
 
     @cached_property
     def placed(self) -> tuple[Pod, ...]:
         """Pods that occupy their requests on a node, nominated ones included, without those about to be moved."""
-        cutoff = self.config.pending.expendable_below
+        cutoff = self.settings.pending.expendable_below
         return tuple(
             pod
             for pod in self.objects.pods
@@ -191,7 +191,7 @@ class AutoscalingContext:
     def new_template(self, group: str) -> NodeTemplate:
         """The template of a group created just now. Raises ProviderError and InvalidInput."""
         node = cluster.node_info(self.cloud.template(group), NodeState.READY)
-        return self.offering(templates.from_provider(group, node, self.daemons, self.config.taints))
+        return self.offering(templates.from_provider(group, node, self.daemons, self.settings.taints))
 
     def offering(self, template: NodeTemplate) -> NodeTemplate:
         """The template with the Mid and Batch that a new node will offer, in place of what a present node offers.
@@ -311,8 +311,8 @@ class CandidateGroups:
 
         If no candidate helps, the machine types without any labels say why.
         """
-        rules = self.context.config.autoprovisioning
-        if not classes or self.context.config.mode is Mode.OBSERVE:
+        rules = self.context.settings.autoprovisioning
+        if not classes or self.context.settings.mode is Mode.OBSERVE:
             return []
         types = none_if_unsupported(self.context.cloud.machine_types) or ()
         for name in sorted(rules.machine_types.difference(types)):
@@ -357,14 +357,14 @@ class CandidateGroups:
         observed = self.context.cloud.observed
         others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
         return candidates.groups_left(
-            (*(each.group for each in observed.groups.values()), *others), self.context.config.autoprovisioning
+            (*(each.group for each in observed.groups.values()), *others), self.context.settings.autoprovisioning
         )
 
     def _theoretical(self, spec: GroupSpec) -> GroupState:
         """Without a template, but with the reason, if the group cannot be made."""
         try:
             made = candidates.candidate_state(
-                self.context.cloud.theoretical(spec), self.context.daemons, self.context.config.taints
+                self.context.cloud.theoretical(spec), self.context.daemons, self.context.settings.taints
             )
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))

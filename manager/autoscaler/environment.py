@@ -115,16 +115,16 @@ class CloudAccess:
 
 
 def open_cloud(
-    settings: AutoscalerSettings, config: DecisionSettings, access: ClusterAccess, process: ProcessParts
+    settings: AutoscalerSettings, decision_settings: DecisionSettings, access: ClusterAccess, process: ProcessParts
 ) -> CloudAccess:
     """The cloud that the settings name. Raises InvalidInput for an invalid configuration."""
-    by_id = {each.cloud_provider_group_name: each for each in config.groups}
+    by_id = {each.cloud_provider_group_name: each for each in decision_settings.groups}
     own_options = {name: each.own_options.get(settings.cloud_provider) for name, each in by_id.items()}
     ours = ManagedGroups(
-        config.ownership.listed,
-        enforced=[name for name, each in by_id.items() if config.scan_mode_of(each) is Mode.ENFORCE],
+        decision_settings.ownership.listed,
+        enforced=[name for name, each in by_id.items() if decision_settings.scan_mode_of(each) is Mode.ENFORCE],
         own_options={name: each for name, each in own_options.items() if each is not None},
-        options=config.group_options,
+        options=decision_settings.group_options,
     )
     provider = build.build(
         settings.cloud_provider,
@@ -136,5 +136,5 @@ def open_cloud(
         ours=ours,
     )
     seconds = settings.cloud_provider_timeout_seconds
-    guard = Guard(provider, config.ownership, deadline_seconds=seconds)
+    guard = Guard(provider, decision_settings.ownership, deadline_seconds=seconds)
     return CloudAccess(guard, PlanCloud(provider, guard, deadline_seconds=seconds))

@@ -91,7 +91,7 @@ class GroupWrites:
                     templates[group.id] = planned.context.new_template(group.id)
             except (ProviderError, InvalidInput) as error:
                 logger.warning("created, and not to be filled yet: %s", error, extra={"group": group.id})
-        after = orchestrator.after_creation(decision, creation, created, templates, planned.context.config.scale_up)
+        after = orchestrator.after_creation(decision, creation, created, templates, planned.context.settings.scale_up)
         return replace(action, group=created.main.id, max_size=created.main.max_size), after, kept
 
     def increase_groups(

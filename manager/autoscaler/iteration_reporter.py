@@ -34,7 +34,7 @@ class IterationReporter:
     def __init__(
         self,
         settings: AutoscalerSettings,
-        config: DecisionSettings,
+        decision_settings: DecisionSettings,
         access: ClusterAccess,
         process: ProcessParts,
         *,
@@ -43,7 +43,7 @@ class IterationReporter:
         """Raises InvalidInput for an unusable name of the status ConfigMap."""
         name = status.checked_name(settings.status_config_map_name, others=(names.BOOKS_CONFIG_MAP,))
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
-        self.metrics = _metrics(settings, config, process, overdue_seconds)
+        self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
         self._quota_status = QuotaStatus(access.client, access.may_write, process.clock)
         self._access = access
         self._clock = process.clock
@@ -66,7 +66,7 @@ class IterationReporter:
             context.cache.capacity_limits,
             planned.iteration.invalid_objects,
             context.current.nodes,
-            context.config.scale_up.usage,
+            context.settings.scale_up.usage,
         )
 
     def count(
@@ -109,17 +109,20 @@ class IterationReporter:
 
 
 def _metrics(
-    settings: AutoscalerSettings, config: DecisionSettings, process: ProcessParts, overdue_seconds: Callable[[], float]
+    settings: AutoscalerSettings,
+    decision_settings: DecisionSettings,
+    process: ProcessParts,
+    overdue_seconds: Callable[[], float],
 ) -> AutoscalerMetrics:
     cluster_autoscaler = ClusterAutoscalerOptions(
-        config.scale_up.bounds,
+        decision_settings.scale_up.bounds,
         settings.max_nodes_total,
         settings.node_autoprovisioning,
         settings.emit_per_nodegroup_metrics,
     )
     escalators = EscalatorNames(
         settings.cloud_provider,
-        {each.group.name: each.group.cloud_provider_group_name for each in config.scanned},
+        {each.group.name: each.group.cloud_provider_group_name for each in decision_settings.scanned},
     )
     return AutoscalerMetrics(
         process.registry,

@@ -86,7 +86,7 @@ class Autoscaler:
     def __init__(
         self,
         settings: AutoscalerSettings,
-        config: DecisionSettings,
+        decision_settings: DecisionSettings,
         access: ClusterAccess,
         forecasts: NodeForecasts,
         process: ProcessParts,
@@ -94,7 +94,7 @@ class Autoscaler:
         """Raises InvalidInput for an invalid cloud configuration."""
         clock = process.clock
         self._settings = settings
-        self._config = config
+        self._decision_settings = decision_settings
         self._access = access
         self._node_side = forecasts
         self._process = process
@@ -102,29 +102,31 @@ class Autoscaler:
         self._timer = IterationTimer(clock, settings.scan_interval_seconds)
         self._woken = threading.Event()
         self._reporter = IterationReporter(
-            settings, config, access, process, overdue_seconds=self._timer.overdue_seconds
+            settings, decision_settings, access, process, overdue_seconds=self._timer.overdue_seconds
         )
         self._listers = Listers(
             access.client,
             access.informers,
             WatchedKinds(
-                access.namespace if config.uses_priorities else "",
-                controllers=config.scales_down,
-                quotas=config.minds_capacity_quotas,
+                access.namespace if decision_settings.uses_priorities else "",
+                controllers=decision_settings.scales_down,
+                quotas=decision_settings.minds_capacity_quotas,
             ),
             expected=forecasts.expected,
             peaks=forecasts.peaks,
             pending=self._woken.set,
         )
-        self._cloud = open_cloud(settings, config, access, process)
-        self._scans = Scans(config, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=access.dry_run)
-        self._removals = ScaleDownController(config, access, self._cloud, self._listers, clock)
-        self._cache = AutoscalerCache(config)
+        self._cloud = open_cloud(settings, decision_settings, access, process)
+        self._scans = Scans(
+            decision_settings, interval_seconds=settings.utilization_scan_interval_seconds, dry_run=access.dry_run
+        )
+        self._removals = ScaleDownController(decision_settings, access, self._cloud, self._listers, clock)
+        self._cache = AutoscalerCache(decision_settings)
         self._registry = RegistryStore(
             ConfigMapStore(access.client, access.namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY),
             access.may_write,
         )
-        self._executor = IterationExecutor(config, access, self._cloud, self._listers, self._registry, clock)
+        self._executor = IterationExecutor(decision_settings, access, self._cloud, self._listers, self._registry, clock)
         self._number = 0
         self._again_seconds: float | None = None
         self._is_blind = False  # the last iteration was blocked because informers were not current
@@ -137,7 +139,7 @@ class Autoscaler:
     def decision_log(self) -> DecisionLog:
         return self._reporter.decision_log
 
-    def plan_question(self, more: Sequence[Pod], config: DecisionSettings) -> Iteration:
+    def plan_question(self, more: Sequence[Pod], settings: DecisionSettings) -> Iteration:
         """The iteration that would run now with `more` pods and under this configuration, on the last observation of
         the cloud.
 
@@ -157,14 +159,14 @@ class Autoscaler:
                 objects,
                 cloud,
                 self._registry.known,
-                config,
+                settings,
                 chance=self._process.chance,
-                cache=self._cache.for_question(config),
+                cache=self._cache.for_question(settings),
                 offered_by=self._node_side.offered_by,
                 underway=self._removals.underway,
                 dry_run=True,
             ).iteration
-            return replace(iteration, scans=scanning.preview_scans(config, objects, cloud.observed))
+            return replace(iteration, scans=scanning.preview_scans(settings, objects, cloud.observed))
 
     def start(self) -> None:
         """Starts the threads."""
@@ -257,7 +259,7 @@ class Autoscaler:
     def _blocked(self, now: float, why: str) -> Iteration:
         """An iteration that decided nothing; earlier results stay."""
         state, cost = self._seen.state, self._seen.cost
-        cluster, dry_run = self._config.cluster_name, self._access.dry_run
+        cluster, dry_run = self._decision_settings.cluster_name, self._access.dry_run
         return Iteration(
             self._number, now, state=state, blocked_reason=why, cost=cost, dry_run=dry_run, cluster=cluster
         )
@@ -278,7 +280,7 @@ class Autoscaler:
                 objects,
                 self._cloud.guard,
                 known,
-                self._config,
+                self._decision_settings,
                 number=self._number,
                 chance=self._process.chance,
                 cache=self._cache,

@@ -74,7 +74,7 @@ def plan(
     objects: ClusterObjects,
     cloud: ObservedCloud,
     known: Registry | None,
-    config: DecisionSettings,
+    settings: DecisionSettings,
     *,
     number: int = 1,
     chance: random.Random,
@@ -89,43 +89,43 @@ def plan(
 
     Raises ProviderError.
     """
-    cache, underway = cache or AutoscalerCache(config), underway or DeletionsInProgress()
+    cache, underway = cache or AutoscalerCache(settings), underway or DeletionsInProgress()
     gpus = none_if_unsupported(cloud.gpus) or Gpus()
     node_rules = StateRules(
         objects.now,
-        config.start.startup_seconds,
-        config.taints.startup,
+        settings.start.startup_seconds,
+        settings.taints.startup,
         templates.STARTUP_TAINT_PREFIXES,
         gpus.label,
         GPU_RESOURCES,
     )
     rules = ReconcileRules(
-        modes=config.mode_of,
+        modes=settings.mode_of,
         node_states=node_rules,
-        health=config.health,
-        backoff=config.backoff,
-        max_node_provision_seconds=config.start.provision_seconds,
-        force_delete_unregistered=config.deletes_below_min,
+        health=settings.health,
+        backoff=settings.backoff,
+        max_node_provision_seconds=settings.start.provision_seconds,
+        force_delete_unregistered=settings.deletes_below_min,
     )
     if known is None:
         known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)
     reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
-    priorities, invalid_objects = _priorities(objects, config, cache)
+    priorities, invalid_objects = _priorities(objects, settings, cache)
     cache.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
-    pricing = config.pricing(lambda: none_if_unsupported(cloud.pricing))
-    estimates = replace(config.scale_up.estimates, gpu_label=gpus.label)
-    config = replace(
-        config,
-        scale_up=replace(config.scale_up, pricing=pricing, priorities=priorities, estimates=estimates),
-        scale_down=replace(config.scale_down, gpu_label=gpus.label),
+    pricing = settings.pricing(lambda: none_if_unsupported(cloud.pricing))
+    estimates = replace(settings.scale_up.estimates, gpu_label=gpus.label)
+    settings = replace(
+        settings,
+        scale_up=replace(settings.scale_up, pricing=pricing, priorities=priorities, estimates=estimates),
+        scale_down=replace(settings.scale_down, gpu_label=gpus.label),
     )
     context = AutoscalingContext(
-        objects, cloud, config, cache, reconciled, offered_by or no_reclaimed_capacity, underway, chance
+        objects, cloud, settings, cache, reconciled, offered_by or no_reclaimed_capacity, underway, chance
     )
     blocked_reason = _blocked_reason(context)
     there = {node.metadata.name for node in objects.nodes}
     waits = pending_pods.list_pending_pods(
-        objects.pods, config.pending, objects.now, there, objects.surroundings.claims
+        objects.pods, settings.pending, objects.now, there, objects.surroundings.claims
     )
     again = None
     if not blocked_reason and waits.settled_at is not None:
@@ -136,13 +136,13 @@ def plan(
         state=reconciled.state,
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
-        invalid_objects={**invalid_objects, **refused, **config.unpriced(pricing)},
+        invalid_objects={**invalid_objects, **refused, **settings.unpriced(pricing)},
         cost=cost.cluster_cost(context.priced, cloud.observed.group_of_node, pricing),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
         dry_run=dry_run,
         leaving=underway.leaving,
-        cluster=config.cluster_name,
+        cluster=settings.cluster_name,
     )
     if not blocked_reason:
         iteration = _decide(iteration, waits, context)
@@ -166,13 +166,13 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
         context.states(),
         cluster_nodes=len(objects.nodes),
         quotas=tuple(
-            each.remaining_quota(context.current.nodes, templates, context.config.scale_up.usage)
+            each.remaining_quota(context.current.nodes, templates, context.settings.scale_up.usage)
             for each in context.cache.capacity_limits.values()
         ),
         expected=objects.expected,
         templates_of_nodes=templates,
     )
-    if context.config.autoprovisioning.enabled:
+    if context.settings.autoprovisioning.enabled:
         created = CandidateGroups(context)
         creatable = created.states(_unschedulable_groups(scale_up_input))
         scale_up_input = replace(
@@ -181,10 +181,14 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
             new_groups=candidates.creatable_groups(created.groups_left, creatable),
         )
     decisions = _decisions(scale_up_input, context)
-    actions = [*iteration.actions, *_creations(decisions, context.config), *increase_actions(decisions, context.config)]
+    actions = [
+        *iteration.actions,
+        *_creations(decisions, context.settings),
+        *increase_actions(decisions, context.settings),
+    ]
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
-    if context.config.scales_down and not any(_is_growth(decision) for decision in decisions):
+    if context.settings.scales_down and not any(_is_growth(decision) for decision in decisions):
         scale_down = scale_down_planning.decide(context, scale_up_input)
         actions += scale_down_planning.removal_actions(scale_down, context)
     return replace(
@@ -217,7 +221,7 @@ def _decisions(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> lis
 
     If they would grow groups in recommend mode, they are advice, and the decisions without these groups follow.
     """
-    mode_of = context.config.mode_of
+    mode_of = context.settings.mode_of
     decisions = _salvo(scale_up_input, context)
     grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
@@ -239,14 +243,14 @@ def _decisions(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> lis
 
 def _salvo(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[ScaleUpDecision]:
     """The decision; in a salvo also those that follow, each with the nodes of all before it as upcoming."""
-    config = context.config
-    decisions = [orchestrator.decide(scale_up_input, config.scale_up, context.chance)]
+    settings = context.settings
+    decisions = [orchestrator.decide(scale_up_input, settings.scale_up, context.chance)]
     is_late = options.no_deadline
-    if config.salvo_seconds and config.clock is not None:
-        is_late = TimeLimits(config.clock).deadline(config.salvo_seconds)
-    while config.salvo_seconds and decisions[-1].outcome is ScaleUpOutcome.GROW and not is_late():
+    if settings.salvo_seconds and settings.clock is not None:
+        is_late = TimeLimits(settings.clock).deadline(settings.salvo_seconds)
+    while settings.salvo_seconds and decisions[-1].outcome is ScaleUpOutcome.GROW and not is_late():
         scale_up_input = salvo.apply_decision(scale_up_input, decisions[-1])
-        following = orchestrator.decide(scale_up_input, config.scale_up, context.chance)
+        following = orchestrator.decide(scale_up_input, settings.scale_up, context.chance)
         if following.outcome is not ScaleUpOutcome.GROW:
             break
         decisions.append(following)
@@ -263,14 +267,14 @@ def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup
     ]
 
 
-def increase_actions(decisions: Iterable[ScaleUpDecision], config: DecisionSettings) -> list[Action]:
+def increase_actions(decisions: Iterable[ScaleUpDecision], settings: DecisionSettings) -> list[Action]:
     """The actions that raise targets; one per group over all decisions, and one of advice."""
     known = list(decisions)
     return [
         Action(
             ActionKind.INCREASE,
             each.group,
-            Mode.RECOMMEND if advice else config.mode_of(each.group),
+            Mode.RECOMMEND if advice else settings.mode_of(each.group),
             each.from_size,
             each.to_size,
             each.max_size,
@@ -301,12 +305,12 @@ def _for_pods(decision: ScaleUpDecision) -> str:
     return "1 pending pod" if count == 1 else f"{count} pending pods"
 
 
-def _creations(decisions: Iterable[ScaleUpDecision], config: DecisionSettings) -> list[Action]:
+def _creations(decisions: Iterable[ScaleUpDecision], settings: DecisionSettings) -> list[Action]:
     return [
         Action(
             ActionKind.CREATE_GROUP,
             each.group,
-            Mode.RECOMMEND if decision.advice else config.mode_of(each.group),
+            Mode.RECOMMEND if decision.advice else settings.mode_of(each.group),
             to_size=each.nodes,
             max_size=each.max_size,
             reason=_for_pods(decision),
@@ -325,10 +329,10 @@ def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
         if name not in busy and name in state.groups and state.groups[name].request is None
     ]
     instances = {name: len(each.instances) for name, each in observed.groups.items()}
-    modes = context.config.mode_of
+    modes = context.settings.mode_of
     return [
         Action(ActionKind.DELETE_GROUP, group, modes(group), reason=EMPTY)
-        for group in candidates.unneeded_groups(idle, instances, context.config.ownership)
+        for group in candidates.unneeded_groups(idle, instances, context.settings.ownership)
         if modes(group) is not Mode.OBSERVE
     ]
 
@@ -338,17 +342,17 @@ def _blocked_reason(context: AutoscalingContext) -> str:
     if reconciled.blocked_reason:
         return reconciled.blocked_reason
     ready = any(state is NodeState.READY for state in reconciled.node_states.values())
-    if not ready and not context.config.scales_from_zero:
+    if not ready and not context.settings.scales_from_zero:
         return NO_READY_NODE
     unknown_upcoming = context.unknown_upcoming
     return f"{UNKNOWN_UPCOMING}: {'; '.join(unknown_upcoming.values())}" if unknown_upcoming else ""
 
 
 def _priorities(
-    objects: ClusterObjects, config: DecisionSettings, cache: AutoscalerCache
+    objects: ClusterObjects, settings: DecisionSettings, cache: AutoscalerCache
 ) -> tuple[Priorities, dict[str, InvalidInput]]:
     """The priorities of the expander: empty without a ConfigMap, the last valid ones if it cannot be read."""
-    if not config.uses_priorities:
+    if not settings.uses_priorities:
         return Priorities(), {}
     try:
         cache.priorities = priority.parse(objects.priorities, source=priority.SOURCE)

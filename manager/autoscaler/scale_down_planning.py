@@ -47,7 +47,7 @@ SCANNED = "nodes leave its group by how full that is"
 
 def decide(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownDecision:
     """The decision, with the pods that `waiting` places on present nodes."""
-    config = context.config
+    config = context.settings
     situation = _situation(context, waiting)
 
     def one_pass(over: ScaleDownInputs) -> ScaleDownDecision:
@@ -65,7 +65,7 @@ def decide(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownDecis
 def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) -> list[Action]:
     """The actions of a decision, per group."""
     groups = context.cloud.observed.groups
-    mode_of = context.config.mode_of
+    mode_of = context.settings.mode_of
     of_node = context.cloud.observed.group_of_node
     going = _by_group((each.node, each.group) for each in decision.removals)
     made = []
@@ -106,7 +106,7 @@ def abandoned_nodes(context: AutoscalingContext, *, begins: bool) -> tuple[str, 
     also takes off soft taints. Nodes of groups that scale down by utilization get neither taint, and so keep none from
     before.
     """
-    config, group_of = context.config, context.cloud.observed.group_of_node
+    config, group_of = context.settings, context.cloud.observed.group_of_node
     busy = {*context.underway.on_their_way, *_deleted_by_cloud(context)}
     modes = {each.cloud_provider_group_name: config.scan_mode_of(each) for each in config.groups}
     ours = {group for group in context.cloud.observed.groups if modes.get(group, config.mode_of(group)) is Mode.ENFORCE}
@@ -131,7 +131,7 @@ def _is_abandoned(node: Node, config: DecisionSettings, now: float, *, begins: b
 
 
 def _situation(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownInputs:
-    objects, config, underway = context.objects, context.config, context.underway
+    objects, config, underway = context.objects, context.settings, context.underway
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed
     groups = _groups(context)
@@ -167,13 +167,13 @@ def _peaks(context: AutoscalingContext) -> dict[str, Resources] | None:
 
     The requests of Mid pods count beside it, so their usage does not.
     """
-    found = context.objects.peaks if context.config.minds_peaks else None
+    found = context.objects.peaks if context.settings.minds_peaks else None
     return None if found is None else {name: each.prod for name, each in found.items()}
 
 
 def _untold(context: AutoscalingContext) -> frozenset[str]:
     """The pods that came to their nodes after the nodes' last prediction."""
-    told = (context.objects.peaks or {}) if context.config.minds_peaks else {}
+    told = (context.objects.peaks or {}) if context.settings.minds_peaks else {}
     return frozenset(
         pod.metadata.key
         for pod in context.objects.pods
@@ -190,7 +190,7 @@ def _placed_at(pod: Pod) -> float:
 
 
 def _groups(context: AutoscalingContext) -> dict[str, ShrinkingGroup]:
-    config, underway = context.config, context.underway
+    config, underway = context.settings, context.underway
     there = _kept_by_cloud(context)
     deleting = _by_group(
         (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
