@@ -255,16 +255,6 @@ class AutoscalingContext:
             found.append((node, state))
         return found
 
-    @property
-    def priced(self) -> ClusterSnapshot:
-        """The same snapshot with each node priced by its group's template, so that the cloud is not asked about every
-        node.
-        """
-        found = self.current
-        group_of_node = self.cloud.observed.group_of_node
-        templates = {node: self.templates.get(group) for node, group in group_of_node.items()}
-        return replace(found, nodes=tuple(_costing_as(node, templates.get(node.name)) for node in found.nodes))
-
     def states(self) -> list[GroupState]:
         """All groups; a group that may not grow carries the reason."""
         state = self.reconciled.state
@@ -395,13 +385,6 @@ def _refused(states: Iterable[GroupState]) -> list[GroupState]:
 
 def no_reclaimed_capacity(_: Node) -> Amounts:
     return {}
-
-
-def _costing_as(node: NodeInfo, template: NodeTemplate | None) -> NodeInfo:
-    if template is None:
-        return node
-    like = template.node
-    return replace(node, capacity=like.capacity, labels=like.labels, annotations=like.annotations)
 
 
 def _as_node(facts: NodeInfo) -> Node:

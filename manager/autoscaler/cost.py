@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manager.autoscaler.pricing.model import GIB, PricingModel, Unpriced
-from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState, NodeTemplate
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import MILLI_PER_CORE
 
@@ -37,8 +37,15 @@ class Cost:
     by_node: Mapping[str, float] = field(default_factory=dict, repr=False)
 
 
-def cluster_cost(snapshot: ClusterSnapshot, group_of_node: Mapping[str, str], model: PricingModel | None) -> Cost:
+def cluster_cost(
+    snapshot: ClusterSnapshot,
+    group_of_node: Mapping[str, str],
+    model: PricingModel | None,
+    templates: Mapping[str, NodeTemplate] | None = None,
+) -> Cost:
     """The cost of the present nodes; upcoming nodes cost nothing yet. Without a model nothing has a price.
+
+    Nodes of a group with one of the `templates` cost what it costs, so that a cloud is not asked about each.
 
     A node's share is that of its cores and that of its memory, each weighted by the model's price for all of it; both
     weigh the same if the model has no price for them. Mid and Batch count as cores and memory.
@@ -50,15 +57,16 @@ def cluster_cost(snapshot: ClusterSnapshot, group_of_node: Mapping[str, str], mo
     for row, node in enumerate(snapshot.nodes):
         if node.state is NodeState.UPCOMING:
             continue
+        group = group_of_node.get(node.name, "")
+        machine = templates[group].machine if templates and group in templates else node.machine
         try:
-            price = None if model is None else model.node_price(node.machine)
+            price = None if model is None else model.node_price(machine)
         except Unpriced:
             price = None
         if price is None:
             unpriced.append(node.name)
             continue
         prices[row] = by_node[node.name] = price
-        group = group_of_node.get(node.name, "")
         by_group[group] = by_group.get(group, 0.0) + price
     counted = ~np.isnan(prices)
     if model is None or not counted.any():

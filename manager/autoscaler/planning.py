@@ -49,13 +49,15 @@ EMPTY = "created here, and empty"
 
 @dataclass(frozen=True)
 class PlannedIteration:
-    """A planned iteration on which nothing has acted yet, with the context that the actions need.
+    """A planned iteration on which nothing has acted yet, with the context that the actions need. The `registry` is
+    stored before any action.
 
     `again_seconds` says when the next iteration is due, if not after the scan interval. `abandoned` nodes carry taints
     of a removal that no longer runs; the loop takes the taints off.
     """
 
     iteration: Iteration
+    registry: Registry
     context: AutoscalingContext
     again_seconds: float | None = None
     abandoned: tuple[str, ...] = ()
@@ -63,11 +65,6 @@ class PlannedIteration:
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
         return (*([self.iteration.decision] if self.iteration.decision is not None else []), *self.iteration.further)
-
-    @property
-    def registry(self) -> Registry:
-        """What is stored before any action."""
-        return self.context.reconciled.registry
 
 
 def plan(
@@ -137,7 +134,7 @@ def plan(
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
         invalid_objects={**invalid_objects, **refused, **settings.unpriced(pricing)},
-        cost=cost.cluster_cost(context.priced, cloud.observed.group_of_node, pricing),
+        cost=cost.cluster_cost(context.current, cloud.observed.group_of_node, pricing, context.templates),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
         dry_run=dry_run,
@@ -149,7 +146,7 @@ def plan(
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = scale_down_planning.abandoned_nodes(context, begins=begins)
-    return PlannedIteration(iteration, context, again, abandoned)
+    return PlannedIteration(iteration, reconciled.registry, context, again, abandoned)
 
 
 def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContext) -> Iteration:
