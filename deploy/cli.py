@@ -1,7 +1,6 @@
 """The `headroom` command. Each command imports what it needs when it runs, so that `--help` comes at once."""
 
 import enum
-import gc
 import importlib.metadata
 import importlib.util
 import os
@@ -13,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from deploy import garbage
 from deploy.access import ClusterContext
 from deploy.backtest.command import backtest
 from deploy.prices.command import prices_app
@@ -104,7 +104,7 @@ def plan(context: typer.Context) -> int:
     """Show which node groups would grow, at what cost, and why (see `headroom plan --help`)."""
     from deploy import plan as command
 
-    _collect_nothing()
+    garbage.collect_nothing()
     _print(command.main(context.args))
     return OK
 
@@ -138,7 +138,7 @@ def explain_node(
     from deploy import explain as command
     from deploy.nodeside import ConfigKey
 
-    _collect_nothing()
+    garbage.collect_nothing()
     if manager and file:
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
     if manager:
@@ -300,13 +300,6 @@ def _print(answer: str) -> None:
 def _forget_output() -> None:
     """Python writes what is left at its end, which would fail once more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _collect_nothing() -> None:
-    """A command that ends soon leaves its garbage to the end: walking over the objects of a large cluster again and
-    again takes a third of its time, and next to none of them are in cycles.
-    """
-    gc.disable()
 
 
 def _say_version(wanted: bool) -> None:

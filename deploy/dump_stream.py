@@ -12,6 +12,7 @@ from typing import BinaryIO
 BLOCK_BYTES = 8 << 20
 _HEAD = re.compile(rb'\s*\{\n    "apiVersion": "v1",\n    "items": \[\n+        (?=\{\n)')
 _BETWEEN = b"\n        },\n        "
+_ITEM_END = len(b"\n        }")
 _END = re.compile(rb'\n        \}\n    \],\n    "kind": "(?:List|[A-Za-z]+List)",\n    "metadata": \{[^{}]*\}\n\}\s*\Z')
 _MOST_HEAD = 256
 _MOST_TAIL = 1024
@@ -39,9 +40,11 @@ def _cut(path: Path, start: int, end: int, came: Callable[[int], None]) -> Itera
         rest = b""
         for block in _blocks(file, end - start):
             came(len(block))
-            *whole, rest = (rest + block).split(_BETWEEN)
-            for item in whole:
-                yield item + b"\n        }"
+            text, at = rest + block, 0
+            while (between := text.find(_BETWEEN, at)) >= 0:
+                yield text[at : between + _ITEM_END]
+                at = between + len(_BETWEEN)
+            rest = text[at:]
         if rest:
             yield rest
 

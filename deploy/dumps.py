@@ -3,7 +3,6 @@
 A file of a large cluster has gigabytes: its objects stay text until one of them is wanted, and then become typed ones.
 """
 
-import contextlib
 import re
 import sys
 import time
@@ -169,10 +168,7 @@ class _Reader:
             ) from error
 
     def _add(self, text: bytes | msgspec.Raw, kind: str, where: str) -> None:
-        parts = None
-        if self.pods is not None and kind == POD and isinstance(text, bytes):
-            with contextlib.suppress(msgspec.DecodeError):
-                parts = self.pods.part(text)
+        parts = self._part(text) if kind == POD else None
         head = self._decoded(text, Head, where, kind) if parts is None else parts.head
         name, dump = head.metadata.name, self.dump
         if not name:
@@ -189,12 +185,22 @@ class _Reader:
             key = f"{head.metadata.namespace or DEFAULT_NAMESPACE}/{name}"
             dump.add(key, self._pod(parts) or self._decoded(text, self.kinds[kind], where, kind))
 
+    def _part(self, text: bytes | msgspec.Raw) -> PartedPod | None:
+        """None where the general way has to say what is wrong with it, as for `_pod`."""
+        if self.pods is None or not isinstance(text, bytes):
+            return None
+        try:
+            return self.pods.part(text)
+        except msgspec.DecodeError:
+            return None
+
     def _pod(self, parts: PartedPod | None) -> Pod | None:
-        """None where the general way has to say what is wrong with it."""
-        if parts is not None and self.pods is not None:
-            with contextlib.suppress(msgspec.DecodeError):
-                return self.pods.pod(parts)
-        return None
+        if self.pods is None or parts is None:
+            return None
+        try:
+            return self.pods.pod(parts)
+        except msgspec.DecodeError:
+            return None
 
     def _instant(self, moment: str, text: bytes | msgspec.Raw, where: str) -> float:
         found = self._instants.get(moment)

@@ -78,12 +78,13 @@ def recommend(
     """Recommend requests and limits per container, from what each used. Nothing is applied."""
     import sys
 
-    from deploy import rendering
+    from deploy import garbage, rendering
     from deploy.backtest.server import Access
     from deploy.prices import book
     from deploy.savings import cluster, patches, recommend_table, settings
     from deploy.savings import recommend as core
 
+    garbage.collect_nothing()
     rules = settings.rules(estimator, limits, cpu_margin, memory_margin, minds_hpa=not allow_hpa)
     where = cluster.WhereToLook(
         file or (),
@@ -163,12 +164,13 @@ def savings(
     """Show what a cluster costs, where that goes, and what it could save, with and without Headroom."""
     import sys
 
-    from deploy import rendering
+    from deploy import garbage, rendering
     from deploy.backtest.server import Access
     from deploy.prices import book
     from deploy.savings import cluster, lendable, savings_table, settings
     from deploy.savings import savings as core
 
+    garbage.collect_nothing()
     rules = settings.rules(estimator, limits, 15, 15, minds_hpa=not allow_hpa)
     access = Access(token_file, ca_file)
     where = cluster.WhereToLook(

@@ -95,12 +95,23 @@ def rightsize(
     for each in made:
         if each.changes and each.container.role is not ContainerRole.INIT:
             wanted.setdefault(each.container.key[:3], {})[each.container.key.container] = each
-    return [_rightsize(pod, wanted.get(owner_of.get(pod.metadata.key, ("", "", "")), {})) for pod in pods]
+    # Equal pods of a dump share their containers, and go on to: the planner then sees at a glance that they are equal.
+    known: dict[tuple[int, int, int], tuple[Pod, Pod]] = {}
+    found = []
+    for pod in pods:
+        of = wanted.get(owner_of.get(pod.metadata.key, ("", "", "")))
+        if of is None:
+            found.append(pod)
+            continue
+        shared = (id(of), id(pod.spec.containers), id(pod.spec.init_containers))
+        like = known.get(shared)
+        found.append(_rightsize(pod, of, None if like is None else like[1]))
+        known.setdefault(shared, (pod, found[-1]))
+    return found
 
 
-def _rightsize(pod: Pod, wanted: Mapping[str, ContainerRecommendation]) -> Pod:
-    if not wanted:
-        return pod
+def _rightsize(pod: Pod, wanted: Mapping[str, ContainerRecommendation], like: Pod | None) -> Pod:
+    """With the containers of the pod that is `like` this one, where there is one."""
 
     def changed(each: Container) -> Container:
         found = wanted.get(each.name)
@@ -113,11 +124,12 @@ def _rightsize(pod: Pod, wanted: Mapping[str, ContainerRecommendation]) -> Pod:
             requests["memory"] = found.memory.request
         return with_fields(each, resources=with_fields(each.resources, requests=requests))
 
-    spec = with_fields(
-        pod.spec,
-        containers=tuple(map(changed, pod.spec.containers)),
-        init_containers=None if pod.spec.init_containers is None else tuple(map(changed, pod.spec.init_containers)),
-    )
+    if like is not None:
+        containers, starting = like.spec.containers, like.spec.init_containers
+    else:
+        containers = tuple(map(changed, pod.spec.containers))
+        starting = None if pod.spec.init_containers is None else tuple(map(changed, pod.spec.init_containers))
+    spec = with_fields(pod.spec, containers=containers, init_containers=starting)
     # What a resize has given the containers would count beside what they ask for.
     status = with_fields(pod.status, container_statuses=None, init_container_statuses=None)
     return with_fields(pod, spec=spec, status=status)

@@ -14,7 +14,7 @@ from deploy.savings.rows import StageRow
 from deploy.savings.simulation import CheaperMix, Removable, SimulatedCluster
 from manager.autoscaler.pricing.model import Machine
 from shared.api import pods as api_pods
-from shared.api.core import Node, Pod
+from shared.api.core import Node, Pod, PodStatus
 from shared.names import CPU, MEMORY
 from shared.quantity import QuantityError, Resources
 
@@ -203,15 +203,31 @@ def _skipped(stage: str, bill: float, nodes: int, why: str) -> StageRow:
 
 
 def sum_requests(pods: Iterable[Pod]) -> Resources:
-    """Of all pods on nodes; those that cannot be read count as nothing."""
-    total = NOTHING
+    """Of all pods on nodes; those that cannot be read count as nothing. Equal pods of a dump share their sum."""
+    cpu = memory = 0
+    known: dict[tuple[int, ...], tuple[Pod, Resources]] = {}  # with the pod, as an id is one object's while that lives
     for pod in pods:
-        if pod.spec.node_name and api_pods.is_active(pod):
+        spec = pod.spec
+        if not spec.node_name or not api_pods.is_active(pod):
+            continue
+        of = tuple(map(id, (spec.containers, spec.init_containers, spec.resources, spec.overhead)))
+        says_more = _tells_of_resources(pod.status)
+        found = None if says_more else known.get(of)
+        if found is None:
             try:
-                total = total.plus(api_pods.native_request(pod))
+                found = pod, api_pods.native_request(pod)
             except QuantityError:
                 continue
-    return total
+            if not says_more:
+                known[of] = found
+        cpu, memory = cpu + found[1].cpu_milli, memory + found[1].memory_bytes
+    return Resources(cpu, memory)
+
+
+def _tells_of_resources(status: PodStatus) -> bool:
+    """Whether a resize may have given the containers other amounts than they ask for."""
+    reports = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    return any(each.resources is not None for each in reports)
 
 
 def sum_of(amounts: Iterable[Resources]) -> Resources:

@@ -18,6 +18,7 @@ from shared.api.placement import TOO_MANY_PODS
 Asked = tuple[tuple[int, int], ...]  # the row and amount of each resource that one pod requests, `pods` first
 
 _FIRST_SPARE = 64  # columns for new nodes; doubled when used up
+_LOOKED_AT_ONCE = 256  # nodes, where the first that fits is enough
 
 
 class NodeRoom:
@@ -67,9 +68,9 @@ class NodeRoom:
         self._free[:, start : self.size] = self._fresh[:, None]
         self._ceiling = self._fresh_amounts.copy()
 
-    def fits(self, asked: Asked, start: int) -> Flags:
+    def fits(self, asked: Asked, start: int, stop: int | None = None) -> Flags:
         """Which nodes from `start` on fit at least one such pod."""
-        rows, stop = self._rows, self.size
+        rows, stop = self._rows, self.size if stop is None else stop
         row, amount = asked[-1]
         fits: Flags = rows[row][start:stop] >= amount
         for row, amount in asked[:-1]:
@@ -122,8 +123,7 @@ class NodeRoom:
 
     def give_back(self, asked: Asked, nodes: Integers, counts: Integers) -> None:
         """Takes pods off nodes."""
-        for row, amount in asked:
-            self._rows[row][nodes] += counts * amount
+        self.take(tuple([(row, -amount) for row, amount in asked]), nodes, counts)
 
 
 class PackedPods(NamedTuple):
@@ -220,6 +220,25 @@ class Packing:
             if opened is None or placed < opened.pods:
                 break
         return most - left
+
+    def place_one(self, position: int, start: int, among: Flags, load: Asked = ()) -> int:
+        """Places a pod of a class without rules on the first of these nodes of the snapshot, from `start` on, that
+        fits; returns its row, or -1. As `fill` does, without a look at the nodes behind it.
+        """
+        asked, admitting = self.problem.asked[position] + load, self.problem.admitting(position)
+        if start < self.known and among[start] and admitting[start] and self.room.room_on(asked, start) > 0:
+            self._commit(position, load, np.array([start]), _ONE)
+            return start  # most often, where the last such pod went
+        for begin in range(start, self.known, _LOOKED_AT_ONCE):
+            stop = min(self.known, begin + _LOOKED_AT_ONCE)
+            fits = self.room.fits(asked, begin, stop)
+            fits &= among[begin:stop]
+            fits &= admitting[begin:stop]
+            offset = int(fits.argmax())
+            if fits[offset]:
+                self._commit(position, load, np.array([begin + offset]), _ONE)
+                return begin + offset
+        return -1
 
     def fill_up(self, position: int, most: int, among: Flags) -> int:
         """Places up to `most` pods of a class without rules on these nodes of the snapshot; returns how many fit.
@@ -385,6 +404,7 @@ class Packing:
 
 
 _NOTHING: Integers = np.empty(0, np.int64)
+_ONE: Integers = np.ones(1, np.int64)
 
 
 def _alone(part: Integers) -> Integers:

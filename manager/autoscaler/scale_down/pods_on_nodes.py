@@ -10,6 +10,8 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from manager.autoscaler.scale_down import drain
 from manager.autoscaler.scale_down.drain import (
     DisruptionBudget,
@@ -35,8 +37,7 @@ Controllers = Mapping[str, PodController]  # the existing controllers by key
 FOLLOWED = frozenset({"ReplicationController", "ReplicaSet", "StatefulSet", "Job", equivalence_groups.DAEMON_SET})
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class PodOnNode:
+class PodOnNode(msgspec.Struct, frozen=True, eq=False):
     """A pod by its key "namespace/name", on its node. Pods that are alike share their facts.
 
     A pod without `drain_info` only waits for that node: it needs a place, and is not drained.

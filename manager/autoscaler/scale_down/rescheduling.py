@@ -1,7 +1,7 @@
 """The nodes that remain as others leave, and the new places of their pods."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,6 +66,15 @@ class Rescheduling:
         self._counts_peaks = loads is not None
         self._packing = Packing(problem, loads=loads)
         self._there: dict[int, list[tuple[int, int]]] = {}
+        # Nodes only fill up and leave. So the nodes before the first one that fitted do not fit the next such pod, and
+        # thousands of pods of a few sizes find their places without a look at the full nodes.
+        self._first_open: dict[int, int] = {}
+        self._before: dict[int, int] = {}  # the same when the node that leaves now began to
+        alike: dict[Hashable, int] = {}
+        self._fits_as = [
+            alike.setdefault((asked, demands), len(alike))
+            for asked, demands in zip(problem.asked, problem.demands_of.tolist(), strict=True)
+        ]
         snapshot = problem.snapshot
         if problem.bonds.counters:
             first = len(problem.classes)
@@ -85,12 +94,14 @@ class Rescheduling:
         """Moves all pods of a node, the largest first; or returns why not, and changes nothing."""
         was_open = self._close(row)
         mark = len(self._packing.placements)
+        self._before = {}
         arrivals: list[tuple[int, PodBatch]] = []
         for batch in self._leaving(row):
             arrived = self._place(batch)
             if sum(len(each.pods) for _, each in arrived) < len(batch.pods):
                 stuck = self._why(batch)
                 self._packing.take_back(mark)
+                self._first_open |= self._before
                 self._count(row, 1)
                 self._destinations[row] = was_open
                 return stuck
@@ -116,16 +127,42 @@ class Rescheduling:
 
     def _place(self, batch: PodBatch) -> list[tuple[int, PodBatch]]:
         """Places as many of these pods as fit on the first rows that fit; returns the pods by row."""
+        load = self._load_of(batch)
+        start = self._where_to_start(batch.position)
+        if start is None:
+            return self._fill(batch, 0, load)
+        arrived = self._fill(batch, start, load) if len(batch.pods) > 1 else self._place_one(batch, start, load)
+        if not load:
+            self._learn(batch.position, arrived[0][0] if arrived else self._nodes)
+        return arrived
+
+    def _place_one(self, batch: PodBatch, start: int, load: Asked) -> list[tuple[int, PodBatch]]:
+        row = self._packing.place_one(batch.position, start, self._destinations, load)
+        return [(row, batch)] if row >= 0 else []
+
+    def _fill(self, batch: PodBatch, start: int, load: Asked) -> list[tuple[int, PodBatch]]:
         placements = self._packing.placements
         first = len(placements)
         self._packing.start_over()
-        self._packing.fill(batch.position, len(batch.pods), 0, among=self._destinations, load=self._load_of(batch))
+        self._packing.fill(batch.position, len(batch.pods), start, among=self._destinations[start:], load=load)
         waiting = iter(batch.pods)
         return [
             (row, batch._replace(pods=tuple(itertools.islice(waiting, count))))
             for placement in placements[first:]
             for row, count in zip(placement.nodes.tolist(), placement.counts.tolist(), strict=True)
         ]
+
+    def _where_to_start(self, position: int) -> int | None:
+        """The row before which no node fits such a pod; None under rules between pods, which open nodes again."""
+        if position in self._problem.bonds.rules:
+            return None
+        return self._first_open.get(self._fits_as[position], 0)
+
+    def _learn(self, position: int, first: int) -> None:
+        """That no node before this row fits such a pod."""
+        kind = self._fits_as[position]
+        self._before.setdefault(kind, self._first_open.get(kind, 0))
+        self._first_open[kind] = first
 
     def _settle(self, arrivals: Sequence[tuple[int, PodBatch]]) -> tuple[PodMove, ...]:
         for row, batch in arrivals:
