@@ -167,7 +167,7 @@ def savings(
     from deploy import garbage, rendering
     from deploy.backtest.server import Access
     from deploy.prices import book
-    from deploy.savings import cluster, lendable, savings_table, settings
+    from deploy.savings import cluster, lendable, lending_record, savings_table, settings
     from deploy.savings import savings as core
 
     garbage.collect_nothing()
@@ -179,7 +179,8 @@ def savings(
     question = core.SavingsQuestion(rules, book.open_book(prices, discounts, price_region), group_label)
     found = cluster.look(where, with_history=estimator == "vpa", until=settings.instant(until))
     predicted = lendable.ask(prometheus, access, found.now, history_days, target) if prometheus else None
-    answer = core.answer(found, question, predicted)
+    record = lending_record.ask(prometheus, access, found.now, history_days) if prometheus else None
+    answer = core.answer(found, question, predicted, record)
     match output:
         case SavingsFormat.TABLE:
             text = savings_table.render(answer, top=top)

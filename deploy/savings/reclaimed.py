@@ -1,16 +1,24 @@
-"""With Headroom in the cluster: what it offers, what pods hold of that, and how much is taken back."""
+"""With Headroom in the cluster: what it offers, what pods hold of that, how much is taken back, and what it avoids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from deploy.savings import recommend
+from msgspec.structs import replace as with_fields
+
+from deploy.rendering import HOURS_PER_MONTH
+from deploy.savings import recommend, simulation
 from deploy.savings.cluster import LookedAt
-from deploy.savings.rows import SinceRow
+from deploy.savings.lending_record import LendingRecord
+from deploy.savings.rows import LendingRecordRow, SinceRow
+from deploy.savings.simulation import SimulatedCluster
+from deploy.savings.stages import PricedNodes
 from manager.nodeside import promises
 from manager.nodeside.noderesource import report
-from shared import quantity
+from shared import durations, quantity
 from shared.api import pods as api_pods
-from shared.names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from shared.api.core import Container, Pod, Quantities
+from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import QuantityError, Resources
 
 _LENT = frozenset((MID_CPU, MID_MEMORY, BATCH_CPU, BATCH_MEMORY))
@@ -19,10 +27,13 @@ _DAY_SECONDS = 86400
 
 @dataclass(frozen=True)
 class ReclaimedCapacity:
-    """In native units: what Mid and Batch offer, by node, and what pods hold of it."""
+    """In native units: what Mid and Batch offer, by node, and what pods hold of it. `asking` are those pods, as they
+    would be if they asked nodes themselves for it.
+    """
 
     by_node: Mapping[str, Resources]
     held: Resources
+    asking: tuple[Pod, ...] = ()
 
     @property
     def offered(self) -> Resources:
@@ -35,7 +46,7 @@ class ReclaimedCapacity:
 
 def reclaimed(found: LookedAt) -> ReclaimedCapacity:
     """What both tiers offer counts once, at the larger of the two."""
-    by_node, held = dict[str, Resources](), Resources()
+    by_node, held, asking = dict[str, Resources](), Resources(), list[Pod]()
     for node in found.seen.objects.nodes:
         try:
             there = api_pods.amounts(
@@ -48,26 +59,114 @@ def reclaimed(found: LookedAt) -> ReclaimedCapacity:
     for pod in found.seen.objects.pods:
         if not pod.spec.node_name or not api_pods.is_active(pod):
             continue
-        for container in pod.spec.containers:
-            asked = container.resources.requests or {}
-            if _LENT.isdisjoint(asked):
-                continue
-            try:
-                amounts = api_pods.amounts({name: value for name, value in asked.items() if name in _LENT})
-            except QuantityError:
-                continue
-            cpu = amounts.get(MID_CPU, 0) + amounts.get(BATCH_CPU, 0)
-            held = held.plus(Resources(cpu, amounts.get(MID_MEMORY, 0) + amounts.get(BATCH_MEMORY, 0)))
-    return ReclaimedCapacity(by_node, held)
+        if all(_LENT.isdisjoint(each.resources.requests or ()) for each in pod.spec.containers):
+            continue
+        try:
+            for each in pod.spec.containers:
+                held = held.plus(_held(each.resources.requests))
+            containers = tuple(map(_asking_itself, pod.spec.containers))
+        except QuantityError:
+            continue
+        asking.append(with_fields(pod, spec=with_fields(pod.spec, containers=containers)))
+    return ReclaimedCapacity(by_node, held, tuple(asking))
 
 
-def since(lent: ReclaimedCapacity, found: LookedAt, split: recommend.OwnUnits | None) -> SinceRow | None:
+def _held(requests: Quantities | None) -> Resources:
+    """Raises QuantityError."""
+    lent = api_pods.amounts({name: value for name, value in (requests or {}).items() if name in _LENT})
+    return Resources(lent.get(MID_CPU, 0) + lent.get(BATCH_CPU, 0), lent.get(MID_MEMORY, 0) + lent.get(BATCH_MEMORY, 0))
+
+
+def _asking_itself(container: Container) -> Container:
+    """Raises QuantityError."""
+    held = _held(container.resources.requests)
+    given, allowed = (
+        {name: value for name, value in (amounts or {}).items() if name not in _LENT}
+        for amounts in (container.resources.requests, container.resources.limits)
+    )
+    own = api_pods.amounts({name: given[name] for name in (CPU, MEMORY) if name in given})
+    requests = {
+        **given,
+        CPU: quantity.format_milli(own.get(CPU, 0) + held.cpu_milli),
+        MEMORY: own.get(MEMORY, 0) + held.memory_bytes,
+    }
+    return with_fields(container, resources=with_fields(container.resources, requests=requests, limits=allowed))
+
+
+def since(
+    lent: ReclaimedCapacity,
+    found: LookedAt,
+    split: recommend.OwnUnits | None,
+    cluster: SimulatedCluster,
+    nodes: PricedNodes,
+    record: LendingRecord | None,
+) -> SinceRow | None:
     """None where nothing is on offer, or nothing has a price."""
     if not lent.exists or split is None:
         return None
-    held = round(split.month(*lent.held), 2)
+    avoided = _avoided(lent, cluster, nodes)
     percent, known = _withdrawn(lent, found, split)
-    return SinceRow(round(split.month(*lent.offered), 2), held, held, percent, known)
+    return SinceRow(
+        offered=round(split.month(*lent.offered), 2),
+        lent=round(split.month(*lent.held), 2),
+        avoided=None if avoided.cost is None else round(avoided.cost, 2),
+        avoided_nodes=avoided.nodes,
+        avoided_known=avoided.known,
+        withdrawn_percent_per_day=percent,
+        withdrawn_known=known,
+        record=None if record is None else _recorded(record, split, lent, avoided),
+    )
+
+
+class _Avoided(NamedTuple):
+    """Per month; None where it is not known."""
+
+    cost: float | None
+    nodes: int | None
+    known: str
+
+
+def _avoided(lent: ReclaimedCapacity, cluster: SimulatedCluster, nodes: PricedNodes) -> _Avoided:
+    """What the planner would buy if these pods asked nodes themselves for what they hold: what nodes have idle goes
+    first, so that it does not count as avoided.
+    """
+    if not lent.asking:
+        return _Avoided(0.0, 0, "no pod holds any of it")
+    bought = simulation.find_bought(cluster, lent.asking)
+    if bought.problem or bought.unplaced:
+        why = bought.problem or f"{bought.unplaced} of these pods would find no place on new nodes of these groups"
+        return _Avoided(None, None, f"not known: {why}")
+    template = simulation.template_of(cluster)
+    added = [(template[group].metadata.name, count) for group, count in bought.added.items()]
+    if any(name not in nodes.machines for name, _ in added):
+        return _Avoided(None, None, "not known: a group that would grow has no known price")
+    cost = sum(nodes.machines[name][1] * count for name, count in added) * HOURS_PER_MONTH
+    known = f"the planner would buy them if the {len(lent.asking)} pods asked nodes themselves for what they hold"
+    return _Avoided(cost, sum(count for _, count in added), known)
+
+
+def _recorded(
+    record: LendingRecord, split: recommend.OwnUnits, lent: ReclaimedCapacity, avoided: _Avoided
+) -> LendingRecordRow:
+    """At today's prices. What was held avoids as large a share of its worth as what is held now, and never more."""
+    offered = split.month(*record.offered) / HOURS_PER_MONTH
+    held = None if record.held is None else split.month(*record.held) / HOURS_PER_MONTH
+    now = split.month(*lent.held)
+    share = min(1.0, avoided.cost / now) if avoided.cost is not None and now > 0 else None
+    saved = 0.0 if held == 0 else None if held is None or share is None else held * share
+    known = f"{record.hours / 24:.1f} days are recorded"
+    if held is None:
+        known += "; what pods held is not, without kube-state-metrics"
+    elif saved is None:
+        known += "; what was held avoided an unknown part of its worth, as none of it is known now"
+    return LendingRecordRow(
+        start=durations.timestamp(record.start),
+        hours=record.hours,
+        offered=round(offered, 2),
+        lent=None if held is None else round(held, 2),
+        avoided=None if saved is None else round(saved, 2),
+        known=known,
+    )
 
 
 def _withdrawn(lent: ReclaimedCapacity, found: LookedAt, split: recommend.OwnUnits) -> tuple[float | None, str]:

@@ -79,15 +79,12 @@ class ContainerChoice:
 
     namespaces: Sequence[str] = ()
     workload: str = ""
-    changes_only: bool = False
 
     def takes(self, of: ContainerRecommendation) -> bool:
         key = of.container.key
         if self.namespaces and key.namespace not in self.namespaces:
             return False
-        if self.workload and self.workload not in (key.owner, key.workload, f"{key.kind}/{key.workload}"):
-            return False
-        return of.changes or not self.changes_only
+        return not self.workload or self.workload in (key.owner, key.workload, f"{key.kind}/{key.workload}")
 
 
 def answer(

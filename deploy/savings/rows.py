@@ -181,17 +181,35 @@ class LendableRow:
 
 
 @dataclass(frozen=True)
+class LendingRecordRow:
+    """The hours from `start` on of which a Prometheus remembers an offer, at today's prices, in all and not per month:
+    what was on offer, what of it was held, and what nodes that avoided (null: not known). `known` says how.
+    """
+
+    start: str
+    hours: int
+    offered: float
+    lent: float | None
+    avoided: float | None
+    known: str
+
+
+@dataclass(frozen=True)
 class SinceRow:
-    """With Headroom installed: what is on offer and what of it is held, per month; `avoided` is what that would cost
-    otherwise. `withdrawn_percent_per_day` of what is lent is taken back (null: not known); `withdrawn_known` says how
-    that is known, or why not.
+    """With Headroom installed, per month: what is on offer and what of it is held now, at what a core and a GiB cost.
+    `avoided` is the price of the `avoided_nodes` that the planner would buy if those pods asked nodes themselves for
+    what they hold. `withdrawn_percent_per_day` of what is lent is taken back. Null: not known. `avoided_known` and
+    `withdrawn_known` say how each is known, or why not.
     """
 
     offered: float
     lent: float
-    avoided: float
+    avoided: float | None
+    avoided_nodes: int | None
+    avoided_known: str
     withdrawn_percent_per_day: float | None
     withdrawn_known: str
+    record: LendingRecordRow | None
 
 
 @dataclass(frozen=True)

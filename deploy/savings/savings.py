@@ -11,6 +11,7 @@ from deploy.savings import reclaimed as reclaiming
 from deploy.savings import recommend, simulation, stages
 from deploy.savings.cluster import LookedAt
 from deploy.savings.lendable import LendableAnswer
+from deploy.savings.lending_record import LendingRecordAnswer
 from deploy.savings.reclaimed import ReclaimedCapacity
 from deploy.savings.recommending import ContainerRecommendation, RecommendationRules
 from deploy.savings.recommending import recommend as recommended
@@ -42,7 +43,12 @@ class SavingsQuestion:
     group_label: str = ""
 
 
-def answer(found: LookedAt, asked: SavingsQuestion, lendable: LendableAnswer | None = None) -> Savings:
+def answer(
+    found: LookedAt,
+    asked: SavingsQuestion,
+    lendable: LendableAnswer | None = None,
+    record: LendingRecordAnswer | None = None,
+) -> Savings:
     objects, book = found.seen.objects, asked.book
     made = recommended(found.listed.containers, found.known, asked.rules)
     nodes = PricedNodes.of(objects.nodes, book)
@@ -68,9 +74,9 @@ def answer(found: LookedAt, asked: SavingsQuestion, lendable: LendableAnswer | N
         obstacles=_obstacles(staged.then, nodes),
         knowledge=_knowledge(made),
         lendable=[] if lendable is None else list(lendable.rows),
-        since=reclaiming.since(offered, found, split),
+        since=reclaiming.since(offered, found, split, cluster, nodes, None if record is None else record.record),
         assumptions=_assumptions(found, nodes, asked),
-        notes=[*found.notes, *_notes(found, nodes)],
+        notes=[*found.notes, *_notes(found, nodes), *([record.problem] if record and record.problem else [])],
     )
 
 

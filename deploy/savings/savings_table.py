@@ -172,14 +172,24 @@ def _prediction(of: Savings) -> list[str]:
 def _since(of: Savings) -> list[str]:
     if of.since is None:
         return []
-    text = (
-        f"Headroom offers {of.since.offered:,.2f} {of.currency} a month of capacity now; pods hold "
-        f"{of.since.lent:,.2f} of it, which nodes would cost otherwise"
-    )
-    percent = of.since.withdrawn_percent_per_day
+    now, unit = of.since, of.currency
+    said = [
+        f"Headroom offers {now.offered:,.2f} {unit} a month of capacity now; pods hold {now.lent:,.2f} of it.",
+        f"What that avoids is {now.avoided_known}."
+        if now.avoided is None
+        else f"That avoids {now.avoided_nodes} nodes, {now.avoided:,.2f} a month: {now.avoided_known}.",
+    ]
+    percent = now.withdrawn_percent_per_day
     taken_back = "How much of it is taken back" if percent is None else f"{percent:.1f} % of it a day is taken back"
     joint = " is " if percent is None else ", "
-    return [f"{text}.", f"{taken_back}{joint}{of.since.withdrawn_known}."]
+    said.append(f"{taken_back}{joint}{now.withdrawn_known}.")
+    if (record := now.record) is not None:
+        offered, lent, avoided = (money(each) for each in (record.offered, record.lent, record.avoided))
+        said.append(
+            f"Since {record.start}, in {unit} and in all: {offered} on offer, {lent} of it held, {avoided} avoided; "
+            f"{record.known}, at today's prices."
+        )
+    return said
 
 
 def _ends(of: Savings) -> list[str]:

@@ -165,13 +165,26 @@ def find_cheaper_mix(cluster: SimulatedCluster, gone: Collection[str], replaceab
     members = _members(objects.nodes, cluster)
     cloud = _RebuiltCloud(_observed(kept, members, cluster.groups), {name: nodes[0] for name, nodes in members.items()})
     left = replace(cluster, objects=replace(objects, nodes=tuple(kept), pods=tuple(waiting)))
-    plan = _plan(left, cloud, scales_down=False)
+    return _bought(left, cloud, replaceable)
+
+
+def find_bought(cluster: SimulatedCluster, asking: Iterable[Pod]) -> CheaperMix:
+    """What would be bought for these pods of the cluster if they waited, and all others stayed where they are."""
+    objects = cluster.objects
+    waiting = {pod.metadata.key: _waiting(pod) for pod in asking}
+    members = _members(objects.nodes, cluster)
+    observed = _observed(objects.nodes, members, cluster.groups)
+    cloud = _RebuiltCloud(observed, {name: nodes[0] for name, nodes in members.items()})
+    return _bought(cluster.with_pods(waiting.get(pod.metadata.key, pod) for pod in objects.pods), cloud)
+
+
+def _bought(cluster: SimulatedCluster, cloud: ObservedCloud, replaced: Collection[str] = ()) -> CheaperMix:
+    plan = _plan(cluster, cloud, scales_down=False)
     added: dict[str, int] = {}
     for each in plan.decisions:
         if each.what in _GROWTH:
             added[each.group] = added.get(each.group, 0) + each.to_size - each.from_size
-    unplaced = sum(row.count for row in plan.unplaced)
-    return CheaperMix(added, frozenset(replaceable), unplaced, plan.held)
+    return CheaperMix(added, frozenset(replaced), sum(row.count for row in plan.unplaced), plan.held)
 
 
 def group_of(cluster: SimulatedCluster) -> dict[str, str]:

@@ -106,26 +106,6 @@ class PodSamples(NamedTuple):
     values: Floats
 
 
-def by_day(samples: Iterable[PodSamples], quantile: float = QUANTILE) -> list[PodDay]:
-    found = []
-    for pod, times, values in samples:
-        known = ~np.isnan(values)
-        days = (times[known] // DAY_SECONDS).astype(np.int64)
-        for day in np.unique(days):
-            of_day = values[known][days == day]
-            found.append(
-                PodDay(
-                    pod,
-                    int(day),
-                    float(np.median(of_day)),
-                    float(np.quantile(of_day, quantile, method="higher")),
-                    float(of_day.max()),
-                    len(of_day),
-                )
-            )
-    return found
-
-
 def over_days(days: Iterable[PodDay], *, of_peaks: bool, seconds_apart: float) -> ResourceUse | None:
     """All replicas and days as one; None without any. The `busiest` is that of the peaks, or of the quantiles."""
     listed = list(days)
@@ -184,11 +164,3 @@ class KnownUsage:
             if key not in self.uses or ranks.index(use.source) < ranks.index(self.uses[key].source)
         }
         return KnownUsage({**self.uses, **better}, (*self.notes, *other.notes))
-
-    @property
-    def sources(self) -> dict[str, int]:
-        """How many containers are known from which source."""
-        found: defaultdict[str, int] = defaultdict(int)
-        for use in self.uses.values():
-            found[use.source] += 1
-        return dict(found)

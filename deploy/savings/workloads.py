@@ -17,7 +17,6 @@ from shared.api.core import Quantities
 from shared.names import CPU, MEMORY
 from shared.quantity import QuantityError
 
-JOBS = ("Job", "CronJob")
 _OOM = "OOMKilled"
 _JAVA_VARIABLES = frozenset(("JAVA_OPTS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "CATALINA_OPTS", "JVM_OPTS"))
 _JAVA_ARGUMENT = re.compile(r"-Xm[xs]|-XX:|(^|[/\s])java(\s|$)")
@@ -62,10 +61,6 @@ class WorkloadContainer:
     is_java: bool = False
     scaling: ScalingRule | None = None
     pods: tuple[str, ...] = ()
-
-    @property
-    def is_job(self) -> bool:
-        return self.key.kind in JOBS
 
 
 @dataclass(frozen=True)

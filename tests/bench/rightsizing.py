@@ -16,7 +16,16 @@ import numpy as np
 from agent.predict_server.decay import Floats
 from deploy.savings import usage
 from deploy.savings.recommending import MIB, EstimatorName, RecommendationRules, recommend
-from deploy.savings.usage import DAY_SECONDS, ContainerKey, ContainerUse, KnownUsage, PodSamples, Source
+from deploy.savings.usage import (
+    DAY_SECONDS,
+    QUANTILE,
+    ContainerKey,
+    ContainerUse,
+    KnownUsage,
+    PodDay,
+    PodSamples,
+    Source,
+)
 from deploy.savings.workloads import ContainerRole, WorkloadContainer
 from shared.quantity import MILLI_PER_CORE, Resources
 from tests.bench import recorded
@@ -117,13 +126,24 @@ def _recommended(seen: RecordedContainer, estimator: EstimatorName) -> Resources
     cpu, memory = PodSamples("vm", seen.times, seen.cores), PodSamples("vm", seen.times, seen.memory)
     use = ContainerUse(
         Source.PROMETHEUS,
-        cpu=usage.over_days(usage.by_day([cpu]), of_peaks=False, seconds_apart=STEP_SECONDS),
-        memory=usage.over_days(usage.by_day([memory]), of_peaks=True, seconds_apart=STEP_SECONDS),
+        cpu=usage.over_days(_by_day(cpu), of_peaks=False, seconds_apart=STEP_SECONDS),
+        memory=usage.over_days(_by_day(memory), of_peaks=True, seconds_apart=STEP_SECONDS),
         history=usage.remember([_hourly(cpu)], [memory]) if estimator is EstimatorName.VPA else None,
     )
     now = WorkloadContainer(_KEY, ContainerRole.MAIN, 1, seen.size.cpu_milli, seen.size.memory_bytes, None, None)
     (made,) = recommend([now], KnownUsage({_KEY: use}), RecommendationRules(estimator=estimator))
     return Resources(made.cpu.request or 0, made.memory.request or 0)
+
+
+def _by_day(of: PodSamples) -> list[PodDay]:
+    """What Prometheus answers of each day."""
+    found = []
+    dates = (of.times // DAY_SECONDS).astype(np.int64)
+    for date in np.unique(dates):
+        day = of.values[dates == date]
+        quantile = float(np.quantile(day, QUANTILE, method="higher"))
+        found.append(PodDay(of.pod, int(date), float(np.median(day)), quantile, float(day.max()), len(day)))
+    return found
 
 
 def _hourly(of: PodSamples) -> PodSamples:

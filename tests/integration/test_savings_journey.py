@@ -17,6 +17,7 @@ import yaml
 
 from deploy import cli
 from deploy.prices import book
+from shared.names import MID_CPU
 from tests.support import eventually, schemas
 from tests.support.local_http import LOCAL_HTTP
 from tests.support.programs import program
@@ -48,7 +49,9 @@ GONE = "web-5d9c7b-9"  # it ran in the first four days, and used more memory tha
 def shop() -> Objects:
     web = (pod(f"web-5d9c7b-{n}", "web", place, container("main", "3", "10Gi")) for n, place in enumerate("abc"))
     report = pod("report-5d9c7b-0", "report", "d", container("main", "2", "8Gi"))
-    return [*(node(name) for name in "abcd"), *web, report]
+    nodes = [node(name) for name in "abcd"]
+    nodes[-1]["status"]["allocatable"] = {**nodes[-1]["status"]["allocatable"], MID_CPU: "2000"}
+    return [*nodes, *web, report]
 
 
 def samples(objects: Objects) -> Iterator[str]:
@@ -70,15 +73,42 @@ def samples(objects: Objects) -> Iterator[str]:
                 requests.append(
                     f'kube_pod_container_resource_requests{{{labels},resource="{resource}"}} {quantity} {time}'
                 )
+    lent = list(lending(times))
+    requests += [line for line in lent if line.startswith("kube_pod_container_resource_requests")]
     for family, kind, lines in (
         ("container_cpu_usage_seconds", "counter", cpu),
         ("container_memory_working_set_bytes", "gauge", memory),
         ("kube_pod_info", "gauge", info),
         ("kube_pod_container_resource_requests", "gauge", requests),
+        *(
+            (family, "gauge", [line for line in lent if line.startswith(f"{family}{{")])
+            for family in (
+                "headroom_manager_node_mid_cpu_cores",
+                "headroom_manager_node_batch_cpu_cores",
+                "headroom_manager_node_mid_memory_bytes",
+                "kube_pod_status_phase",
+            )
+        ),
     ):
         yield f"# TYPE {family} {kind}"
         yield from sorted(lines, key=lambda line: line[: line.index("}")])
     yield "# EOF"
+
+
+def lending(times: list[float]) -> Iterator[str]:
+    """What two replicas of a manager said in the last two days, and a Mid pod that ran in the last of them."""
+    for time in times:
+        if time > END - 2 * DAY:
+            for replica in ("m-0", "m-1"):
+                labels = f'{{node="d",pod="{replica}"}}'
+                yield f"headroom_manager_node_mid_cpu_cores{labels} 2 {time}"
+                yield f"headroom_manager_node_batch_cpu_cores{labels} 3 {time}"
+                yield f"headroom_manager_node_mid_memory_bytes{labels} 0 {time}"
+            labels = 'namespace="shop",pod="bid-0"'
+            asked = f'{labels},container="main",node="d",resource="kubernetes_io_mid_cpu"'
+            yield f"kube_pod_container_resource_requests{{{asked}}} 1000 {time}"
+            for phase, is_so in (("Running", time > END - DAY), ("Pending", time <= END - DAY)):
+                yield f'kube_pod_status_phase{{{labels},phase="{phase}"}} {int(is_so)} {time}'
 
 
 @pytest.fixture
@@ -179,6 +209,13 @@ def test_from_a_prometheus_to_savings_to_requests_that_leave_nothing_more_to_sav
     assert web["memory"]["recommended_request"] == pytest.approx(1.15 * 2 * GIB, rel=1e-3)
     assert f"of {GONE} on" in web["memory"]["detail"]
     assert report["memory"]["recommended_request"] == pytest.approx(1.15 * 3 * GIB, rel=1e-3)
+
+    # Both tiers of a node count once, at the larger, whoever says so; what a pod holds counts while it runs.
+    since = before["since"]
+    record, core_hour = since["record"], since["offered"] / 2 / MONTH
+    assert record["hours"] == 48
+    assert record["offered"] == pytest.approx(48 * 3 * core_hour, abs=0.01)
+    assert record["lent"] == pytest.approx(24 * core_hour, abs=0.01)
 
     freed = 3 * (3000 - 1380) + 2000 - 690
     assert stages(before)["right-sizing"]["cpu"] == advice["cpu_saved"] == freed

@@ -101,4 +101,5 @@ def serve(server: PrometheusServer, used: Mapping[tuple[str, str], tuple[float, 
         "quantile_over_time(0.5, (sum by (namespace, pod, container) (rate(": series(0, 0.5),
         "container_cpu_usage_seconds_total": series(0),
         "container_memory_working_set_bytes": series(1),
+        "headroom_manager_node_": [],
     }

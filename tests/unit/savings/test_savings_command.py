@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from deploy import cli, plan
+from deploy.savings import savings_table
 from deploy.savings.rows import Savings
 from tests.support import schemas
 from tests.unit.backtest.prometheus_server import PrometheusServer
@@ -165,18 +166,20 @@ def test_what_is_committed_is_paid_whatever_goes(
     assert found["without_headroom"] == pytest.approx(0.096 * MONTH, abs=0.02)
 
 
+def holding(name: str, on: str, cpu: str = "1000", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
+    """A Mid pod."""
+    amounts = {"kubernetes.io/mid-cpu": cpu, "kubernetes.io/mid-memory": memory}
+    return pod(name, name, on, {**container(), "resources": {"requests": amounts, "limits": amounts}}, **more)
+
+
 def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lends = node("a")
-    lends["status"]["allocatable"] |= {"kubernetes.io/mid-cpu": "2000", "kubernetes.io/mid-memory": "4Gi"}
-    mid = container()
-    mid["resources"] = {"requests": {"kubernetes.io/mid-cpu": "1000", "kubernetes.io/mid-memory": "1Gi"}}
     path = dumped(
         tmp_path / "dump.json",
-        lends,
+        lending("a", "2000", "4Gi"),
         pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi")),
-        pod("m", "m", "a", mid),
+        holding("m", "a"),
     )
     found = answered(capsys, "-f", str(path))
     assert 0 < found["since"]["lent"] < found["since"]["offered"] < EACH
@@ -184,6 +187,74 @@ def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
     assert found["bill"]["idle"] == 0
     assert found["since"]["withdrawn_percent_per_day"] is None
     assert found["since"]["withdrawn_known"] == "not known: there is no NodeMetric in what was read"
+    assert found["since"]["record"] is None
+
+
+def test_what_mid_avoids_are_the_nodes_that_its_pods_would_need_where_none_has_room(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = [lending("a", "4000", "8Gi"), pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi"))]
+    held = [holding(f"m{number}", "a", cpu="3000", memory="2Gi") for number in range(2)]
+    since = answered(capsys, "-f", str(dumped(tmp_path / "full.json", *full, *held)))["since"]
+    assert (since["avoided_nodes"], since["avoided"]) == (2, pytest.approx(2 * EACH, abs=0.01))
+    with_room = answered(capsys, "-f", str(dumped(tmp_path / "room.json", *full, *held, node("b"))))["since"]
+    assert (with_room["avoided_nodes"], with_room["avoided"]) == (1, pytest.approx(EACH, abs=0.01))
+    said = run(capsys, "-f", str(tmp_path / "room.json"))
+    assert "That avoids 1 nodes, 140.16 a month: the planner would buy them if the 2 pods asked nodes" in said
+
+
+def test_what_mid_avoids_is_not_known_where_its_pods_fit_on_no_new_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = [lending("a", "4000", "8Gi"), pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi"))]
+    path = dumped(tmp_path / "dump.json", *there, holding("m", "a", nodeSelector={"kubernetes.io/arch": "s390x"}))
+    since = answered(capsys, "-f", str(path))["since"]
+    assert (since["avoided"], since["avoided_nodes"]) == (None, None)
+    assert since["avoided_known"] == "not known: 1 of these pods would find no place on new nodes of these groups"
+
+
+def test_what_was_offered_and_held_is_summed_over_the_hours_that_prometheus_remembers(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def since_days(days: float, amount: float) -> Any:
+        return lambda time: amount if time > clusters.END - days * clusters.DAY else None
+
+    used_by_web(server)
+    server.series = {
+        "headroom_manager_node_(mid|batch)_cpu_cores": [({}, since_days(4, 2.0))],
+        "headroom_manager_node_(mid|batch)_memory_bytes": [({}, since_days(4, 4.0 * GIB))],
+        "kubernetes_io_(mid|batch)_cpu": [({}, since_days(1, 1000.0))],
+        "kubernetes_io_(mid|batch)_memory": [({}, since_days(1, 1.0 * GIB))],
+        **server.series,
+    }
+    full = [lending("a", "2000", "4Gi"), pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi"))]
+    path = dumped(tmp_path / "dump.json", *full, holding("m", "a"))
+    found = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    since, record = found["since"], found["since"]["record"]
+    assert (record["start"], record["hours"]) == ("2025-12-28T01:00:00Z", 96)
+    assert record["offered"] == pytest.approx(since["offered"] / MONTH * 96, abs=0.02)
+    assert record["lent"] == pytest.approx(since["lent"] / MONTH * 24, abs=0.02)
+    # A whole node would be bought for a quarter of one: of what was held no more is avoided than that was worth.
+    assert since["avoided"] > since["lent"]
+    assert record["avoided"] == record["lent"]
+    said = savings_table.render(msgspec.convert(found, Savings), top=1)
+    assert f"Since 2025-12-28T01:00:00Z, in USD and in all: {record['offered']:.2f} on offer, " in said
+
+
+def test_without_kube_state_metrics_nothing_is_said_of_what_was_held(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by_web(server)
+    server.series = {
+        "kube_pod_": [],
+        "headroom_manager_node_(mid|batch)_cpu_cores": [({}, lambda time: 2.0)],
+        "headroom_manager_node_(mid|batch)_memory_bytes": [({}, lambda time: 0.0)],
+        **server.series,
+    }
+    path = dumped(tmp_path / "dump.json", lending("a", "2000"))
+    record = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)["since"]["record"]
+    assert (record["lent"], record["avoided"]) == (None, None)
+    assert record["known"] == "8.0 days are recorded; what pods held is not, without kube-state-metrics"
 
 
 def reported(name: str, *withdrawals: tuple[int, str | None, str | None]) -> dict[str, Any]:
