@@ -161,11 +161,12 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     """Raises InvalidInput that names flag or file, group and field. `clock` (seconds) limits the time of estimates."""
     groups = _groups(settings)
     listed = _listed(settings, groups)
-    if not listed and not settings.node_autoprovisioning:
+    provider = build.find(settings.cloud_provider) if settings.cloud_provider else None
+    opted_in = provider is not None and provider.groups_opt_in
+    if not listed and not settings.node_autoprovisioning and not opted_in:
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
         )
-    provider = build.find(settings.cloud_provider) if settings.cloud_provider else None
     if settings.node_autoprovisioning and provider is not None and not provider.creates_groups:
         problem = f"no group can be created in {settings.cloud_provider}"
         raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
@@ -179,7 +180,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     return DecisionSettings(
         provider=settings.cloud_provider,
         scale_up=ScaleUpSettings(
-            ownership=Ownership(listed, settings.autoprovisioning_prefix),
+            ownership=Ownership(listed, settings.autoprovisioning_prefix, opted_in),
             preset=preset,
             expanders=expanders,
             plugins=loaded,

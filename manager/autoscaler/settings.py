@@ -30,11 +30,13 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     cloud_provider: Annotated[
         str,
         Meta(
-            description="where nodes come from: simulated, externalgrpc, aws, or the name of an installed plug-in; "
-            "empty: there is no autoscaler"
+            description="where nodes come from: simulated, externalgrpc, aws, karpenter, clusterapi, or the name of an "
+            "installed plug-in; empty: there is no autoscaler"
         ),
     ] = ""
-    cloud_config: Annotated[str, Meta(description="file with the cloud's own configuration; aws needs none")] = ""
+    cloud_config: Annotated[
+        str, Meta(description="file with the cloud's own configuration; aws and clusterapi need none")
+    ] = ""
     cloud_provider_timeout_seconds: Annotated[
         float, Meta(gt=0, le=_MOST_SECONDS, description="how long one question to the cloud may take")
     ] = 30.0

@@ -126,6 +126,10 @@ class Client:
         response = self._send(_Call("get", "GET", resource.path(name, namespace)))
         return objects.decode(response.body, into)
 
+    def read(self, path: str, *, into: type[T]) -> T:
+        """What the server says at a path that is no object's, such as /apis/GROUP for the versions of a group."""
+        return objects.decode(self._send(_Call("get", "GET", path)).body, into)
+
     @overload
     def list(
         self,

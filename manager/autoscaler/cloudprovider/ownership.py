@@ -1,4 +1,5 @@
-"""The managed groups of a cloud: the listed ones, and those with the auto-provisioning prefix.
+"""The managed groups of a cloud: the listed ones, those with the auto-provisioning prefix, and, of a cloud where groups
+ask for an autoscaler themselves, all.
 
 All others stay untouched.
 """
@@ -22,14 +23,18 @@ class SizeBounds:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """`listed` groups by id, with the bounds that replace the cloud's, if any. An empty `prefix` matches no group."""
+    """`listed` groups by id, with the bounds that replace the cloud's, if any. An empty `prefix` matches no group.
+
+    `opted_in`: the cloud names no group that has not asked for an autoscaler.
+    """
 
     listed: Mapping[str, SizeBounds | None] = field(default_factory=dict)
     prefix: str = DEFAULT_PREFIX
+    opted_in: bool = False
 
     def owns(self, group: str) -> bool:
         """Whether the group is managed. The prefix applies to the id's last part: ids may be paths."""
-        return group in self.listed or self.has_prefix(group)
+        return self.opted_in or group in self.listed or self.has_prefix(group)
 
     def has_prefix(self, group: str) -> bool:
         return bool(self.prefix) and group.rpartition("/")[2].startswith(self.prefix)

@@ -66,11 +66,13 @@ class ProviderPlugin:
     """A cloud provider. `make` may raise InvalidInput for a file that means nothing.
 
     `needs_config`: it cannot do without a file. `has_prices`: `Provider.pricing` may return a model. `creates_groups`:
-    it supports `machine_types`, `theoretical` and `create_group`.
+    it supports `machine_types`, `theoretical` and `create_group`. `groups_opt_in`: it lists only groups that ask in the
+    cloud for an autoscaler, so that they need not be listed here, too.
     """
 
     make: Callable[[ProviderRequest], Provider]
     needs_config: bool = True
     has_prices: bool = True
     creates_groups: bool = False
+    groups_opt_in: bool = False
     group_options: type[ProviderGroupOptions] | None = None
