@@ -15,6 +15,7 @@ from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.clusterapi import config as clusterapi_config
 from manager.autoscaler.cloudprovider.karpenter import books as karpenter_books
 from manager.autoscaler.cloudprovider.karpenter import config as karpenter_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
@@ -37,6 +38,7 @@ ENFORCER = CHART / "ci" / "enforcer-values.yaml"
 EXTERNAL_CLOUD = CHART / "ci" / "autoscaler-values.yaml"
 AWS_CLOUD = CHART / "ci" / "aws-values.yaml"
 KARPENTER = CHART / "ci" / "karpenter-values.yaml"
+CLUSTER_API = CHART / "ci" / "clusterapi-values.yaml"
 SIMULATED_CLOUD = CHART / "ci" / "simulated-cloud-values.yaml"
 CRD_FILES = sorted((CHART / "files" / "crds").glob("*.yaml"))
 
@@ -516,6 +518,38 @@ def test_karpenter_is_asked_for_machines_and_one_node_class_is_read(helm: Helm, 
     assert "nodepools" not in rules
     kept = [rule.get("resourceNames", ()) for rule in one(objects, "Role", "headroom-manager")["rules"]]
     assert any(karpenter_books.CONFIG_MAP in each for each in kept)
+
+
+def test_cluster_api_is_written_to_only_where_and_in_what_the_configuration_names(helm: Helm, tmp_path: Path) -> None:
+    objects, settings_ = _settings(helm, tmp_path, "--values", CLUSTER_API)
+    assert settings_.autoscaler.cloud_provider == "clusterapi"
+    file = tmp_path / "cloud.yaml"
+    file.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
+    assert clusterapi_config.load(file).namespaces == ["fleet"]
+    role = one(objects, "Role", "headroom-manager-clusterapi")
+    assert role["metadata"]["namespace"] == "fleet"
+    rules = {resource: rule["verbs"] for rule in role["rules"] for resource in rule["resources"]}
+    kinds = ("machinedeployments", "machinepools", "machinesets")
+    assert rules == {
+        **{kind: ["get", "list"] for kind in kinds},
+        **{f"{kind}/scale": ["patch"] for kind in kinds},
+        "machines": ["list", "patch"],
+        "awsmachinetemplates": ["get"],
+    }
+    assert "machines" not in _rules(objects, "ClusterRole", "headroom-manager")
+
+
+def test_without_namespaces_cluster_api_is_asked_everywhere_and_elsewhere_only_by_a_kubeconfig(helm: Helm) -> None:
+    everywhere = helm.objects("--values", CLUSTER_API, "--set-json", "manager.autoscaler.cloudConfig.discover=[]")
+    assert _rules(everywhere, "ClusterRole", "headroom-manager")["machines"]["verbs"] == ["list", "patch"]
+    kubeconfig = "manager.autoscaler.cloudConfig.kubeconfig=/etc/headroom-cloud-tls/value"
+    ports = "networkPolicy.managementCluster.ports={8443}"
+    elsewhere = helm.objects("--values", CLUSTER_API, "--set", kubeconfig, "--set", ports)
+    assert "cluster.x-k8s.io" not in str([each for each in elsewhere if each["kind"] in ("Role", "ClusterRole")])
+    (policy,) = [
+        each for each in elsewhere if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]
+    ]
+    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8443}
 
 
 def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_path: Path) -> None:

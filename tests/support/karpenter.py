@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,20 @@ from prometheus_client import CollectorRegistry
 
 from deploy.local import ports
 from shared.api.core import Node
-from shared.kube import node_heartbeat
-from shared.kube.client import Client, Patch
+from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, ApiError, NotFound
 from shared.kube.resources import NODECLAIMS, NODES, Resource
 from shared.telemetry import Loops
-from tests.apiserver.karpenter_build import BuiltKarpenter
+from tests.apiserver.module_build import BuiltController
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer
+from tests.support.kubelets import Kubelets
 
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 NODE_CLASSES = Resource("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", namespaced=False)
 KWOK_LABEL = "kwok.x-k8s.io/node"  # on Nodes that Karpenter's kwok provider makes
 ZONES = ("test-zone-a", "test-zone-b")
 NODE_CLASS = {"group": NODE_CLASSES.group, "version": NODE_CLASSES.version, "kind": "KWOKNodeClass", "name": "default"}
-BEAT_SECONDS = 10.0
 # cores by machine type, each with 4 GiB a core, at 0.05 an hour and core, and 10 % more in the second zone
 MACHINE_TYPES = {"c-1": 1, "c-2": 2, "c-4": 4, "c-16": 16}
 
@@ -81,17 +79,17 @@ def instance_types(missing: Sequence[tuple[str, str]] = ()) -> list[dict[str, An
 class Karpenter:
     """It runs from the beginning; `stop` and `start` restart it, with an offer of another day."""
 
-    def __init__(self, server: ApiServer, built: BuiltKarpenter, directory: Path) -> None:
+    def __init__(self, server: ApiServer, built: BuiltController, directory: Path) -> None:
         self.client: Client = server.client()
         self.server = server
         self._built = built
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._loops = Loops(CollectorRegistry())
-        self._beaten: dict[str, float] = {}
         self._define()
         self.start()
-        self._loops.every("kubelets of Karpenter's nodes", lambda: 0.3, self._keep_alive)
+        kubelets = Kubelets(self.client, self.nodes)
+        self._loops.every("kubelets of Karpenter's nodes", lambda: 0.3, kubelets.keep_alive)
 
     @property
     def log(self) -> Path:
@@ -168,20 +166,6 @@ class Karpenter:
         with contextlib.suppress(httpx.HTTPError), httpx.Client(timeout=2, trust_env=False) as http:
             return http.get(f"http://127.0.0.1:{port}/healthz").is_success
         return False
-
-    def _keep_alive(self) -> None:
-        """What a kubelet does: it says that its node is ready, and goes on saying so."""
-        now = time.time()
-        for node in self.nodes():
-            meta = node.metadata
-            ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions or ())
-            with contextlib.suppress(NotFound):
-                if not ready:
-                    patch = {"status": {"conditions": node_heartbeat.conditions(now)}}
-                    self.client.patch(NODES, meta.name, patch, kind=Patch.STRATEGIC, subresource="status")
-                if not ready or now - self._beaten.get(meta.name, 0.0) > BEAT_SECONDS:
-                    node_heartbeat.renew_lease(self.client, meta.name, meta.uid, now)
-                    self._beaten[meta.name] = now
 
 
 def _ready(found: dict[str, Any]) -> bool:

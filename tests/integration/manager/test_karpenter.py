@@ -1,8 +1,6 @@
 """Nodes bought of real Karpenter: the scenarios of node auto-provisioning with NodeClaims, and what goes wrong."""
 
-import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +8,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.local.control_plane import binary
-from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused
@@ -25,6 +21,7 @@ from shared.kube.resources import NODECLAIMS, NODEPOOLS, NODES
 from shared.telemetry import Loops
 from tests.apiserver import karpenter_build
 from tests.apiserver.binaries import Unavailable
+from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.karpenter_town import BOUND_SECONDS, KarpenterTown, own_taints
 from tests.support import eventually
@@ -45,22 +42,11 @@ def karpenter(process: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> I
         if os.environ.get("CI"):
             pytest.fail(f"{error}, and CI skips nothing for that")
         pytest.skip(str(error))
-    granted({"node_class": NODE_CLASS}, process, "karpenter")
+    grant({"node_class": NODE_CLASS}, process, "karpenter")
     karpenter = Karpenter(process, built, tmp_path_factory.mktemp("karpenter"))
     yield karpenter
     karpenter.close()
-    granted({}, process, "simulated")
-
-
-def granted(cloud_config: dict[str, Any], server: ApiServer, provider: str) -> None:
-    """The manager gets the rights that the chart gives for this cloud, and no others."""
-    values = [f"manager.autoscaler.cloudProvider={json.dumps(provider)}"]
-    values += [f"manager.autoscaler.cloudConfig={json.dumps(cloud_config)}"]
-    command = [str(binary("helm")), "upgrade", RELEASE, str(CHART), "--namespace", names.INSTALL_NAMESPACE]
-    command += ["--reuse-values", *(part for value in values for part in ("--set-json", value))]
-    environment = os.environ | {"KUBECONFIG": str(server.kubeconfig)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    grant({}, process, "simulated")
 
 
 @pytest.fixture
@@ -289,14 +275,14 @@ def test_a_claim_that_gets_no_machine_is_given_up_and_another_zone_helps(town: K
 def test_a_machine_that_never_registers_is_given_up(town: KarpenterTown) -> None:
     town.karpenter.add_node_class("slow", registration_seconds=3600)
     town.offer(node_class=NODE_CLASS | {"name": "slow"})
-    granted({"node_class": NODE_CLASS | {"name": "slow"}}, town.karpenter.server, "karpenter")
+    grant({"node_class": NODE_CLASS | {"name": "slow"}}, town.karpenter.server, "karpenter")
     try:
         town.begin(max_node_provision_time_seconds=4.0)
         town.add_pod("one")
         (claim,) = eventually(lambda: [each for each in town.claims() if each.holds(claims.LAUNCHED)])
         eventually(lambda: claim.metadata.name not in [each.metadata.name for each in town.claims()], GONE_SECONDS)
     finally:
-        granted({"node_class": NODE_CLASS}, town.karpenter.server, "karpenter")
+        grant({"node_class": NODE_CLASS}, town.karpenter.server, "karpenter")
 
 
 def test_a_node_that_others_delete_is_told_and_bought_again(

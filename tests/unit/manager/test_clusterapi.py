@@ -1,5 +1,6 @@
 """The pure parts of the Cluster API provider: annotations, groups with their machines, and the next node."""
 
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -411,3 +412,21 @@ def test_no_file_takes_every_group_of_this_cluster(load: Callable[[Any], Cluster
 def test_the_examples_are_configurations(load: Callable[[Any], ClusterApiConfig], path: str) -> None:
     values = yaml.safe_load((ROOT / path).read_text())
     assert load(values["manager"]["autoscaler"]["cloudConfig"]).discover
+
+
+def test_the_configurations_of_the_documentation_are_some(load: Callable[[Any], ClusterApiConfig]) -> None:
+    page = (ROOT / "docs" / "how-to" / "cluster-api.md").read_text()
+    blocks = [textwrap.dedent(block.split("```")[0]) for block in page.split("```yaml\n")[1:]]
+    found = [load(yaml.safe_load(block)["manager"]["autoscaler"]["cloudConfig"]) for block in blocks]
+    assert [each.cluster_selector for each in found] == [f"{GROUP}/cluster-name in (prod)"] * 2
+    assert found[1].kubeconfig
+
+
+def test_the_annotations_of_the_example_are_ones() -> None:
+    document = yaml.safe_load((ROOT / "examples" / "cluster-api" / "workers.yaml").read_text())
+    group = groups.read_group(ScalableKind.MACHINE_DEPLOYMENT, msgspec.convert(document, ScalableObject), KEYS)
+    assert group is not None
+    assert group.bounds == SizeBounds(0, 10)
+    labels = templates.node(group, None, "amd64").metadata.labels or {}
+    assert labels["topology.kubernetes.io/zone"] == "eu-central-1a"
+    assert (group.options.scale_down_unneeded_seconds, group.options.max_node_provision_seconds) == (300.0, 1200.0)

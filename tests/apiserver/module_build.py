@@ -1,0 +1,48 @@
+"""Controllers of others, each built once from its Go module, with its custom resource definitions.
+
+The definitions come with the module, and stand beside the program in the cache.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.apiserver import binaries
+from tests.apiserver.binaries import Tool, Unavailable
+
+
+@dataclass(frozen=True)
+class BuiltController:
+    """The program, and the folder with its definitions."""
+
+    program: Path
+    definitions: Path
+
+
+def built_controller(
+    tool: Tool, module: str, folders: Sequence[Path], environment: Mapping[str, str]
+) -> BuiltController:
+    """With the definitions in these `folders` of the module. Raises Unavailable where it cannot be built."""
+    program = binaries.built_once(tool, environment)
+    folder = program.with_name("definitions")
+    if not folder.exists():
+        unfinished = folder.with_name("definitions.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        source = _source(tool, module, environment)
+        for path in (path for part in folders for path in sorted((source / part).glob("*.yaml"))):
+            shutil.copyfile(path, unfinished / path.name)
+        unfinished.rename(folder)
+    return BuiltController(program, folder)
+
+
+def _source(tool: Tool, module: str, environment: Mapping[str, str]) -> Path:
+    """Where Go keeps the module."""
+    command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
+    try:
+        done = subprocess.run(command, cwd=tool.module, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Unavailable(f"the definitions of {tool.name} cannot be found: {error}") from error
+    return Path(done.stdout.strip())
