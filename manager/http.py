@@ -9,9 +9,10 @@ from fastapi import FastAPI, HTTPException, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from manager.nodeside import answers
+from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes, Status
 from manager.nodeside.decisions import KnownNode
+from manager.nodeside.usage_histograms import NodeHistograms
 from shared import errors, web
 
 # The page loads only its own files, and a node's name can never become a script.
@@ -23,6 +24,7 @@ _PAGE_FILES = {
     "index.html": "text/html",
     "page.css": "text/css",
     "course.js": "text/javascript",
+    "histogram.js": "text/javascript",
     "spending.js": "text/javascript",
     "nodes.js": "text/javascript",
     "workloads.js": "text/javascript",
@@ -91,10 +93,18 @@ def application(
         responses={404: {"description": "There is no such node"}},
     )
     def node(name: str) -> Response:
-        state = reader.state(name)
-        if state is None:
-            raise HTTPException(404, f"there is no Node {errors.shown(name)} in the cluster")
-        return _json(answers.explained(state, status().cluster))
+        return _json(answers.explained(_found(reader, name), status().cluster))
+
+    @app.get(
+        "/api/v1/nodes/{name}/histograms",
+        summary="How often Prod and the system use how much of one node",
+        response_model=NodeHistograms,
+        responses={404: {"description": "There is no such node"}},
+    )
+    def histograms(name: str) -> Response:
+        decision = _found(reader, name).decision
+        observed = None if decision is None else decision.observed
+        return _json(usage_histograms.answer(name, None if observed is None else observed.report))
 
     @app.get("/api/v1/prediction", summary="Whether promises are kept over all nodes", response_model=FleetPrediction)
     def prediction() -> Response:
@@ -106,6 +116,13 @@ def application(
 
     _serve_page(app)
     return app
+
+
+def _found(reader: Reader, name: str) -> KnownNode:
+    state = reader.state(name)
+    if state is None:
+        raise HTTPException(404, f"there is no Node {errors.shown(name)} in the cluster")
+    return state
 
 
 def _serve_page(app: FastAPI) -> None:

@@ -9,9 +9,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from agent.metric_cache.series import Usage
+from agent.predict_server import distribution
 from agent.predict_server.decay import Floats
+from agent.predict_server.distribution import Distribution
 from agent.predict_server.histogram import Rows
 from agent.predict_server.table import NO_HISTORY, ModelTable
+from shared.quantity import MILLI_PER_CORE
 
 Candidates: TypeAlias = Mapping[str, Floats]  # peaks by a name people can read
 
@@ -19,13 +22,15 @@ Candidates: TypeAlias = Mapping[str, Floats]  # peaks by a name people can read
 class History(NamedTuple):
     """The statistics of one entity: decayed mean and population stdev, and the history behind them.
 
-    `first_observed` is in Unix seconds; `samples` counts training steps.
+    `first_observed` is in Unix seconds; `samples` counts training steps. `distributions` are of cpu and memory, empty
+    without a sample.
     """
 
     mean: Usage
     stdev: Usage
     samples: int
     first_observed: float
+    distributions: tuple[Distribution, ...] = ()
 
 
 class Histories:
@@ -71,11 +76,14 @@ class Histories:
 
     def first(self) -> History:
         """The history of the first entity."""
+        units = zip(self._table.banks, (MILLI_PER_CORE, 1), strict=True)
+        found = [distribution.of(bank, int(self._rows[0]), unit) for bank, unit in units]
         return History(
             mean=Usage(*self.means[0].tolist()),
             stdev=Usage(*self.stdevs[0].tolist()),
             samples=int(self.samples[0]),
             first_observed=float(self.first_observed[0]),
+            distributions=tuple(each for each in found if each is not None),
         )
 
     @property

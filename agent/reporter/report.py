@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from agent.metric_cache import series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
+from agent.predict_server.distribution import Distribution
 from agent.predict_server.models import NSigmaV1, NSigmaV2
 from agent.predict_server.prediction import HorizonPromise, NodePrediction, ShadowResult
 from agent.predict_server.reclaimable import rounded_up
@@ -15,7 +16,7 @@ from agent.reporter import measurements
 from agent.reporter.measurements import Aggregated, MeasuredAverages
 from agent.reporter.schedule import ReportReason
 from agent.states_informer.pods import NodePod
-from shared import durations
+from shared import durations, names
 from shared.api import predictionprior
 from shared.api.core import Condition, Quantities
 from shared.api.nodemetric import (
@@ -26,17 +27,20 @@ from shared.api.nodemetric import (
     NodeMetricReport,
     NumaUsage,
     PodMetricInfoReport,
+    PredictionReport,
     Pressure,
     PriorInUse,
     ReclaimableMetric,
     ResourceMap,
+    UsageHistogram,
     Withdrawal,
 )
-from shared.api.nodemetric import Prediction as WirePrediction
 from shared.api.nodemetric import Promise as WirePromise
 from shared.api.nodemetric import Shadow as WireShadow
 from shared.api.nodeslo import HostApplication
 from shared.quantity import MILLI_PER_CORE, Resources
+
+RESOURCES = (names.CPU, names.MEMORY)
 
 _UNKNOWN = ResourceMap()
 
@@ -127,9 +131,9 @@ def _host_applications(observed: ReportInputs) -> tuple[HostApplicationMetricInf
 
 def _prediction(
     prediction: NodePrediction, conditions: tuple[Condition, ...], reason: ReportReason, pressure: Pressure | None
-) -> WirePrediction:
+) -> PredictionReport:
     prod = prediction.prod
-    return WirePrediction(
+    return PredictionReport(
         model=prediction.model,
         mean=dict(rounded_up(prod.mean).quantities()) if prod else None,
         stdev=dict(rounded_up(prod.stdev).quantities()) if prod else None,
@@ -147,6 +151,17 @@ def _prediction(
         report_reason=reason,
         conditions=conditions,
         pressure=pressure,
+        usage_histograms=_histograms(prod.distributions) if prod else None,
+    )
+
+
+def _histograms(distributions: tuple[Distribution, ...]) -> tuple[UsageHistogram, ...] | None:
+    """Of cpu and memory; None without either."""
+    if len(distributions) < len(RESOURCES):
+        return None
+    return tuple(
+        UsageHistogram(resource, one.bounds, one.shares, *one.percentiles)
+        for resource, one in zip(RESOURCES, distributions, strict=True)
     )
 
 

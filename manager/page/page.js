@@ -50,21 +50,22 @@ const toggle = async name => {
     return;
   }
   const line = element("tr", "detail"), cell = element("td");
-  const reason = element("p"), plots = makePlots("", course, name), truth = makeTruth(course, name), terms = element("div", "told", "Loading");
+  const reason = element("p"), plots = makePlots("", course, name), truth = makeTruth(course, name), often = makeHistograms(name), terms = element("div", "told", "Loading");
   cell.colSpan = COLUMNS.length;
-  cell.append(reason, plots.root, truth.root, terms);
+  cell.append(reason, plots.root, truth.root, often.root, terms);
   line.append(cell);
   row.body.append(line);
-  row.detail = { remove: () => line.remove(), reason, plots, truth, terms, horizon: HORIZON };
+  row.detail = { remove: () => line.remove(), reason, plots, truth, often, terms, horizon: HORIZON };
   await drawDetail(lastGood.nodes.find(node => node.name === name), row);
 };
 
 // The plots are redrawn in place, what is said is made anew.
 const drawDetail = async (node, row) => {
-  const { reason, plots, truth, terms: cell, horizon } = row.detail, { name } = node;
+  const { reason, plots, truth, often, terms: cell, horizon } = row.detail, { name } = node;
   reason.textContent = node.reason;
   plots.draw(node.allocatable);
   truth.draw(horizon);
+  often.draw(node.reported);
   try {
     const answer = await answered(`api/v1/nodes/${encodeURIComponent(name)}`);
     if (row.detail && answer.prediction?.promises.length) row.detail.horizon = answer.prediction.promises[0].horizon_seconds;

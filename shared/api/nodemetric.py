@@ -294,7 +294,25 @@ class Pressure(Wire, frozen=True):
     pods: tuple[PressedPod, ...] | None = None
 
 
-class Prediction(Wire, frozen=True):
+MOST_BARS = 20
+
+
+class UsageHistogram(Wire, frozen=True):
+    """How often Prod and the system used how much of a resource; older samples weigh less. In milli-cores or bytes.
+
+    `shares[i]`, in ten-thousandths of the weight, lie from `bounds[i]` to `bounds[i + 1]`.
+    """
+
+    resource: str = ""
+    bounds: tuple[int, ...] = ()
+    shares: tuple[int, ...] = ()
+    p50: int = 0
+    p95: int = 0
+    p98: int = 0
+    p99: int = 0
+
+
+class _Prediction(Wire, frozen=True):
     """The basis of the reported peak; `mean`, `stdev` and `peak` describe the prod usage in cores and bytes.
 
     `history_percent` is how much of the cold start the node's history covers; `known_percent` reads it from agents of
@@ -326,12 +344,23 @@ class Prediction(Wire, frozen=True):
         return self.confidence_percent if self.history_percent is None else self.history_percent
 
 
+class Prediction(_Prediction, frozen=True):
+    """The fields the manager acts on."""
+
+    usage_histograms: msgspec.Raw = msgspec.Raw()  # undecoded; see UsageHistogram
+
+
+class PredictionReport(_Prediction, frozen=True):
+    """All of it, as an agent writes it."""
+
+    usage_histograms: tuple[UsageHistogram, ...] | None = None
+
+
 class _Status(Wire, frozen=True):
     update_time: str | None = None
     host_application_metric: tuple[HostApplicationMetricInfo, ...] | None = None
     prod_reclaimable_metric: ReclaimableMetric | None = None
     prod_peak_metric: ReclaimableMetric | None = None
-    prediction: Prediction | None = None
 
 
 class NodeMetricStatus(_Status, frozen=True):
@@ -339,6 +368,7 @@ class NodeMetricStatus(_Status, frozen=True):
     spoil it.
     """
 
+    prediction: Prediction | None = None
     node_metric: NodeMetricInfo | None = None
     pods_metric: tuple[PodMetricInfo, ...] | None = None
 
@@ -376,6 +406,7 @@ class PodMetricInfoReport(Wire, frozen=True):
 class NodeMetricReport(_Status, frozen=True):
     """The whole status, as an agent writes it."""
 
+    prediction: PredictionReport | None = None
     node_metric: NodeMetricInfoReport | None = None
     pods_metric: tuple[PodMetricInfoReport, ...] | None = None
 

@@ -17,7 +17,6 @@ from shared.api.core import Quantities
 from shared.api.nodemetric import (
     CpuAndMemory,
     NodeMetric,
-    NodeMetricInfo,
     NodeMetricSpec,
     PodMetricInfo,
     Prediction,
@@ -36,7 +35,7 @@ NOTHING = Resources()
 MAX_LISTED = 4096
 NEGATIVE = "a usage cannot be negative"
 BEYOND = "must be less than 2^63"
-MAX_AGGREGATED_BYTES = 1 << 14  # fifty aggregates are a tenth of it
+MAX_RAW_BYTES = 1 << 14  # of what is seldom needed: fifty aggregates are a tenth of it
 
 _BORROWING_CLASSES = frozenset(PriorityClass) - names.LENDING_CLASSES
 _CLASSES: dict[str, str] = {each.value: each.value for each in PriorityClass}
@@ -67,9 +66,10 @@ class NodeReport(msgspec.Struct, frozen=True):
     `reason` is the agent's for reporting. `pods` are by "namespace/name"; several `host_applications` may share one
     name. `peak` is prod's, of what `prod_usage` is: all usage but that of pods of Mid, Batch and Free. `node_peak` is
     that of all workloads, and `history_percent` is how much of the cold start their history covers. `kept` may be
-    refused on its own; `prior` is the start of the margins. `aggregated` are the node's aggregated usages as JSON,
-    since they are seldom needed. `pressure` is present while a threshold of use is reached. With a `problem`, the whole
-    status is ignored. An unreadable `spec` counts as empty, and `unread_spec` is its raw form.
+    refused on its own; `prior` is the start of the margins. `aggregated` are the node's aggregated usages as JSON, and
+    `histograms` tell how often prod used how much, as JSON too: both are seldom needed. `pressure` is present while a
+    threshold of use is reached. With a `problem`, the whole status is ignored. An unreadable `spec` counts as empty,
+    and `unread_spec` is its raw form.
     """
 
     name: str
@@ -96,6 +96,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     prior: str = ""
     forgotten: str = ""
     aggregated: bytes = b""
+    histograms: bytes = b""
     problem: InvalidInput | None = None
     unread_spec: Mapping[str, object] | None = None
 
@@ -147,7 +148,8 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         pressure_problem=pressure_problem,
         prior=promises.prior(status.prediction.prior) if status.prediction else "",
         forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
-        aggregated=_aggregated(info),
+        aggregated=b"" if info is None else _raw(info.aggregated_node_usages),
+        histograms=b"" if status.prediction is None else _raw(status.prediction.usage_histograms),
         unread_spec=unread,
     )
 
@@ -276,9 +278,9 @@ def _node_peak(prediction: Prediction | None, source: str) -> Resources | None:
     return Resources(*_amounts(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak"))
 
 
-def _aggregated(info: NodeMetricInfo | None) -> bytes:
-    found = b"" if info is None else bytes(info.aggregated_node_usages)
-    return found if len(found) <= MAX_AGGREGATED_BYTES else b""
+def _raw(seldom: msgspec.Raw) -> bytes:
+    found = bytes(seldom)
+    return found if len(found) <= MAX_RAW_BYTES else b""
 
 
 def _refused_pod(listed: Iterable[PodMetricInfo], used: Iterable[CpuAndMemory], source: str) -> InvalidInput:

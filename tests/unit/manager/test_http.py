@@ -5,13 +5,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from manager import http
-from manager.nodeside import answers
+from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
@@ -19,8 +20,10 @@ from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
 from manager.nodeside.policy import ClusterPolicy
+from manager.nodeside.usage_histograms import HistogramRow, NodeHistograms
 from manager.pods import NodeRequests
 from shared import names, web
+from shared.api.nodemetric import UsageHistogram
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.support.local_http import LOCAL_HTTP
@@ -32,8 +35,12 @@ FLEET = answers.fleet(fleets.fleet(fleets.report("n1"), fleets.report("n2")))
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 REQUESTED = NodeRequests(Resources(2000, GIB), Resources(1000, GIB))
-REPORTED = report.read(
-    fleets.promising(metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"}))
+HISTOGRAM = UsageHistogram("cpu", (0, 500, 900), (9000, 1000), 480, 700, 800, 860)
+REPORTED = msgspec.structs.replace(
+    report.read(
+        fleets.promising(metric(reclaimable={"cpu": "1", "memory": "1Gi"}, usage={"cpu": "500m", "memory": "2Gi"}))
+    ),
+    histograms=msgspec.json.encode((HISTOGRAM,)),
 )
 SIMULATED = node("n1", labels={names.LABEL_SIMULATED: "true"}, mid={names.MID_CPU: "1k", names.MID_MEMORY: "1Gi"})
 STATES = {
@@ -142,6 +149,40 @@ def test_how_a_nodes_models_keep_their_promises_is_told_and_which_one_to_use(url
     )
 
 
+def test_how_often_prod_uses_how_much_of_a_node_is_told(url: str) -> None:
+    told = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/nodes/n1/histograms").content, type=NodeHistograms)
+    percentiles = {"50": 480, "95": 700, "98": 800, "99": 860}
+    rows = [HistogramRow("cpu", [0, 500, 900], [9000, 1000], percentiles, None)]
+    assert told == NodeHistograms("n1", "peak-mix", rows, None)
+    assert LOCAL_HTTP.get(f"{url}/api/v1/nodes/nowhere/histograms").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"resource": "gpu"}, "the resource must be cpu or memory"),
+        ({"shares": ()}, "there must be 1 to 20 shares, and one bound more"),
+        ({"shares": (1,) * 21, "bounds": tuple(range(22))}, "there must be 1 to 20 shares"),
+        ({"bounds": (0, 500)}, "one bound more"),
+        ({"bounds": (0, 900, 500)}, "the bounds must ascend"),
+        ({"p95": -1}, "an amount must be 0 or more"),
+        ({"shares": (9000, 10001)}, "a share must be 0 to 10000"),
+    ],
+)
+def test_a_histogram_that_cannot_be_is_left_out_and_named(changes: dict[str, Any], problem: str) -> None:
+    told = msgspec.json.encode((msgspec.structs.replace(HISTOGRAM, **changes),))
+    found = usage_histograms.answer("n1", msgspec.structs.replace(REPORTED, histograms=told))
+    assert found.histograms == []
+    assert re.search(rf"status.prediction.usageHistograms\[.*{problem}", found.problem or "")
+
+
+def test_histograms_that_cannot_be_read_spoil_nothing_else() -> None:
+    for raw in (b"7", b'[{"bounds": "many"}]', b"[" * 5000):
+        found = usage_histograms.answer("n1", msgspec.structs.replace(REPORTED, histograms=raw))
+        assert (found.histograms, "usageHistograms" in (found.problem or "")) == ([], True)
+    assert usage_histograms.answer("n1", None) == NodeHistograms("n1", "", [], None)
+
+
 def test_the_fleets_promises_are_told(url: str) -> None:
     answer = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/prediction").content, type=FleetPrediction)
     assert answer == FLEET
@@ -166,7 +207,15 @@ def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
     assert about in answer.json().values()
 
 
-@pytest.mark.parametrize(("file", "kind"), [("nodes", Nodes), ("explain", Explained), ("prediction", FleetPrediction)])
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        ("nodes", Nodes),
+        ("explain", Explained),
+        ("prediction", FleetPrediction),
+        ("histograms", NodeHistograms),
+    ],
+)
 def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:
     assert json.loads((SCHEMAS / f"{file}.json").read_text()) == msgspec.json.schema(kind)
 
@@ -184,7 +233,7 @@ def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
-SCRIPTS = ("course.js", "spending.js", "nodes.js", "workloads.js", "page.js", "autoscaler.js")
+SCRIPTS = ("course.js", "histogram.js", "spending.js", "nodes.js", "workloads.js", "page.js", "autoscaler.js")
 
 
 def test_the_page_is_small_and_without_inline_styles(url: str) -> None:

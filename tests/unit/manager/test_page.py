@@ -27,7 +27,9 @@ needs_node_js = pytest.mark.skipif(NODE_JS is None, reason="needs Node.js to run
 def run(expression: str, **given: object) -> Any:
     """What a function of the page's scripts returns; `given` are its constants."""
     constants = "".join(f"const {name} = {json.dumps(value)};\n" for name, value in given.items())
-    scripts = "\n".join((PAGE / name).read_text() for name in ("course.js", "spending.js", "nodes.js", "workloads.js"))
+    scripts = "\n".join(
+        (PAGE / name).read_text() for name in ("course.js", "histogram.js", "spending.js", "nodes.js", "workloads.js")
+    )
     program = f"{scripts}\n{{\n{constants}console.log(JSON.stringify({expression}));\n}}"
     assert NODE_JS is not None
     done = subprocess.run([NODE_JS, "-"], input=program, capture_output=True, text=True, check=True)
@@ -299,3 +301,37 @@ def test_a_promise_is_broken_by_what_is_used_within_its_time(
 ) -> None:
     given = {"times": [0, 3000, 6000], "used": used, "promised": promised, "horizon": horizon}
     assert run("brokenOf(times, used, promised, horizon)", **given) == broken
+
+
+HISTOGRAM = {
+    "resource": "cpu",
+    "bounds": [0, 1000, 1500, 2000],
+    "shares": [9000, 0, 1004],
+    "percentiles": {"50": 700, "99": 1800},
+    "peak": 2250,
+}
+
+
+@needs_node_js
+def test_a_histogram_says_how_much_of_the_time_and_how_far_the_promise_is_from_the_last_percentile() -> None:
+    found = run("histogramOf(answer)", answer=HISTOGRAM)
+    assert found["bars"] == [
+        {"from": 0, "to": 1, "percent": 90, "most": 90},
+        {"from": 1, "to": 1.5, "percent": 0, "most": 90},
+        {"from": 1.5, "to": 2, "percent": 10.04, "most": 100},
+    ]
+    assert (found["marks"], found["peak"]) == ([["p50", 0.7], ["p99", 1.8]], 2.25)
+    said = run(
+        """[2250, 900, null].map(peak => marginOf(histogramOf({ ...answer, peak }), "cores"))""", answer=HISTOGRAM
+    )
+    assert said == [
+        "p50 0.70, p99 1.80 cores; the promised peak 2.25 has a margin of 0.45 (25.0 %) above p99",
+        "p50 0.70, p99 1.80 cores; the promised peak 0.90 has a margin of 0.90 (50.0 %) below p99",
+        "p50 0.70, p99 1.80 cores; no peak is promised",
+    ]
+
+
+@needs_node_js
+def test_names_of_marks_do_not_lie_on_each_other_and_the_peak_has_its_own() -> None:
+    assert run("namedMarks([200, 195, 150, 149, 40], 30)") == [200, 150, 40]
+    assert run("[0, 0.01, 0.1, 12.34].map(percentText)") == ["0.0 %", "< 0.1 %", "0.1 %", "12.3 %"]
