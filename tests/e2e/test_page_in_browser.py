@@ -1,0 +1,239 @@
+"""The manager's page as people see and use it: a headless Chromium opens the page of a running cluster."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import RunningCluster
+from tests.support import browser, eventually
+from tests.support.browser import Browser, Page
+
+LEARNING_SECONDS = 240.0
+NODES = 4  # three simulated ones and this machine
+TEXT_CONTRAST = 4.5  # WCAG 2.2, 1.4.3
+SHAPE_CONTRAST = 3.0  # WCAG 2.2, 1.4.11
+MOST_BYTES = 100_000
+NODE = "sim-0"
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.own_decision("the page asks the manager, and no API server"),
+]
+
+# The contrast of each visible text, and of each line, bar and mark of a plot, by computed styles. What is hidden or
+# disabled has none.
+CONTRASTS = """(() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const channels = colour => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = colour;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const luminance = colour => channels(colour).slice(0, 3).map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+  const ground = of => {
+    for (let each = of; each; each = each.parentElement) {
+      const colour = getComputedStyle(each).backgroundColor;
+      if (channels(colour)[3] === 255) return colour;
+    }
+    return "white";
+  };
+  const contrast = (one, other) => {
+    const [dark, light] = [luminance(one), luminance(other)].sort((a, b) => a - b);
+    return (light + 0.05) / (dark + 0.05);
+  };
+  const found = [];
+  const add = (kind, what, colour, of) => found.push({ kind, what, contrast: contrast(colour, ground(of)) });
+  for (const each of document.querySelectorAll("body *")) {
+    if (!each.checkVisibility({ visibilityProperty: true }) || each.disabled || each.closest("noscript")) continue;
+    const style = getComputedStyle(each), of = each.closest("svg")?.parentElement ?? each;
+    const isText = [...each.childNodes].some(node => node.nodeType === Node.TEXT_NODE && node.data.trim());
+    if (each.matches("path.line")) add("shape", each.getAttribute("class"), style.stroke, of);
+    else if (each.matches("rect.bar, circle.mark")) add("shape", each.getAttribute("class"), style.fill, of);
+    else if (isText && !each.matches("title")) {
+      const colour = each.matches("text") ? style.fill : style.color;
+      add("text", `${each.tagName} ${each.textContent.trim().slice(0, 40)}`, colour, of);
+    }
+  }
+  return found;
+})()"""
+
+
+@pytest.fixture(scope="module")
+def url(cluster_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a manager whose agents have learned enough to promise a peak, and whose autoscaler has decided."""
+    browser.installed()
+    running = RunningCluster(cluster_kind, tmp_path_factory.mktemp("page"), "--nodes", "3", "-o", "json")
+    try:
+        eventually(
+            lambda: all(running.nodes().get(f"sim-{i}", {}).get("predicted_peak") for i in range(3)), LEARNING_SECONDS
+        )
+        yield running.manager_url
+    finally:
+        running.stop()
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    shown = Browser(tmp_path_factory.mktemp("browser"))
+    yield shown.page
+    shown.close()
+
+
+@pytest.fixture
+def page(url: str, tab: Page) -> Iterator[Page]:
+    """Anew in a window of 1280 by 900, once it shows the nodes, the workloads, the course and the cost."""
+    tab.open("about:blank")
+    tab.problems.clear()
+    tab.resize(1280, 900)
+    tab.prefer("light")
+    tab.open(url)
+    for shown in ("#nodes .node-row", "#workloads .node-row", "#course .plot path.line", "#spending .plot path.line"):
+        until(tab, f"document.querySelector('{shown}')")
+    yield tab
+    assert tab.problems == [], "of the console"
+
+
+def until(page: Page, expression: str) -> Any:
+    return eventually(lambda: page.evaluate(f"(found => found instanceof Node || found)({expression})"))
+
+
+def middle_of(page: Page, element: str) -> tuple[float, float]:
+    """Where it is in the window, after it was scrolled there."""
+    x, y = page.evaluate(
+        f"""(element => {{
+          element.scrollIntoView({{ block: "center", behavior: "instant" }});
+          const {{ left, top, width, height }} = element.getBoundingClientRect();
+          return [left + width / 2, top + height / 2];
+        }})({element})"""
+    )
+    return x, y
+
+
+def row_of(node: str) -> str:
+    """The row of a node that is shown, as JavaScript."""
+    rows = "[...document.querySelectorAll('#nodes .node-row')]"
+    return f"{rows}.find(row => row.querySelector('.name').textContent === '{node}')"
+
+
+def button_of(node: str) -> str:
+    return f"{row_of(node)}.querySelector('.name')"
+
+
+def is_open(page: Page, node: str) -> bool:
+    return bool(page.evaluate(f"{button_of(node)}.getAttribute('aria-expanded') === 'true'"))
+
+
+def open_by_click(page: Page, node: str) -> None:
+    page.click(*middle_of(page, f"{row_of(node)}.lastElementChild"))
+    eventually(lambda: is_open(page, node))
+    until(page, "document.querySelector('#nodes .detail .bar')")
+    until(page, "document.querySelector('#nodes .detail .terms')")
+
+
+def test_a_row_opens_wherever_it_is_clicked_and_closes_again(page: Page) -> None:
+    open_by_click(page, NODE)
+    assert page.evaluate("location.hash") == f"#{NODE}"
+    page.click(*middle_of(page, f"{row_of(NODE)}.lastElementChild"))
+    eventually(lambda: not is_open(page, NODE))
+    assert page.evaluate("document.querySelector('#nodes .detail')") is None
+
+
+def test_all_can_be_done_by_keyboard_and_the_focus_is_seen(page: Page) -> None:
+    page.evaluate("document.getElementById('filter').focus()")
+    focused = "document.activeElement"
+    for _ in range(60):
+        page.press("Tab")
+        outline = page.evaluate(
+            f"(style => [style.outlineStyle, parseFloat(style.outlineWidth)])(getComputedStyle({focused}))"
+        )
+        assert outline[0] != "none", page.evaluate(f"{focused}.outerHTML.slice(0, 200)")
+        assert outline[1] >= 1
+        if page.evaluate(f"{focused} === {button_of(NODE)}"):
+            break
+    else:
+        pytest.fail("no Tab leads to the node")
+    page.press("Enter")
+    eventually(lambda: is_open(page, NODE))
+    until(page, "document.querySelector('#nodes .detail .bar')")
+
+    plot = "document.querySelector('#nodes .detail .plot')"
+    histogram = "document.querySelector('#nodes .detail .plot:has(.bar)')"
+    page.evaluate(f"{plot}.querySelector('svg').focus()")
+    until(page, f"{plot}.querySelectorAll('table').length && {plot}.querySelector('.readout').textContent")
+    page.press("ArrowLeft")
+    assert page.evaluate(f"{plot}.querySelectorAll('.crosshair').length") == 1
+    assert page.evaluate(f"{plot}.querySelector('.readout').getAttribute('aria-live')") == "polite"
+    page.press("Tab")
+    page.evaluate(f"{histogram}.querySelector('svg').focus()")
+    page.press("ArrowRight")
+    said = page.evaluate(f"{histogram}.querySelector('svg').getAttribute('aria-label')")
+    assert "% of the time; at most" in said
+
+
+def test_a_phone_shows_mid_of_each_node_without_scrolling_sideways(page: Page) -> None:
+    page.resize(400, 800)
+    page.evaluate("document.getElementById('nodes-title').scrollIntoView({ behavior: 'instant' })")
+    sideways = "document.documentElement.scrollWidth - innerWidth"
+    assert page.evaluate("innerWidth") == 400
+    assert page.evaluate(sideways) <= 0
+    for selector in ("#nodes", "#workloads"):
+        inner = page.evaluate(
+            f"(box => box.scrollWidth - box.clientWidth)(document.querySelector('{selector}').parentElement)"
+        )
+        assert inner <= 0, selector
+    cells = page.evaluate(
+        """[...document.querySelectorAll("#nodes .node-row")]
+        .map(row => [...row.querySelectorAll("td.offered:not(.desk)")].map(cell => {
+          const { left, right } = cell.getBoundingClientRect();
+          return [cell.textContent, left, right];
+        }))"""
+    )
+    assert len(cells) >= NODES
+    for both in cells:
+        assert len(both) == 2, "Mid's cpu and memory"
+        assert all(text and 0 <= left < right <= 400 for text, left, right in both)
+    open_by_click(page, NODE)
+    assert page.evaluate(sideways) <= 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_and_plots_stand_out_in_both_schemes(page: Page, scheme: str) -> None:
+    page.prefer(scheme)
+    open_by_click(page, NODE)
+    found = page.evaluate(CONTRASTS)
+    assert {"bar", "line used", "line predicted_peak", "line percentile"} <= {each["what"] for each in found}
+    faint = [each for each in found if each["contrast"] < (TEXT_CONTRAST if each["kind"] == "text" else SHAPE_CONTRAST)]
+    assert faint == []
+
+
+def test_every_plot_has_a_name_and_a_table_behind_it(page: Page) -> None:
+    open_by_click(page, NODE)
+    images = "[...document.querySelectorAll('svg[role=img]:not(.none)')]"
+    assert page.evaluate(f"{images}.length") > NODES
+    assert page.evaluate(f"{images}.filter(svg => !svg.getAttribute('aria-label')).map(svg => svg.outerHTML)") == []
+    plots = page.evaluate(
+        """[...document.querySelectorAll(".plot")].map(plot => {
+          plot.querySelector("details").open = true;
+          return plot.querySelector("figcaption").textContent;
+        })"""
+    )
+    assert len(set(plots)) == len(plots) >= 9, plots
+    assert all(name.strip().split(", ")[-1].startswith(("cores", "GiB", "$")) for name in plots), plots
+    tables = """[...document.querySelectorAll(".plot")].map(plot => [plot.querySelectorAll("thead th").length,
+    plot.querySelectorAll("tbody tr").length])"""
+    eventually(lambda: all(heads >= 2 and lines >= 1 for heads, lines in page.evaluate(tables)))
+
+
+def test_the_page_is_light_and_loads_nothing_from_elsewhere(page: Page, url: str) -> None:
+    loaded = page.evaluate(
+        """[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+        .map(each => [each.name, each.decodedBodySize])"""
+    )
+    assert all(name.startswith((url, "data:")) for name, _ in loaded)
+    own = {name: size for name, size in loaded if "/api/" not in name}
+    assert len(own) >= 9
+    assert sum(own.values()) < MOST_BYTES
