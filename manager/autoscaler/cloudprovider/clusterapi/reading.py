@@ -40,7 +40,7 @@ class ServedApi:
     def resource(self, plural: str) -> Resource:
         return Resource(self.group, self.version, plural, namespaced=True)
 
-    def of(self, kind: ScalableKind) -> Resource:
+    def kind_resource(self, kind: ScalableKind) -> Resource:
         return self.resource(kind.plural)
 
 
@@ -72,7 +72,7 @@ class ClusterApiReader:
         found: list[tuple[ScalableKind, ScalableObject]] = []
         for kind in (ScalableKind.MACHINE_SET, ScalableKind.MACHINE_POOL, ScalableKind.MACHINE_DEPLOYMENT):
             if kind.plural in api.plurals:
-                found += ((kind, each) for each in self._listed(api.of(kind), ScalableObject))
+                found += ((kind, each) for each in self._listed(api.kind_resource(kind), ScalableObject))
         sets = [each for kind, each in found if kind is ScalableKind.MACHINE_SET]
         return ManagementObjects(machines, sets, [(kind, each) for kind, each in found if self._is_selected(each)])
 
@@ -80,7 +80,7 @@ class ClusterApiReader:
         """The group's object as it is now. Raises Refused where it is gone."""
         meta = group.object.metadata
         try:
-            return self._client.get(self.api().of(group.kind), meta.name, meta.namespace, into=ScalableObject)
+            return self._client.get(self.api().kind_resource(group.kind), meta.name, meta.namespace, into=ScalableObject)
         except NotFound as error:
             raise Refused(NAME, group.id, "not there any more") from error
 

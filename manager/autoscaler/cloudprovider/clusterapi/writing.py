@@ -30,7 +30,7 @@ class ClusterApiWriter:
     def resize(self, group: ScalableGroup, replicas: int) -> None:
         """Raises Later if the group has changed since, Refused if it may not have so many, Unavailable in doubt."""
         meta = group.object.metadata
-        resource = self._reader.api().of(group.kind)
+        resource = self._reader.api().kind_resource(group.kind)
         for number in range(_TRIES):
             try:
                 now = self._reader.current(group)
