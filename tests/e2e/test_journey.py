@@ -19,6 +19,8 @@ from tests.support import eventually
 # Sleeps until the file is there, then uses all the CPU it gets.
 SWITCH = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.05)\nwhile True: pass"
 
+ours = pytest.mark.own_decision("agent and manager work it out, whichever API server stands between them")
+
 SETTLED_SECONDS = 180.0
 DAY_SECONDS = 48  # of the prediction, in the demo
 REQUESTED_MILLI = 1000
@@ -95,6 +97,7 @@ def test_simulated_nodes_offer_mid_and_never_more_than_they_have(cluster: Runnin
             assert 0 <= node["mid"][resource] <= node["allocatable"][resource]
 
 
+@ours
 def test_mid_rises_with_an_idle_pod_falls_as_it_burns_cpu_and_rises_with_one_that_does_not(
     cluster: RunningCluster, kubectl: Kubectl, tmp_path: Path
 ) -> None:
@@ -147,6 +150,7 @@ def test_mid_rises_with_an_idle_pod_falls_as_it_burns_cpu_and_rises_with_one_tha
     kubectl.delete_pod("successor")
 
 
+@ours
 @pytest.mark.thorough
 def test_every_node_says_what_it_promised_for_which_target_and_how_it_kept_it(cluster: RunningCluster) -> None:
     def judged(name: str) -> bool:
