@@ -192,7 +192,7 @@ def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -
             name = node.metadata.name
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield CleanupStep(f"from node {name}: {', '.join(found.removed)}", patch)
-        if said := [type_ for type_ in condition.types(tiers) if condition.on(node, type_)]:
+        if said := [type_ for type_ in condition.types(tiers) if condition.find(node, type_)]:
             name, gone = node.metadata.name, [{"type": type_, "$patch": "delete"} for type_ in said]
             body = {"status": {"conditions": gone}}
             patch = partial(client.patch, NODES, name, body, subresource="status", kind=Patch.STRATEGIC)

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from manager.pods import PodRecord, held, record
+from manager.pods import PodRecord, record, sum_held
 from shared.api.core import Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -39,7 +39,9 @@ def holding(client: Client, tiers: Collection[Tier]) -> list[PodRecord]:
     def kept(pod: Pod) -> PodRecord | None:
         known = record(pod)
         return (
-            known if known.active and known.node and any(held([known])[tier] != Resources() for tier in tiers) else None
+            known
+            if known.active and known.node and any(sum_held([known])[tier] != Resources() for tier in tiers)
+            else None
         )
 
     listing = client.list(PODS, into=Pod, keep=kept)
@@ -53,7 +55,7 @@ def by_node(pods: Collection[PodRecord]) -> Mapping[str, Mapping[Tier, Resources
     there: dict[str, list[PodRecord]] = {}
     for pod in pods:
         there.setdefault(pod.node, []).append(pod)
-    return {name: held(each) for name, each in there.items()}
+    return {name: sum_held(each) for name, each in there.items()}
 
 
 def drain(

@@ -132,7 +132,9 @@ def _state(objects: Objects, found: Node) -> KnownNode:
     name = found.metadata.name
     side = NodeSide(objects.nodes.values(), objects.metrics.values(), objects.pods, objects.config_map, objects.now)
     strategy, decision, pods = side.strategy(found), side.decision(name), side.pods(name)
-    rule = NodeWriteRule.of(strategy.strategy, kind=WriteRule.DAMPED, now=objects.now, last_write=objects.now)
+    rule = NodeWriteRule.from_strategy(
+        strategy.strategy, kind=WriteRule.DAMPED, now=objects.now, last_write=objects.now
+    )
     outcome = writing.plan(found, decision.offers, rule, annotations=explain.annotations(found, decision))
     pending = None if outcome is None else Pending(outcome.why)
     shortfalls = {

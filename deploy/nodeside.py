@@ -61,7 +61,7 @@ class NodeSide:
         return None if metric is None else report.read(metric)
 
     def pods(self, name: str) -> Collection[PodRecord]:
-        return self._ledger.on(name)
+        return self._ledger.pods_on(name)
 
     def requested(self, name: str) -> NodeRequests:
         return self._ledger.requested(name)
@@ -74,5 +74,5 @@ class NodeSide:
     def decision(self, name: str) -> Decision:
         """What a node that is there offers."""
         node = self._nodes[name]
-        known = Known.of(self.requested(name), self.pods(name))
+        known = Known.from_pods(self.requested(name), self.pods(name))
         return explain.decide(node, self.report(name), known, self.strategy(node), self._now)

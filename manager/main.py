@@ -154,7 +154,7 @@ class Manager:
             now=clock.now,
         )
         load_aware_args = scheduling_args.load(settings.load_aware_args)
-        self._tenants = NamespaceTenants(self._informers.namespaces.get, self._caches.holders.of, clock)
+        self._tenants = NamespaceTenants(self._informers.namespaces.get, self._caches.holders.pods_of, clock)
         why_refused = self._tenants.why_refused
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
         app.include_router(extender.router(advisor, registry))

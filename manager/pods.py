@@ -120,7 +120,7 @@ def record(pod: Pod) -> PodRecord:
         qos, asked = QoS.NONE, {}
     tier = _TIER_OF.get(priority_class)
     cpu, memory = ("", "") if tier is None else names.TIER_RESOURCES[tier]
-    (held_tier, held, beside), limited = _held(asked, tier), _limited(pod)
+    (held_tier, held, beside), limited = _held_amounts(asked, tier), _limited(pod)
     return PodRecord(
         key=meta.key,
         uid=meta.uid,
@@ -145,7 +145,7 @@ def record(pod: Pod) -> PodRecord:
     )
 
 
-def _held(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Resources, Resources]:
+def _held_amounts(asked: Mapping[str, int], own: Tier | None) -> tuple[Tier | None, Resources, Resources]:
     """The requested tier, its amount, and the amount of the other tier; the tier of the pod's class comes first."""
     found = []
     for tier in Tier if own is None else sorted(Tier, key=lambda each: each is not own):
@@ -163,7 +163,7 @@ def _amount(cpu_milli: int, memory_bytes: int) -> Resources:
     return Resources(cpu_milli, memory_bytes)
 
 
-def held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
+def sum_held(running: Iterable[PodRecord]) -> Mapping[Tier, Resources]:
     """The amounts that the active ones of these pods hold of each tier."""
     sums = dict.fromkeys(Tier, NOTHING)
     for pod in running:
@@ -191,7 +191,7 @@ class PodLedger:
         self._sums: dict[str, NodeRequests] = {}
         self._collections: dict[str, Collection[PodRecord]] = {}
 
-    def on(self, node: str) -> Collection[PodRecord]:
+    def pods_on(self, node: str) -> Collection[PodRecord]:
         """The node's pods, in no order: the same object while they stay the same."""
         with self._lock:
             found = self._collections.get(node)

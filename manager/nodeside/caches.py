@@ -94,7 +94,7 @@ class Caches:
         return bool(name) and name in self._metrics.unread()
 
     def pods(self, name: str) -> Collection[PodRecord]:
-        return self._ledger.on(name)
+        return self._ledger.pods_on(name)
 
     def thresholds(self, name: str) -> ResourceThresholds | None:
         """The thresholds by which pods of the node may be evicted; None unless the node lends under a policy in

@@ -97,7 +97,7 @@ class NodeResourceController:
 
     def decision(self, name: str) -> Decision | None:
         """The last decision about the node."""
-        memory = self._planner.decisions.of(name)
+        memory = self._planner.decisions.history_of(name)
         return None if memory is None or memory.decided is None else memory.decided.decision
 
     def is_settled(self, name: str) -> bool:
@@ -117,7 +117,7 @@ class NodeResourceController:
 
     def _state(self, node: Node) -> KnownNode:
         name = node.metadata.name
-        memory, requested = self._planner.decisions.of(name), self._caches.requested(name)
+        memory, requested = self._planner.decisions.history_of(name), self._caches.requested(name)
         decided = None if memory is None else memory.decided
         if memory is None or decided is None:
             return KnownNode(node, requested, None, None)
@@ -128,7 +128,7 @@ class NodeResourceController:
             memory.last_write,
             self._why_not_written(decided),
             decided.strategy,
-            self._planner.tracker.of(name),
+            self._planner.tracker.shortfalls_of(name),
             self._pressed(name),
         )
 
@@ -158,7 +158,7 @@ class NodeResourceController:
         try:
             self._attempt(name, self._act)
         finally:
-            self._outbox.done(name)
+            self._outbox.finish(name)
 
     def _attempt(self, name: str, work: Callable[[str], None]) -> None:
         try:
@@ -185,7 +185,7 @@ class NodeResourceController:
             what = plan.step or (plan.write and plan.write.patch) or (plan.zones and plan.zones.patch) or plan.notice
             logger.info("dry run, not written: %s", what, extra={"node": name})
         elif self._is_leader():
-            self._outbox.put(name, urgency)
+            self._outbox.add(name, urgency)
             return
         self._outbox.discard(name)
 
@@ -221,6 +221,6 @@ class NodeResourceController:
             raise
         finally:
             if rest := [plan.urgencies[part] for part in due[1:]]:
-                self._outbox.put(name, min(rest))
+                self._outbox.add(name, min(rest))
         if not failed:
             self._queue.forget(name)

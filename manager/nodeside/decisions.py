@@ -176,7 +176,7 @@ class NodeDecisions:
         in_effect = strategy.strategy if strategy else DEFAULTS
         self._remember(memory, decision, in_effect, monotonic)
         last = None if memory.last_write is None else memory.last_write.monotonic
-        rule = NodeWriteRule.of(in_effect, kind=self._rule, now=monotonic, last_write=last)
+        rule = NodeWriteRule.from_strategy(in_effect, kind=self._rule, now=monotonic, last_write=last)
         outcome = None
         if not decision.hold:
             noted = explain.annotations(node, decision)
@@ -209,7 +209,7 @@ class NodeDecisions:
                 due.append(name)
         return due
 
-    def of(self, name: str) -> NodeHistory | None:
+    def history_of(self, name: str) -> NodeHistory | None:
         return self._memories.get(name)
 
     def forget(self, name: str) -> None:
@@ -262,7 +262,7 @@ class NodeDecisions:
             decision = _confirmed(memory, decision)
         except Exception as error:  # whatever data caused it, a failed decision must not leave an offer in place
             decision = explain.failed(error, self._tiers, now)
-            decision = explain.with_floors(decision, pods.held(self._caches.pods(name)))
+            decision = explain.with_floors(decision, pods.sum_held(self._caches.pods(name)))
         failures = tuple(offer.reason for offer in decision.offers.values() if offer.failed)
         if failures and failures != memory.failures:
             logger.error("tiers withheld, because deciding failed: %s", "; ".join(failures), extra={"node": name})
@@ -287,13 +287,13 @@ class NodeDecisions:
         """The pods, the facts of those above Batch, and the held amounts; computed once per set of pods."""
         there = self._caches.pods(name)
         if memory.of_pods is None or memory.of_pods[0] is not there:
-            memory.of_pods = there, Above.of(there), pods.held(there)
+            memory.of_pods = there, Above.from_pods(there), pods.sum_held(there)
         return memory.of_pods
 
     def _zones(
         self, node: Node, memory: NodeHistory, decision: Decision, strategy: ColocationStrategy, monotonic: float
     ) -> ZoneWrite | None:
-        known = None if self._topologies is None else self._topologies.of(node.metadata.name)
+        known = None if self._topologies is None else self._topologies.topology_of(node.metadata.name)
         last = memory.last_zone_write
         if known is None or (last is not None and last.replaced == known.resource_version):
             return None  # in the latter case the result of the last write has not been observed yet
@@ -313,7 +313,7 @@ class NodeDecisions:
                 memory.damping.pop(tier, None)
             else:
                 interval = strategy.update_time_threshold_seconds
-                memory.damping[tier] = damping.after(memory.damping.get(tier), offer.resources, monotonic, interval)
+                memory.damping[tier] = damping.remember(memory.damping.get(tier), offer.resources, monotonic, interval)
         mid = decision.offers.get(Tier.MID)
         if mid is not None:
             _learn(memory, mid, decision)
@@ -323,7 +323,7 @@ def _confirmed(memory: NodeHistory, decision: Decision) -> Decision:
     """The decision, without a contradiction that only one report had so far."""
     contradicts = bool(decision.contradiction)
     if contradicts is not memory.past.contradicts:
-        memory.past = memory.past.judged(contradicts)
+        memory.past = memory.past.with_verdict(contradicts)
     if contradicts and not memory.past.is_confirmed:
         return msgspec.structs.replace(decision, contradiction="")
     return decision

@@ -50,7 +50,7 @@ class Evictions:
 
     def pressed(self, node: str) -> Pressed | None:
         """The pressure on a node, if there is any."""
-        return self._reliever.of(node)
+        return self._reliever.pressure_on(node)
 
     def run_once(self) -> None:
         """Evicts what may be evicted now; pressure cannot wait."""

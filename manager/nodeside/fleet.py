@@ -188,12 +188,12 @@ class FleetOverview:
         """Continues with the newest published prior, from any replica; the leader publishes the next one when due."""
         sent = published({one.spec.prediction_prior for one in reports if one.spec.prediction_prior}, now)
         if sent is not None and (self.prior is None or sent.time > self.prior.time):
-            self._set(sent)
+            self._adopt(sent)
         if not self._is_leader() or (self.prior is not None and now - self.prior.time < PRIOR_SECONDS):
             return
         found = pooled(fresh, self.prior, now)
         if found is not None and found.differs(self.prior):
-            self._set(found)
+            self._adopt(found)
             logger.info("a prior of the fleet is sent to all nodes", extra={"nodes": found.nodes})
             self._changed([one.name for one in reports])
 
@@ -205,7 +205,7 @@ class FleetOverview:
                 if what and known.get(name, what) != what:
                     self._forgot(name, what)
 
-    def _set(self, prior: Prior) -> None:
+    def _adopt(self, prior: Prior) -> None:
         self.prior, self._wire = prior, predictionprior.to_wire(prior)
 
     def _judge(self, now: float) -> None:
@@ -225,4 +225,4 @@ class FleetOverview:
         if config_map is not None:
             meta = config_map.metadata
             regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
-            self._standing.found(_ABOUT, [ReportedProblem(regarding, TARGET_MISSED, alarm) for alarm in self.alarms])
+            self._standing.replace(_ABOUT, [ReportedProblem(regarding, TARGET_MISSED, alarm) for alarm in self.alarms])

@@ -45,7 +45,7 @@ class PersistentProblems:
         self._is_leader = is_leader
         self._known: dict[str, Sequence[ReportedProblem]] = {}
 
-    def found(self, about: str, problems: Sequence[ReportedProblem]) -> None:
+    def replace(self, about: str, problems: Sequence[ReportedProblem]) -> None:
         """Replaces the problems of one object, which `about` identifies."""
         if problems:
             self._known[about] = problems
@@ -82,7 +82,7 @@ class EventReporter:
         self._reported_config = version
         if config_map is None:
             logger.warning("there is no ConfigMap, so colocation is disabled")
-            self._standing.found(_CONFIG, ())
+            self._standing.replace(_CONFIG, ())
             return
         meta = config_map.metadata
         regarding = ObjectRef("v1", "ConfigMap", meta.name, meta.namespace, meta.uid)
@@ -93,13 +93,13 @@ class EventReporter:
         if policy.problem is not None:
             logger.error("configuration refused, the last good one stays: %s", policy.problem)
             refused.append(ReportedProblem(regarding, CONFIG_REFUSED, str(policy.problem)))
-            self._standing.found(_CONFIG, refused)
+            self._standing.replace(_CONFIG, refused)
             return
         logger.info("configuration in effect", extra={"enabled": policy.enabled})
         for problem in policy.config.problems:
             logger.error("a node config has a problem: %s", problem)
         problems = [ReportedProblem(regarding, CONFIG_PROBLEM, str(problem)) for problem in policy.config.problems]
-        self._standing.found(_CONFIG, refused + problems)
+        self._standing.replace(_CONFIG, refused + problems)
 
     def strategy(self, node: Node, strategy: NodeStrategy | None) -> None:
         """A node's own annotations and labels were read; their problems affect only that node."""
@@ -115,7 +115,7 @@ class EventReporter:
             logger.error("part of the node's own annotations and labels is not in effect: %s", problem)
         regarding = _node(node)
         said = [ReportedProblem(regarding, STRATEGY_REFUSED, problem) for problem in problems]
-        self._standing.found(_about(node.metadata.name), said)
+        self._standing.replace(_about(node.metadata.name), said)
 
     def written(self, node: Node, write: Write, decision: Decision) -> None:
         """A Node's offers were written: logs a line (terms at debug level), with Events of large changes."""
@@ -147,7 +147,7 @@ class EventReporter:
     def forget(self, name: str) -> None:
         """The node no longer exists."""
         if self._reported_nodes.pop(name, None) is not None:
-            self._standing.found(_about(name), ())
+            self._standing.replace(_about(name), ())
 
     def _event(self, regarding: ObjectRef, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         if self._recorder is not None:

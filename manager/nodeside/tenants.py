@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from manager.pods import NOTHING, PodRecord, held
+from manager.pods import NOTHING, PodRecord, sum_held
 from shared import explanation, names
 from shared.api.core import Namespace
 from shared.api.pods import amounts
@@ -43,7 +43,7 @@ class Holders:
             if new is not None and new.held_tier is not None:
                 self._pods.setdefault(namespace_of(new), {})[new.key] = new
 
-    def of(self, namespace: str) -> Collection[PodRecord]:
+    def pods_of(self, namespace: str) -> Collection[PodRecord]:
         with self._lock:
             return tuple(self._pods.get(namespace, {}).values())
 
@@ -110,7 +110,7 @@ def read_bounds(namespace: Namespace) -> Bounds:
 
 
 def _refusal(namespace: str, bounds: Bounds, pod: PodRecord, others: Iterable[PodRecord]) -> str | None:
-    holds, asks = held(others), held([pod])
+    holds, asks = sum_held(others), sum_held([pod])
     for tier, annotations in names.ANNOTATION_BOUNDS.items():
         if asks[tier] == NOTHING:
             continue

@@ -37,7 +37,7 @@ class Topologies:
         if kinds.wait_for(self._client, NODERESOURCETOPOLOGIES, stop, field_selector="metadata.name=none"):
             self._informer.run(stop)
 
-    def of(self, node: str) -> Topology | None:
+    def topology_of(self, node: str) -> Topology | None:
         return self._informer.get(node)
 
     def _on_change(self, change: Change[Topology]) -> None:

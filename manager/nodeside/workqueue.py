@@ -154,7 +154,7 @@ class Outbox:
         self._popped: set[str] = set()
         self._lanes: dict[Urgency, dict[str, float]] = {urgency: {} for urgency in Urgency}
 
-    def put(self, name: str, urgency: Urgency) -> None:
+    def add(self, name: str, urgency: Urgency) -> None:
         """Records that `name` needs a write; one of the same urgency keeps its position."""
         with self._lock:
             for other, lane in self._lanes.items():
@@ -180,7 +180,7 @@ class Outbox:
                         return name
         return None
 
-    def done(self, name: str) -> None:
+    def finish(self, name: str) -> None:
         """The popped name is done."""
         with self._lock:
             self._popped.discard(name)

@@ -65,7 +65,7 @@ class Known:
         return self.reports.get(name)
 
     def pods(self, name: str) -> Collection[PodRecord]:
-        return self.ledger.on(name)
+        return self.ledger.pods_on(name)
 
     def requested(self, name: str) -> NodeRequests:
         return self.ledger.requested(name)

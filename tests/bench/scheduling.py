@@ -58,7 +58,7 @@ class Cluster:
         return self._reports.get(name)
 
     def pods(self, name: str) -> Collection[PodRecord]:
-        return self.ledger.on(name)
+        return self.ledger.pods_on(name)
 
 
 def measures() -> tuple[Measure, ...]:

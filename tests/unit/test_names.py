@@ -13,7 +13,7 @@ ROOMS = ("agent", "manager", "shared", "deploy")
 LEFT_OUT = ("deploy/local",)
 
 # Rooms in which no function is named by a participle or a preposition alone.
-NAMED_BY_VERBS = ("manager/autoscaler",)
+NAMED_BY_VERBS = ("manager",)
 BARE = frozenset(
     {
         "after", "apart", "at", "before", "built", "by", "cut", "done", "for", "found", "from", "given", "gone",

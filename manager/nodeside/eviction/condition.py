@@ -69,7 +69,7 @@ class Notice:
     def patch(self, now: float) -> dict[str, object]:
         """The strategic patch of the Node's status at `now`, in Unix seconds."""
         moment = durations.timestamp(now)
-        conditions = [_entry(type_, each, on(self.node, type_), moment) for type_, each in self.said.items()]
+        conditions = [_entry(type_, each, find(self.node, type_), moment) for type_, each in self.said.items()]
         metadata = {"resourceVersion": self.node.metadata.resource_version}
         return {"metadata": metadata, "status": {"conditions": conditions}}
 
@@ -92,7 +92,7 @@ def of_contradiction(contradiction: str) -> Said:
     return Said(TRUE, "ReclaimableBeyondRequests", f"{contradiction}; Mid is no more than the latter leave")
 
 
-def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
+def describe(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
     """The condition for a shortfall; pods are evicted after `patience_seconds`, or never if None."""
     becomes = "none is evicted" if patience_seconds is None else f"eviction begins after {patience_seconds} s"
     status = UNKNOWN if shortfall.cause is Cause.UNKNOWN else TRUE
@@ -100,7 +100,7 @@ def of(shortfall: Shortfall, *, patience_seconds: int | None) -> Said:
     return Said(status, _REASONS[shortfall.cause], f"{shortfall.reason}; {SHOWN}; {becomes}", figures)
 
 
-def on(node: Node, type_: str) -> Condition | None:
+def find(node: Node, type_: str) -> Condition | None:
     """The Node's present condition of this type."""
     found = (each for each in node.status.conditions or () if each.type == type_)
     return next(found, None)

@@ -137,7 +137,7 @@ def in_order(pods: Iterable[PodRecord], resource: str, used: Mapping[str, PodPre
     """
 
     def rank(pod: PodRecord) -> tuple[bool, int, int, int, int, int, float, str]:
-        usage, held = _of(used[pod.uid].usage, resource), _of(pod.held, resource)
+        usage, held = _amount(used[pod.uid].usage, resource), _amount(pod.held, resource)
         known = pod.dispensability
         tier = _GOES_FIRST.index(pod.held_tier) if pod.held_tier is not None else len(_GOES_FIRST)
         priority, sub_priority, created_at = (0, 0, 0.0) if known is None else (known[0], known[1], known[2])
@@ -158,7 +158,7 @@ def _evictions(
     known = [pod for pod in candidates(pods, spared) if pod.uid in pressure.pods and pod.uid not in chosen]
     for pod in in_order(known, need.resource, pressure.pods):
         unit = _UNITS[need.resource]
-        usage, held = _of(pressure.pods[pod.uid].usage, need.resource), _of(pod.held, need.resource)
+        usage, held = _amount(pressure.pods[pod.uid].usage, need.resource), _amount(pod.held, need.resource)
         is_within = bool(need.within_percent) and pod.held_tier is Tier.MID and usage <= held  # the last ones in order
         if remaining <= (need.kept if is_within else 0):
             break
@@ -231,10 +231,10 @@ def _cooling(resource: str, report: NodeReport, last: Mapping[str, Last], now: f
 
 def _releases(pod: PodPressure, resource: str) -> int:
     """For memory the usage, for CPU the requests, since CPU satisfaction is measured against requests."""
-    return _of(pod.usage if resource == names.MEMORY else pod.held, resource)
+    return _amount(pod.usage if resource == names.MEMORY else pod.held, resource)
 
 
-def _of(amount: Resources, resource: str) -> int:
+def _amount(amount: Resources, resource: str) -> int:
     return amount.cpu_milli if resource == names.CPU else amount.memory_bytes
 
 

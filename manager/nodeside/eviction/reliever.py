@@ -54,10 +54,10 @@ class _Seen:
 
 
 class Reliever:
-    """One thread calls `run_once`; all threads may read `of` and `all`. `thresholds` are a node's, None if none of its
-    pods may be evicted.
+    """One thread calls `run_once`; all threads may read `pressure_on` and `all`.
 
-    `reports` and `pods` return the present state of the cluster.
+    `reports` and `pods` return the present state of the cluster, `thresholds` those of a node, None if none of its pods
+    may be evicted.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Reliever:
         self._most = max(1, int(evictions.per_minute * NODE_SHARE))  # a minute, of one node
         self._evicted: dict[str, list[float]] = {}  # by node, when (monotonic) in the last minute
 
-    def of(self, node: str) -> Pressed | None:
+    def pressure_on(self, node: str) -> Pressed | None:
         """The present plan for the node; None while it is not under pressure."""
         return self._pressed.get(node)
 

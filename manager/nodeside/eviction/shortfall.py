@@ -73,7 +73,7 @@ def find(
     found = {}
     for tier, offer in decision.offers.items():
         held_by = [pod for pod in holding if pod.held_tier is tier]
-        if held_by and (shortfall := _of(offer, held_by, _usages(decision), spared)) is not None:
+        if held_by and (shortfall := _find_one(offer, held_by, _usages(decision), spared)) is not None:
             found[tier] = shortfall
     return found
 
@@ -100,7 +100,7 @@ def least(candidates: Sequence[PodRecord], missing: Resources) -> list[PodRecord
     Every pod whose eviction is not needed is spared, starting with the last candidate; so no remaining pod can be
     spared. If all of them are not enough, it returns those that hold some of the missing resource.
     """
-    going = _held(candidates)
+    going = _sum_held(candidates)
     enough = missing.least(going)
     chosen = []
     for pod in reversed(candidates):
@@ -124,10 +124,10 @@ class _Rank(NamedTuple):
 _UNKNOWN = Dispensability(0, 0, 0.0, evictable=True, terminating=False)
 
 
-def _of(
+def _find_one(
     offer: Offer, held_by: Collection[PodRecord], usages: Mapping[str, ReportedUsage], spared: Container[str]
 ) -> Shortfall | None:
-    held = _held(held_by)
+    held = _sum_held(held_by)
     if offer.resources is None and offer.is_degraded:
         return Shortfall(Cause.UNKNOWN, held, None, NOTHING, ())
     there_is = NOTHING if offer.resources is None else offer.resources.plus(offer.held_back)
@@ -153,7 +153,7 @@ def _used(usage: Resources, held: Resources, short: Resources) -> float:
     return max(shares, default=0.0)
 
 
-def _held(pods: Iterable[PodRecord]) -> Resources:
+def _sum_held(pods: Iterable[PodRecord]) -> Resources:
     cpu, memory = 0, 0
     for pod in pods:
         held = pod.held

@@ -99,7 +99,7 @@ class Tracker:
         name, said = notice.node.metadata.name, {type_: _Last(said, now) for type_, said in notice.said.items()}
         self._last[name] = {**self._last.get(name, {}), **said}
 
-    def of(self, name: str) -> Mapping[Tier, TrackedShortfall]:
+    def shortfalls_of(self, name: str) -> Mapping[Tier, TrackedShortfall]:
         """The shortfalls of one node."""
         return self._tracked.get(name, _NOTHING)
 
@@ -171,7 +171,9 @@ def _troubles(decision: Decision, current: Mapping[Tier, TrackedShortfall]) -> I
         tracked = current.get(tier)
         yield (
             TYPES[tier],
-            None if tracked is None else condition.of(tracked.shortfall, patience_seconds=tracked.patience_seconds),
+            None
+            if tracked is None
+            else condition.describe(tracked.shortfall, patience_seconds=tracked.patience_seconds),
         )
     mid = decision.offers.get(Tier.MID)
     if mid is not None and not mid.is_degraded:  # a report that does not count says nothing
@@ -183,5 +185,5 @@ def _said_before(node: Node, type_: str, last: _Last | None, now: float) -> Said
     """The Node's present condition, or the one it will show once our own last write has come back."""
     if last is not None and now - last.at < ECHO_SECONDS:
         return last.said
-    found = condition.on(node, type_)
+    found = condition.find(node, type_)
     return None if found is None else Said(found.status, found.reason, found.message)

@@ -54,7 +54,7 @@ class BatchRule(NamedTuple):
     def cap(self, capacity: int) -> int:
         return INT64_MAX if self.threshold_percent is None else rounding.percent(capacity, self.threshold_percent)
 
-    def taken(self, system: int, reserved: int) -> int:
+    def system_share(self, system: int, reserved: int) -> int:
         """The system's share of the node under the policy."""
         return reserved if self.policy == REQUEST else max(system, reserved)
 
@@ -71,7 +71,7 @@ class Above(NamedTuple):
     active: frozenset[str]
 
     @classmethod
-    def of(cls, pods: Collection[PodRecord]) -> "Above":
+    def from_pods(cls, pods: Collection[PodRecord]) -> "Above":
         holding = [pod for pod in pods if pod.active]
         above = [pod for pod in holding if pod.priority_class not in LOW_PRIORITY]
         return cls(
@@ -230,7 +230,7 @@ def _explained(
     unit, where = axis.unit, axis.position
     capacity, reserved, used = situation.capacity[where], situation.reserved[where], system[where]
     updated = None if situation.report is None else situation.report.updated
-    margin, taken, pods = rule.margin(capacity), rule.taken(used, reserved), above[where]
+    margin, taken, pods = rule.margin(capacity), rule.system_share(used, reserved), above[where]
     terms = [
         Term("capacity", capacity, unit, "Node {node} status.capacity"),
         Term(MARGIN, margin, unit, f"capacity x (100 - {axis.reclaim_key} {rule.reclaim_percent}) %"),

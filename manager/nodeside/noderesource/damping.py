@@ -40,7 +40,7 @@ class Damping(NamedTuple):
         return ended if self.last.least(self.low) != self.ceiling else ended + interval_seconds
 
 
-def after(before: Damping | None, decided: Resources, now: float, interval_seconds: float) -> Damping:
+def remember(before: Damping | None, decided: Resources, now: float, interval_seconds: float) -> Damping:
     """The memory after this decision."""
     if before is None:
         return Damping(decided, now)

@@ -13,8 +13,7 @@ from manager.nodeside.noderesource.batch import Above
 from manager.nodeside.noderesource.buffer import Learned
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.situation import NOTHING, NodeFacts, NodeSituation
-from manager.pods import NodeRequests, PodRecord
-from manager.pods import held as held_by
+from manager.pods import NodeRequests, PodRecord, sum_held
 from shared import explanation as words
 from shared import names
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy
@@ -138,14 +137,14 @@ class Known(msgspec.Struct, frozen=True):
     """
 
     requested: NodeRequests = NOBODY
-    above_batch: Above = Above.of(())
+    above_batch: Above = Above.from_pods(())
     was_ahead: float | None = None
     prod_requested_lately: Resources = NOTHING
     held: Mapping[Tier, Resources] = NOBODY_HOLDS
 
     @classmethod
-    def of(cls, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":
-        return cls(requested, Above.of(pods), held=held_by(pods))
+    def from_pods(cls, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":
+        return cls(requested, Above.from_pods(pods), held=sum_held(pods))
 
 
 def decide(

@@ -111,7 +111,7 @@ def calculate(strategy: ColocationStrategy, situation: NodeSituation, learned: L
 
     `learned` is the buffer of this node, for `midBuffer: auto`. See `reason` for the sentence.
     """
-    cpu_held, memory_held = _held(strategy, learned)
+    cpu_held, memory_held = _held_back(strategy, learned)
     cpu, memory = _along(_CPU, strategy, situation, cpu_held), _along(_MEMORY, strategy, situation, memory_held)
     match strategy.formula:
         case MidFormula.UPSTREAM if strategy.mid_reclaim_mode == STATIC:
@@ -164,7 +164,7 @@ def message(resource: str, explained: ResourceExplanation) -> str:
     )
 
 
-def _held(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[int, str], tuple[int, str]]:
+def _held_back(strategy: ColocationStrategy, learned: Learned | None) -> tuple[tuple[int, str], tuple[int, str]]:
     """The held-back shares of cpu and memory, in thousandths, each with its source."""
     if isinstance(strategy.mid_buffer, int):
         fixed = (10 * strategy.mid_buffer, f"midBuffer {strategy.mid_buffer} %")

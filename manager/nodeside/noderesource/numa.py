@@ -45,8 +45,8 @@ def _along(
 ) -> dict[int, int]:
     """The result for one resource; intermediate values are in thousandths."""
     finer = _FINER[where]
-    held = _held(where, rule, {} if situation.report is None else situation.report.pods, pods, zones)
-    taken = rule.taken(situation.system_usage(HOST_APPLICATIONS_ABOVE)[where], situation.reserved[where])
+    held = _held_in_zone(where, rule, {} if situation.report is None else situation.report.pods, pods, zones)
+    taken = rule.system_share(situation.system_usage(HOST_APPLICATIONS_ABOVE)[where], situation.reserved[where])
     results = {}
     for zone, amount in zones.items():
         capacity = amount[where]
@@ -55,7 +55,7 @@ def _along(
     return results
 
 
-def _held(
+def _held_in_zone(
     where: int,
     rule: BatchRule,
     reported: Mapping[str, ReportedUsage],

@@ -41,7 +41,7 @@ class ReportHistory(msgspec.Struct, frozen=True, gc=False):
             return msgspec.structs.replace(self, requested=self.requested.most(requested))
         return ReportHistory(updated, requested, self.requested, False, self.contradicts)
 
-    def judged(self, contradicts: bool) -> "ReportHistory":
+    def with_verdict(self, contradicts: bool) -> "ReportHistory":
         return msgspec.structs.replace(self, contradicts=contradicts)
 
     @property

@@ -91,7 +91,7 @@ def _shared(explained: ResourceExplanation, given_away: int, unit: str, node: No
         Term(ORIGIN, explained.result, unit, explained.bound),
         Term(THIRD_PARTY, given_away, unit, source),
     )
-    result = third_party.left(explained.result, given_away)
+    result = third_party.remaining(explained.result, given_away)
     return ResourceExplanation(terms, f"{explained.bound} - {THIRD_PARTY}", result)
 
 

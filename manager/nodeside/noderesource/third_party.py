@@ -61,7 +61,7 @@ def total(allocations: Iterable[Allocation]) -> Resources:
     return sums
 
 
-def left(batch: int, given_away: int) -> int:
+def remaining(batch: int, given_away: int) -> int:
     """The rest for Kubernetes."""
     return max(0, batch - given_away)
 

@@ -118,7 +118,7 @@ class NodeWriteRule(msgspec.Struct, frozen=True):
     last_write: float | None = None
 
     @classmethod
-    def of(
+    def from_strategy(
         cls, strategy: ColocationStrategy, *, kind: WriteRule, now: float, last_write: float | None
     ) -> "NodeWriteRule":
         return cls(kind, strategy.resource_diff_threshold, strategy.update_time_threshold_seconds, now, last_write)
@@ -269,7 +269,7 @@ def _fallen(name: str, old: int, new: int, there_is: int, rule: NodeWriteRule) -
         return _Step(name, old, new, WriteReason.DIFFERENCE)
     if old - there_is > old * SAFETY_TOLERANCE:
         return _Step(name, old, new, WriteReason.SAFETY)
-    return _Step(name, old, new, waits=None if new == old else partial(_within, name, old, new, rule))
+    return _Step(name, old, new, waits=None if new == old else partial(_wait_within, name, old, new, rule))
 
 
 def _grown(name: str, old: int, new: int, damping: Damping | None, position: int, rule: NodeWriteRule) -> _Step:
@@ -277,16 +277,16 @@ def _grown(name: str, old: int, new: int, damping: Damping | None, position: int
     if differs(old, target, rule.threshold):
         return _Step(name, old, target, WriteReason.DIFFERENCE)
     if damping is None or target == new or not differs(old, new, rule.threshold):
-        return _Step(name, old, target, waits=partial(_within, name, old, new, rule))
-    return _Step(name, old, target, waits=partial(_held, name, old, new, damping, position, rule))
+        return _Step(name, old, target, waits=partial(_wait_within, name, old, new, rule))
+    return _Step(name, old, target, waits=partial(_wait_for_damping, name, old, new, damping, position, rule))
 
 
-def _within(name: str, old: int, new: int, rule: NodeWriteRule) -> Wait:
+def _wait_within(name: str, old: int, new: int, rule: NodeWriteRule) -> Wait:
     until = None if rule.last_write is None else rule.last_write + rule.interval_seconds
     return Wait(Waiting.THRESHOLD, partial(_too_little, name, old, new, rule.threshold), until)
 
 
-def _held(name: str, old: int, new: int, damping: Damping, position: int, rule: NodeWriteRule) -> Wait:
+def _wait_for_damping(name: str, old: int, new: int, damping: Damping, position: int, rule: NodeWriteRule) -> Wait:
     say = partial(_held_down, name, old, new, damping.ceiling_of(position))
     return Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds))
 
@@ -300,7 +300,7 @@ def _upstream(name: str, before: Listed, after: Listed, rule: NodeWriteRule, flo
         return _Step(name, step.old, step.target, WriteReason.DIFFERENCE)
     if step.old is None or step.target is None or old == new:
         return step
-    return _Step(name, step.old, step.target, waits=partial(_within, name, step.old, step.target, rule))
+    return _Step(name, step.old, step.target, waits=partial(_wait_within, name, step.old, step.target, rule))
 
 
 def _cause(

@@ -14,8 +14,7 @@ from manager.nodeside.scheduling import bound, estimate, loadaware
 from manager.nodeside.scheduling.args import LoadAwareArgs
 from manager.nodeside.scheduling.bound import ResourceShortfall
 from manager.nodeside.scheduling.loadaware import Incoming, NodeLoad
-from manager.pods import PodRecord, record
-from manager.pods import held as held_by
+from manager.pods import PodRecord, record, sum_held
 from shared.api.core import Node, Pod
 from shared.clock import Clock
 from shared.names import LENDING_CLASSES, Tier
@@ -127,13 +126,13 @@ class Advisor:
             load = None if report is None else loadaware.load(node, report, pods, self.args)
         except QuantityError:
             return None
-        held = view.held if view is not None and view.pods is pods else held_by(pods)
+        held = view.held if view is not None and view.pods is pods else sum_held(pods)
         view = self._views[name] = NodeView(node, report, pods, held, load)
         if len(self._views) > self._sweep_at:
             self._sweep()
         return view
 
-    def kept(self) -> int:
+    def count(self) -> int:
         return len(self._views)
 
     def _sweep(self) -> None:

@@ -100,7 +100,7 @@ def parse(document: object, *, source: str) -> LoadAwareArgs:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         field = path.rstrip("`").lstrip(".") or "(document)"
-        raise InvalidInput(source=source, field=field, value=_at(document, field), problem=problem) from error
+        raise InvalidInput(source=source, field=field, value=_value_at(document, field), problem=problem) from error
     if set(args.supported_resources) != {names.CPU, names.MEMORY}:
         value = list(args.supported_resources)
         problem = "expected both, cpu and memory; a weight or a threshold of 0 is how one is left out"
@@ -121,7 +121,7 @@ def seconds(duration: str) -> float:
     return durations.parse(duration) if duration else 0.0
 
 
-def _at(document: object, path: str) -> object:
+def _value_at(document: object, path: str) -> object:
     """The value at this path of the document; the document itself if there is none."""
     found = document
     for key in path.split("."):

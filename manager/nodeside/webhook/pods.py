@@ -55,7 +55,7 @@ class Translation:
     priority_classes: Mapping[PriorityClass, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: ManagerSettings) -> "Translation":
+    def from_settings(cls, settings: ManagerSettings) -> "Translation":
         classes = frozenset(names.TIER_CLASSES[tier] for tier in settings.tiers)
         if settings.translation == "koordinator":
             return cls(classes)

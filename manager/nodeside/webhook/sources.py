@@ -92,7 +92,7 @@ class Sources:
         if change.kind is ChangeKind.SYNCED:
             return
         self._refused.discard(change.key)
-        self._standing.found(f"{_KIND} {change.key}", ())
+        self._standing.replace(f"{_KIND} {change.key}", ())
         if change.new is None:
             self._accepted.pop(change.key, None)
             return
@@ -105,4 +105,4 @@ class Sources:
         self._refused.add(meta.name)
         logger.error("profile refused, its last good version stays: %s", problem)
         regarding = ObjectRef(CLUSTERCOLOCATIONPROFILES.api_version, _KIND, meta.name, "", meta.uid)
-        self._standing.found(f"{_KIND} {meta.name}", [ReportedProblem(regarding, PROFILE_REFUSED, str(problem))])
+        self._standing.replace(f"{_KIND} {meta.name}", [ReportedProblem(regarding, PROFILE_REFUSED, str(problem))])

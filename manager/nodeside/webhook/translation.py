@@ -27,12 +27,14 @@ NATIVE = (names.CPU, names.MEMORY)
 NO_CLASSES: Mapping[PriorityClass, str] = {}
 
 
-def _of(tier: Tier) -> ResourceNames:
+def _resource_names(tier: Tier) -> ResourceNames:
     return dict(zip(NATIVE, names.TIER_RESOURCES[tier], strict=True))
 
 
 # The names of the native resources in a class.
-RESOURCE_NAMES: Mapping[PriorityClass, ResourceNames] = {of: _of(tier) for tier, of in names.TIER_CLASSES.items()}
+RESOURCE_NAMES: Mapping[PriorityClass, ResourceNames] = {
+    of: _resource_names(tier) for tier, of in names.TIER_CLASSES.items()
+}
 
 
 def class_of(

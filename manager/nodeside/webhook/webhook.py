@@ -40,7 +40,7 @@ class Webhook:
     ) -> None:
         self._sources = sources
         namespace = settings.config_namespace or settings.namespace
-        pods = PodAdmission(sources, Translation.of(settings), why_denied)
+        pods = PodAdmission(sources, Translation.from_settings(settings), why_denied)
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application({MUTATE_PODS: pods.review, VALIDATE_CONFIG: config.review}, WebhookCounters(registry))
         # API servers do not authenticate: any client gets an answer, which contains nothing about the cluster.
@@ -63,7 +63,7 @@ def count_untranslated(
     registry: CollectorRegistry, settings: ManagerSettings, pods: Callable[[], Iterable[PodRecord]]
 ) -> None:
     """Adds the metric of pods that no webhook has translated."""
-    classes = Translation.of(settings).classes
+    classes = Translation.from_settings(settings).classes
     Gauge(
         "headroom_manager_webhook_untranslated_pods",
         "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",

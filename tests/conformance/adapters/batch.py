@@ -30,7 +30,7 @@ def batch_calculate(row: Input) -> object:
     if metric is None or explain.why_stale(metric.update_time, degrade_seconds=strategy.degrade_seconds, now=NOW):
         return {"degraded": True, "reset": True, "message": explain.DEGRADED_REASONS[Tier.BATCH]}
     seen = situation.observe(situation.facts(given.node(row["node"])), metric, NodeRequests())
-    explained = batch.calculate(strategy, seen, Above.of([pods.record(given.pod(each)) for each in row["pods"]]))
+    explained = batch.calculate(strategy, seen, Above.from_pods([pods.record(given.pod(each)) for each in row["pods"]]))
     return {
         **_listed(Resources(explained.cpu.result, explained.memory.result)),
         "messages": [batch.message(names.CPU, explained.cpu), batch.message(names.MEMORY, explained.memory)],

@@ -147,7 +147,7 @@ def resource_util(row: Input) -> object:
 def _rule(row: Input, *, last_write: float | None) -> NodeWriteRule:
     keys = ("resourceDiffThreshold", "updateTimeThresholdSeconds")
     strategy = colocation.strategy({key: row[key] for key in keys if key in row}, source=ROW)
-    return NodeWriteRule.of(strategy, kind=WriteRule.UPSTREAM, now=NOW, last_write=last_write)
+    return NodeWriteRule.from_strategy(strategy, kind=WriteRule.UPSTREAM, now=NOW, last_write=last_write)
 
 
 ADAPTERS: dict[str, Callable[[Input], object]] = {

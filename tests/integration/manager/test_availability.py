@@ -111,8 +111,8 @@ def test_who_does_not_lead_keeps_what_is_wrong_until_it_does_or_it_is_put_right(
     at_once.set()  # what is noted is written, and no more waited for
     standing = PersistentProblems(recorder, led.is_set)
     for name in ("wrong", "righted"):
-        standing.found(name, [ReportedProblem(ObjectRef("v1", "Node", name), STRATEGY_REFUSED, "it says nothing")])
-    standing.found("righted", ())
+        standing.replace(name, [ReportedProblem(ObjectRef("v1", "Node", name), STRATEGY_REFUSED, "it says nothing")])
+    standing.replace("righted", ())
     recorder.run(at_once)
     assert cluster.events() == []
     led.set()

@@ -92,13 +92,13 @@ def test_batch_goes_before_mid_one_after_the_other_and_only_as_many_as_it_takes(
     assert relieving.round() == {"b1", "b2"}
     for _ in range(5):
         assert relieving.round() == {"b1", "b2"}  # sixteen of twelve
-    pressed = relieving.reliever.of("n1")
+    pressed = relieving.reliever.pressure_on("n1")
     assert pressed is not None
     assert pressed.relief.reason.endswith("that much is leaving already")
     assert relieving.counted(Tier.BATCH, "evicted") == 2
     relieving.reported = None
     relieving.round()
-    assert relieving.reliever.of("n1") is None
+    assert relieving.reliever.pressure_on("n1") is None
 
 
 def test_a_pod_with_a_budget_stays_and_others_go_at_once(pods: Pods) -> None:
@@ -138,7 +138,7 @@ def test_a_node_that_claims_pressure_without_end_gets_its_share_of_the_rate_and_
         return len(pods.leaving())
 
     assert claim(11) == 4  # within a minute, though all evictions together may be twelve
-    pressed = relieving.reliever.of("n1")
+    pressed = relieving.reliever.pressure_on("n1")
     assert pressed is not None
     assert pressed.relief.evictions == ()
     assert pressed.relief.reason.endswith("no more than 4 pods of a node are evicted within a minute")
@@ -150,10 +150,10 @@ def test_nobody_goes_without_leave_of_policy_or_lead(pods: Pods) -> None:
     pods.add("a")
     relieving = Relieving(pods, actions=False)
     assert relieving.round() == set()
-    assert relieving.reliever.of("n1") is not None  # what would be done is told all the same
+    assert relieving.reliever.pressure_on("n1") is not None  # what would be done is told all the same
     relieving.actions, relieving.thresholds = True, None
     assert relieving.round() == set()
-    assert relieving.reliever.of("n1") is None
+    assert relieving.reliever.pressure_on("n1") is None
 
 
 def test_the_manager_hands_the_policy_down_evicts_by_what_comes_back_and_explains_it(

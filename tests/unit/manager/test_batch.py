@@ -39,7 +39,7 @@ def results(explained: Explanation) -> Resources:
 
 def taken(strategy: ColocationStrategy, situation: NodeSituation, *pods: PodRecord) -> Resources:
     """What of a large node is not for Batch."""
-    return situation.capacity.minus(results(batch.calculate(strategy, situation, Above.of(pods))))
+    return situation.capacity.minus(results(batch.calculate(strategy, situation, Above.from_pods(pods))))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_percentages_are_truncated_as_gos_are() -> None:
     strategy = ColocationStrategy(
         cpu_reclaim_threshold_percent=71, memory_reclaim_threshold_percent=150, batch_memory_threshold_percent=57
     )
-    explained = batch.calculate(strategy, situation, Above.of(()))
+    explained = batch.calculate(strategy, situation, Above.from_pods(()))
     assert results(explained) == (101 - 29, 56)
     assert [term.value for term in explained.memory.terms if term.name == "safety_margin"] == [-49]
 
@@ -128,7 +128,7 @@ def test_a_node_without_a_report_has_what_its_pods_leave_by_their_requests() -> 
 
 def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
     strategy = ColocationStrategy(batch_cpu_threshold_percent=10, memory_calculate_policy="request")
-    explained = batch.calculate(strategy, seen(system=(7_000, 0)), Above.of([record("p", (3_000, GIGA))]))
+    explained = batch.calculate(strategy, seen(system=(7_000, 0)), Above.from_pods([record("p", (3_000, GIGA))]))
     assert [(term.name, term.value, term.unit) for term in explained.cpu.terms] == [
         ("capacity", 100_000, "milli"),
         ("safety_margin", 40_000, "milli"),
@@ -173,7 +173,9 @@ def test_every_term_names_its_source_and_reported_ones_their_time() -> None:
 )
 def test_the_messages_are_koordinators(strategy: dict[str, Any], cpu: str, memory: str) -> None:
     situation = seen(system=(7_000, 12 * GIGA), used={"p": (3_001, 1)})
-    explained = batch.calculate(ColocationStrategy(**strategy), situation, Above.of([record("p", (5_000, 2 * GIGA))]))
+    explained = batch.calculate(
+        ColocationStrategy(**strategy), situation, Above.from_pods([record("p", (5_000, 2 * GIGA))])
+    )
     assert batch.message(names.CPU, explained.cpu) == cpu
     assert batch.message(names.MEMORY, explained.memory) == memory
     assert batch.reason(explained) == f"{cpu}; {memory}"
@@ -183,7 +185,7 @@ def test_the_messages_are_koordinators(strategy: dict[str, Any], cpu: str, memor
 def test_batch_is_an_amount_and_always_explained(
     strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord]
 ) -> None:
-    explained = batch.calculate(strategy, situation, Above.of(pods))
+    explained = batch.calculate(strategy, situation, Above.from_pods(pods))
     for each, percent in (
         (explained.cpu, strategy.batch_cpu_threshold_percent),
         (explained.memory, strategy.batch_memory_threshold_percent),
@@ -199,11 +201,13 @@ def test_batch_is_an_amount_and_always_explained(
 def test_more_usage_never_leaves_more_to_batch(
     strategy: ColocationStrategy, situation: NodeSituation, pods: list[PodRecord], name: str, more: int
 ) -> None:
-    before = results(batch.calculate(strategy, situation, Above.of(pods)))
+    before = results(batch.calculate(strategy, situation, Above.from_pods(pods)))
     report = situation.report
     assert report is not None
     for heavier in (_system(report, more), _pod(report, f"default/{name}", more)):
-        after = results(batch.calculate(strategy, msgspec.structs.replace(situation, report=heavier), Above.of(pods)))
+        after = results(
+            batch.calculate(strategy, msgspec.structs.replace(situation, report=heavier), Above.from_pods(pods))
+        )
         assert after.cpu_milli <= before.cpu_milli
         assert after.memory_bytes <= before.memory_bytes
 
@@ -215,8 +219,8 @@ def test_by_request_nothing_that_is_measured_matters(
     by_request = policy("request", batch_memory_threshold_percent=strategy.batch_memory_threshold_percent)
     elsewhere = msgspec.structs.replace(situation, report=other.report)
     assert (
-        batch.calculate(by_request, situation, Above.of(pods)).memory.result
-        == batch.calculate(by_request, elsewhere, Above.of(pods)).memory.result
+        batch.calculate(by_request, situation, Above.from_pods(pods)).memory.result
+        == batch.calculate(by_request, elsewhere, Above.from_pods(pods)).memory.result
     )
 
 

@@ -13,7 +13,7 @@ INTERVAL_SECONDS = 300.0
 def remembered(*decisions: tuple[float, int]) -> Damping:
     known = None
     for at, cpu in decisions:
-        known = damping.after(known, Resources(cpu, 0), at, INTERVAL_SECONDS)
+        known = damping.remember(known, Resources(cpu, 0), at, INTERVAL_SECONDS)
     assert known is not None
     return known
 
@@ -35,8 +35,8 @@ def test_a_fall_counts_for_one_interval_at_least_and_two_at_most() -> None:
 
 
 def test_each_resource_is_held_down_by_its_own_falls() -> None:
-    known = damping.after(Damping(Resources(10, 30), 0), Resources(20, 10), 1, INTERVAL_SECONDS)
-    known = damping.after(known, Resources(20, 30), 2, INTERVAL_SECONDS)
+    known = damping.remember(Damping(Resources(10, 30), 0), Resources(20, 10), 1, INTERVAL_SECONDS)
+    known = damping.remember(known, Resources(20, 30), 2, INTERVAL_SECONDS)
     assert known.ceiling == Resources(20, 10)
 
 
@@ -50,7 +50,7 @@ def test_the_ceiling_is_never_above_the_decision_nor_above_a_fall_within_the_int
     now, known, falls, last = 0.0, None, list[tuple[float, int]](), None
     for seconds, cpu in steps:
         now += seconds
-        known = damping.after(known, Resources(cpu, 0), now, INTERVAL_SECONDS)
+        known = damping.remember(known, Resources(cpu, 0), now, INTERVAL_SECONDS)
         if last is not None and cpu < last:
             falls.append((now, cpu))
         last = cpu
@@ -61,5 +61,5 @@ def test_the_ceiling_is_never_above_the_decision_nor_above_a_fall_within_the_int
         lifted_at = known.lifted_at(INTERVAL_SECONDS)
         assert (lifted_at is None) == (ceiling == cpu)
         if lifted_at is not None:
-            lifted = damping.after(known, Resources(cpu, 0), lifted_at + 1e-6, INTERVAL_SECONDS)
+            lifted = damping.remember(known, Resources(cpu, 0), lifted_at + 1e-6, INTERVAL_SECONDS)
             assert lifted.ceiling.cpu_milli > ceiling

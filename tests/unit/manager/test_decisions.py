@@ -124,7 +124,7 @@ def test_a_node_that_swings_learns_to_hold_something_back_and_then_is_not_writte
         world.report("2" if index % 2 else "1920m")
         outcome = world.look()
         written += isinstance(outcome, Write) and index >= 60
-    memory = world.decisions.of("n1")
+    memory = world.decisions.history_of("n1")
     assert memory is not None
     assert memory.learner.learned.cpu.permille == 40
     assert memory.learner.learned.memory.permille == 0
@@ -168,7 +168,7 @@ def test_looking_twice_at_one_report_teaches_nothing() -> None:
     world.report("2")
     for _ in range(100):
         world.look()
-    memory = world.decisions.of("n1")
+    memory = world.decisions.history_of("n1")
     assert memory is not None
     assert memory.learner.learned.cpu.steps == 0
 
@@ -243,7 +243,7 @@ def test_a_node_that_is_gone_is_forgotten() -> None:
     world.report("2")
     world.look()
     world.decisions.forget("n1")
-    assert world.decisions.of("n1") is None
+    assert world.decisions.history_of("n1") is None
     world.clock.advance(10_000)
     assert world.decisions.due() == []
 

@@ -34,7 +34,7 @@ def decide(
     for each in pods:
         ledger.replace(None, record(each))
     name = found.metadata.name
-    known = Known.of(ledger.requested(name), ledger.on(name))
+    known = Known.from_pods(ledger.requested(name), ledger.pods_on(name))
     return explain.decide(found, None if reported is None else report.read(reported), known, strategy, NOW, tiers=tiers)
 
 

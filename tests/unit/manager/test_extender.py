@@ -65,7 +65,7 @@ class Cluster:
         return self.reports.get(name)
 
     def pods(self, name: str) -> Collection[PodRecord]:
-        return self.ledger.on(name)
+        return self.ledger.pods_on(name)
 
 
 def mid_pod(name: str = "p", *, on: str = "", phase: str = "Running", **requests: str) -> Pod:
@@ -200,7 +200,7 @@ def test_nodes_that_are_gone_are_let_go_of(cluster: Cluster, advisor: Advisor) -
         cluster.add(name)
         assert advisor.view(name) is not None
         del cluster.nodes[name]
-        assert advisor.kept() <= advice.SWEEP_VIEWS + 1
+        assert advisor.count() <= advice.SWEEP_VIEWS + 1
 
 
 def test_nobody_waits_because_the_manager_is_behind(cluster: Cluster, advisor: Advisor) -> None:

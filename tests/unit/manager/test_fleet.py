@@ -40,7 +40,7 @@ class Heard(PersistentProblems):
         super().__init__(None, lambda: True)
         self.said: list[list[str]] = []
 
-    def found(self, about: str, problems: Iterable[ReportedProblem]) -> None:
+    def replace(self, about: str, problems: Iterable[ReportedProblem]) -> None:
         assert about == "predictions"
         self.said.append([f"{one.regarding.kind} {one.reason}: {one.message}" for one in problems])
 

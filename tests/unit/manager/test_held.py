@@ -15,7 +15,7 @@ from manager.nodeside.noderesource.explain import HELD, Decision, Known, Offer
 from manager.nodeside.noderesource.report import read
 from manager.nodeside.noderesource.writing import NodeWriteRule, Write, WriteReason, WriteRule
 from manager.nodeside.scheduling import bound
-from manager.pods import NodeRequests, PodRecord, held, record
+from manager.pods import NodeRequests, PodRecord, record, sum_held
 from shared import names
 from shared.api.core import Container, Node, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta
@@ -48,7 +48,7 @@ def holder(requests: dict[str, Any], phase: str = "Running", **labels: str) -> P
 def test_what_pods_hold_is_what_they_request_until_they_have_ended() -> None:
     pods = [mid_pod("a", 100, GIB), mid_pod("b", 30, GIB, phase="Pending"), mid_pod("c", 7, GIB, phase="Failed")]
     leaving = mid_pod("d", 5, GIB, deletion_timestamp="2026-01-01T00:00:00Z")
-    assert held([*pods, leaving]) == {Tier.MID: Resources(135, 3 * GIB), Tier.BATCH: NOTHING}
+    assert sum_held([*pods, leaving]) == {Tier.MID: Resources(135, 3 * GIB), Tier.BATCH: NOTHING}
 
 
 def test_a_pod_that_requests_of_both_tiers_holds_of_both() -> None:
@@ -58,7 +58,7 @@ def test_a_pod_that_requests_of_both_tiers_holds_of_both() -> None:
     assert (one.held_tier, one.held, one.held_beside) == (Tier.MID, mid, batch)
     other = holder(requests, **{names.LABEL_PRIORITY_CLASS: "koord-batch"})
     assert (other.held_tier, other.held, other.held_beside) == (Tier.BATCH, batch, mid)
-    assert held([one, other]) == {Tier.MID: Resources(200, 0), Tier.BATCH: Resources(60, 14)}
+    assert sum_held([one, other]) == {Tier.MID: Resources(200, 0), Tier.BATCH: Resources(60, 14)}
 
 
 @pytest.mark.parametrize(

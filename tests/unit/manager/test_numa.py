@@ -114,7 +114,7 @@ def test_one_zone_that_is_the_whole_node_has_what_the_node_has_unless_a_pod_is_n
 ) -> None:
     assert situation.report is not None
     measured = [pod for pod in pods if pod.key in situation.report.pods]
-    whole = batch.calculate(strategy, situation, Above.of(measured))
+    whole = batch.calculate(strategy, situation, Above.from_pods(measured))
     found = numa.calculate(strategy, situation, measured, {0: situation.capacity})
     assert found == {0: Resources(whole.cpu.result, whole.memory.result)}
 

@@ -17,7 +17,7 @@ def test_the_last_word_about_a_pod_takes_off_what_was_counted_for_it() -> None:
     # A finished pod that is deleted is announced in its last state, which the ledger may never have seen.
     assert ledger.replace(finished, None) == {"n1"}
     assert ledger.requested("n1") == NodeRequests()
-    assert ledger.on("n1") == ()
+    assert ledger.pods_on("n1") == ()
 
 
 def test_a_pod_that_moves_concerns_both_nodes() -> None:
@@ -25,7 +25,7 @@ def test_a_pod_that_moves_concerns_both_nodes() -> None:
     before, after = record(pod(on="n1")), record(pod(on="n2"))
     ledger.replace(None, before)
     assert ledger.replace(before, after) == {"n1", "n2"}
-    assert (ledger.on("n1"), ledger.on("n2")) == ((), (after,))
+    assert (ledger.pods_on("n1"), ledger.pods_on("n2")) == ((), (after,))
 
 
 def test_requests_that_mean_nothing_count_as_none(caplog: pytest.LogCaptureFixture) -> None:

@@ -122,7 +122,7 @@ def test_what_is_undecided_says_nothing_new(tracked: tuple[Tracker, ManualClock]
     follower.track(node(), EVICTING, SHORT, [POD])
     clock.advance(CALM_SECONDS)
     assert follower.track(node(said("True")), None, undecided, [POD]) is None
-    assert follower.of("n1") == {}
+    assert follower.shortfalls_of("n1") == {}
 
 
 def test_eviction_is_due_after_its_time_without_a_break(tracked: tuple[Tracker, ManualClock]) -> None:

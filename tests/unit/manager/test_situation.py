@@ -81,7 +81,7 @@ def test_the_running_sums_are_the_sums_over_the_pods_there_are(
         for each in there:
             expected = expected.plus(pods.requested_by(each))
         assert ledger.requested(name) == expected
-        assert set(ledger.on(name)) == set(there)
+        assert set(ledger.pods_on(name)) == set(there)
 
 
 @pytest.mark.parametrize(

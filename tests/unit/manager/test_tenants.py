@@ -17,7 +17,7 @@ CPU, MEMORY = "headroom.io/max-mid-cpu", "headroom.io/max-mid-memory"
 def tenants_of(holders: Holders, annotations: dict[str, str], clock: ManualClock | None = None) -> NamespaceTenants:
     """Of which the namespace `default` says what a test says."""
     said = Namespace(ObjectMeta(name="default", annotations=annotations))
-    return NamespaceTenants({"default": said}.get, holders.of, clock or ManualClock(0))
+    return NamespaceTenants({"default": said}.get, holders.pods_of, clock or ManualClock(0))
 
 
 def unbound(name: str, cpu_milli: int) -> PodRecord:
@@ -87,6 +87,6 @@ def test_a_pod_that_is_gone_or_changes_counts_as_it_is_now() -> None:
     found, pod = Holders(), mid_pod("a", 600)
     found.replace(None, pod)
     found.replace(pod, mid_pod("a", 600, phase="Failed"))
-    assert [each.active for each in found.of("default")] == [False]
+    assert [each.active for each in found.pods_of("default")] == [False]
     found.replace(mid_pod("a", 600, phase="Failed"), None)
-    assert found.of("default") == ()
+    assert found.pods_of("default") == ()

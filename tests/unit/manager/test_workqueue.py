@@ -77,14 +77,14 @@ def test_shrinking_offers_are_written_first_and_a_changed_mind_changes_the_turn(
     clock = ManualClock()
     outbox = Outbox(clock)
     for name in ("a", "b", "c", "d"):
-        outbox.put(name, Urgency.GROW)
-    outbox.put("e", Urgency.LIFECYCLE)
-    outbox.put("c", Urgency.SHRINK)
-    outbox.put("a", Urgency.GROW)
+        outbox.add(name, Urgency.GROW)
+    outbox.add("e", Urgency.LIFECYCLE)
+    outbox.add("c", Urgency.SHRINK)
+    outbox.add("a", Urgency.GROW)
     outbox.discard("b")
     assert len(outbox) == 4
     clock.advance(7)
-    outbox.put("d", Urgency.GROW)
+    outbox.add("d", Urgency.GROW)
     assert outbox.oldest_seconds() == 7
     assert [outbox.pop() for _ in range(5)] == ["c", "e", "a", "d", None]
     assert outbox.oldest_seconds() == 0
@@ -92,14 +92,14 @@ def test_shrinking_offers_are_written_first_and_a_changed_mind_changes_the_turn(
 
 def test_a_node_that_is_being_written_is_not_given_to_another_writer() -> None:
     outbox = Outbox(ManualClock())
-    outbox.put("a", Urgency.GROW)
+    outbox.add("a", Urgency.GROW)
     assert outbox.pop() == "a"
-    outbox.put("a", Urgency.SHRINK)
-    outbox.put("b", Urgency.GROW)
+    outbox.add("a", Urgency.SHRINK)
+    outbox.add("b", Urgency.GROW)
     assert (outbox.pop(), outbox.pop()) == ("b", None)
     assert not outbox.wait(0)
     assert len(outbox) == 1
-    outbox.done("a")
+    outbox.finish("a")
     assert outbox.wait(0)
     assert outbox.pop() == "a"
 

@@ -245,7 +245,7 @@ def lived_through(decisions: Iterable[Decided]) -> list[tuple[Resources, Resourc
     for seconds, there_is, permille in decisions:
         now += seconds
         decided = Resources(*(each * (1000 - permille) // 1000 for each in there_is))
-        known = damping.after(known, decided, now, INTERVAL_SECONDS)
+        known = damping.remember(known, decided, now, INTERVAL_SECONDS)
         outcome = writing.plan(
             node(mid=dict(on_offer)),
             {Tier.MID: offered(decided, there_is.minus(decided))},
