@@ -110,3 +110,13 @@ class Iteration:
     leaving: tuple[DeletionProgress, ...] = ()
     scans: tuple[utilization.ScanDecision, ...] = ()
     cluster: str = ""
+
+    @property
+    def decisions(self) -> tuple[ScaleUpDecision, ...]:
+        """All scale-up decisions, in their order."""
+        return (() if self.decision is None else (self.decision,)) + self.further
+
+    @property
+    def deleted_by_scans(self) -> frozenset[str]:
+        """The nodes that scans of their groups found ripe for deletion."""
+        return frozenset(node.name for scan in self.scans for node in scan.deletions)

@@ -64,7 +64,7 @@ class PlannedIteration:
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
-        return (*([self.iteration.decision] if self.iteration.decision is not None else []), *self.iteration.further)
+        return self.iteration.decisions
 
 
 def plan(

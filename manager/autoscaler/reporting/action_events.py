@@ -95,9 +95,8 @@ def _outcome(action: Action, done: Said, failed: Said, advised: Said) -> Said:
 def _deletion(action: Action, made: Iteration, many: str) -> Iterator[Said]:
     """Of nodes that the scan of their group found ripe, or of instances that never registered."""
     group, error = action.group, action.error
-    ripe = {node.name for scan in made.scans for node in scan.deletions}
     advised = f"nodes {', '.join(action.nodes)} of group {group} would be removed: {action.reason}"
-    is_scanned = bool(action.nodes) and ripe.issuperset(action.nodes)
+    is_scanned = bool(action.nodes) and made.deleted_by_scans.issuperset(action.nodes)
     if not (action.done or error):
         yield NORMAL, RECOMMENDED_DOWN if is_scanned else RECOMMENDED_CLEANUP, advised
     elif action.reason == reconciliation.UNREGISTERED:

@@ -156,10 +156,9 @@ def _actions(of: Iteration) -> list[DecisionRow]:
         if (price := next((of.cost.by_node[node] for node in group.nodes if node in of.cost.by_node), None)) is not None
     }
     of_new: set[float | None] = set()
-    for decision in (of.decision, *of.further):
-        if decision is not None:
-            prices |= _node_prices(decision)
-            of_new |= _prices_of_new_groups(decision)
+    for decision in of.decisions:
+        prices |= _node_prices(decision)
+        of_new |= _prices_of_new_groups(decision)
     # A created group has another name than its option; its cost is certain if all new groups cost the same.
     new = of_new.pop() if len(of_new) == 1 else None
     return [_action(action, prices.get(action.group, new), of.cost) for action in of.actions]

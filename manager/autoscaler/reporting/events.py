@@ -151,7 +151,7 @@ def _of_incident(incident: Incident) -> Iterator[Said]:
 
 def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     if decision.outcome is ScaleUpOutcome.GROW:
-        for each in (decision, *iteration.further):
+        for each in iteration.decisions:
             yield from _of_triggered(iteration, each)
     elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
         for key, why in itertools.islice(_unhelped(iteration, decision), MOST_TOLD):

@@ -131,7 +131,7 @@ class ClusterAutoscalerCounters:
     def note(self, made: Iteration, ended: Iterable[tuple[DeletionProgress, int]], failure: Exception | None) -> None:
         if failure is not None:
             self._errors.labels(error_type(failure)).inc()
-        ripe = {node.name for scan in made.scans for node in scan.deletions}
+        ripe = made.deleted_by_scans
         for action in made.actions:
             self._note_action(action, is_ripe=ripe.issuperset(action.nodes))
         for incident in made.incidents:

@@ -80,7 +80,7 @@ def _pending(iteration: Iteration) -> Iterator[tuple[str, int]]:
     """While nothing is decided, only skipped pods are known."""
     yield "aside", len(iteration.skipped_pods)
     if iteration.decision is not None:
-        demands, decisions = iteration.decision.demands, (iteration.decision, *iteration.further)
+        demands, decisions = iteration.decision.demands, iteration.decisions
         yield "schedulable", sum(each.schedulable for each in demands)
         yield "reclaimed", sum(each.reclaimed for each in demands)
         yield "triggered", sum(len(each.triggered) for each in decisions)
@@ -148,9 +148,8 @@ class HeadroomCounters:
 
     def note(self, made: Iteration, ended: Iterable[tuple[DeletionProgress, int]]) -> None:
         self._rounds.labels("held" if made.blocked_reason else "decided").inc()
-        for decision in (made.decision, *made.further):
-            if decision is not None:
-                self._decisions.labels(decision.outcome.value).inc()
+        for decision in made.decisions:
+            self._decisions.labels(decision.outcome.value).inc()
         for action in made.actions:
             self._note_action(action)
         for incident in made.incidents:
