@@ -103,7 +103,9 @@ def look(
             known = known.with_better(found)
         if where.agents:
             servers = [stack.enter_context(PrometheusServer(url, where.access)) for url in where.agents]
-            known = known.with_better(from_agents.usage(servers, listed))
+            known = known.with_better(
+                from_agents.usage(servers, listed, [node.metadata.name for node in seen.objects.nodes])
+            )
     return LookedAt(seen, listed, known, others.vpas, end, [*notes, *known.notes])
 
 

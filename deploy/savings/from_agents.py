@@ -1,11 +1,12 @@
 """Usage of the last seven days from our agents: samples of a second, kept as means and maxima of five minutes.
 
-Agents keep a week of pods, not of containers: a pod's usage is divided among its containers as their requests are.
+Agents keep a week of pods, not of containers: a pod's usage is divided among its containers as their requests are. Of
+pods that are gone they keep the mean over the pods of a workload on their node.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import httpx
 import msgspec
@@ -16,9 +17,13 @@ from deploy.savings.workloads import ContainerRole, Listed, WorkloadContainer
 from shared.errors import HeadroomError, shown
 
 WEEK = "168h"
-_STEP_SECONDS = 300.0
+_SAMPLE_SECONDS = 1.0  # between two of those that are counted; where an agent measures less often, a week looks shorter
 _QUANTILE = "p99"  # of a week: a twentieth of its busiest day is no less
 _METRICS = ("cpu", "memory")
+_MOST_NAMED = 3
+
+_Owner = tuple[str, str, str]
+AnswerT = TypeVar("AnswerT")
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -31,68 +36,96 @@ class _Aggregates(msgspec.Struct, frozen=True):
     values: list[_Value]
 
 
-class _PodWeek(NamedTuple):
-    """Of one pod and resource: cores or bytes."""
+class _AskedNode(msgspec.Struct, frozen=True):
+    name: str
 
-    pod: str
+
+class _Week(NamedTuple):
+    """Of one pod, or of the pods of one workload on a node, and one resource: cores or bytes."""
+
+    whose: str
     median: float
     quantile: float
     most: float
     points: int
 
 
-def usage(servers: Iterable[PrometheusServer], listed: Listed) -> KnownUsage:
-    """Of all pods that these agents know. Raises HeadroomError."""
-    weeks: dict[str, defaultdict[tuple[str, str, str], list[_PodWeek]]] = {
-        metric: defaultdict(list) for metric in _METRICS
-    }
+class _Weeks(NamedTuple):
+    """Of one workload and resource."""
+
+    pods: list[_Week]
+    together: list[_Week]
+
+
+def usage(servers: Iterable[PrometheusServer], listed: Listed, nodes: Collection[str] = ()) -> KnownUsage:
+    """Of all pods that these agents know; a note names `nodes` whose agent is not among them. Raises HeadroomError."""
+    weeks: dict[str, defaultdict[_Owner, _Weeks]] = {metric: defaultdict(lambda: _Weeks([], [])) for metric in _METRICS}
+    owners, asked = set(listed.owner_of.values()), set()
     for server in servers:
+        asked.add(_answer(server, "/api/v1/node", {}, _AskedNode).name)
         for metric in _METRICS:
-            for key, week in _weeks(server, metric):
-                if key in listed.owner_of:
-                    weeks[metric][listed.owner_of[key]].append(week)
-    by_owner: defaultdict[tuple[str, str, str], list[WorkloadContainer]] = defaultdict(list)
+            for labels, week in _read_weeks(server, "pod", metric):
+                pod = f"{labels['namespace']}/{labels['pod']}"
+                if pod in listed.owner_of:
+                    weeks[metric][listed.owner_of[pod]].pods.append(week._replace(whose=pod))
+            for labels, week in _read_weeks(server, "workload", metric):
+                namespace, kind, name = labels["workload"].split("/", 2)
+                if (namespace, kind, name) in owners:
+                    weeks[metric][namespace, kind, name].together.append(week._replace(whose=f"pods of {name}"))
+    by_owner: defaultdict[_Owner, list[WorkloadContainer]] = defaultdict(list)
     for each in listed.containers:
         if each.role is not ContainerRole.INIT:
             by_owner[each.key[:3]].append(each)
     uses = {}
     for owner, containers in by_owner.items():
-        cpu, memory = (weeks[metric].get(owner, []) for metric in _METRICS)
-        if not cpu and not memory:
+        cpu, memory = (weeks[metric].get(owner, _Weeks([], [])) for metric in _METRICS)
+        if not any((*cpu, *memory)):
             continue
         for place, each in enumerate(containers):
             uses[each.key] = ContainerUse(
                 Source.AGENTS,
                 cpu=_use(cpu, _share([one.cpu_request for one in containers], place)),
                 memory=_use(memory, _share([one.memory_request for one in containers], place)),
-                pods=max(len(cpu), len(memory)),
+                pods=max(len(cpu.pods), len(memory.pods)),
                 shared=len(containers) > 1,
             )
-    return KnownUsage(uses)
+    return KnownUsage(uses, _notes(sorted(set(nodes) - asked), len(nodes)))
 
 
-def _weeks(server: PrometheusServer, metric: str) -> Iterable[tuple[str, _PodWeek]]:
-    """Of each pod by its key."""
-    found = {how: _aggregate(server, metric, how) for how in ("p50", _QUANTILE, "max", "count")}
-    for key, most in found["max"].items():
-        points = int(found["count"].get(key, 0.0))
-        yield key, _PodWeek(key, found["p50"].get(key, most), found[_QUANTILE].get(key, most), most, points)
+def _notes(silent: Sequence[str], nodes: int) -> tuple[str, ...]:
+    if not silent:
+        return ()
+    named = ", ".join(silent[:_MOST_NAMED]) + (", ..." if len(silent) > _MOST_NAMED else "")
+    return (f"no agent of {len(silent)} of {nodes} nodes was asked, so what ran there is not known ({named})",)
 
 
-def _aggregate(server: PrometheusServer, metric: str, how: str) -> dict[str, float]:
-    query = {"kind": "pod", "metric": metric, "window": WEEK, "agg": how}
-    status, content = server.asked("GET", "/api/v1/aggregate", query)
+def _read_weeks(server: PrometheusServer, kind: str, metric: str) -> Iterable[tuple[dict[str, str], _Week]]:
+    """Of each pod, or workload, that the agent has a name for, with its labels."""
+    found = {how: _aggregate(server, kind, metric, how) for how in ("p50", _QUANTILE, "max", "count")}
+    for key, (labels, most) in found["max"].items():
+        (_, median), (_, quantile) = (found[how].get(key, (labels, most)) for how in ("p50", _QUANTILE))
+        _, points = found["count"].get(key, (labels, 0.0))
+        yield labels, _Week("", median, quantile, most, int(points))
+
+
+def _aggregate(server: PrometheusServer, kind: str, metric: str, how: str) -> dict[str, tuple[dict[str, str], float]]:
+    query = {"kind": kind, "metric": metric, "window": WEEK, "agg": how}
+    answer = _answer(server, "/api/v1/aggregate", query, _Aggregates)
+    return {
+        f"{each.labels['namespace']}/{each.labels[kind]}": (each.labels, each.value)
+        for each in answer.values
+        if each.value is not None and kind in each.labels and "namespace" in each.labels
+    }
+
+
+def _answer(server: PrometheusServer, path: str, query: dict[str, str], kind: type[AnswerT]) -> AnswerT:
+    status, content = server.asked("GET", path, query)
     if status != httpx.codes.OK:
         raise HeadroomError(f"{server.name}: {status} {shown(content[:200].decode(errors='replace'))}")
     try:
-        answer = msgspec.json.decode(content, type=_Aggregates)
+        return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise HeadroomError(f"{server.name}: no answer of an agent: {error}") from error
-    return {
-        f"{each.labels['namespace']}/{each.labels['pod']}": each.value
-        for each in answer.values
-        if each.value is not None and "pod" in each.labels and "namespace" in each.labels
-    }
 
 
 def _share(requests: Sequence[int | None], place: int) -> float:
@@ -100,16 +133,18 @@ def _share(requests: Sequence[int | None], place: int) -> float:
     return (requests[place] or 0) / total if total else 1.0 / len(requests)
 
 
-def _use(weeks: Sequence[_PodWeek], share: float) -> ResourceUse | None:
-    if not weeks:
+def _use(weeks: _Weeks, share: float) -> ResourceUse | None:
+    """What pods used together stands in for those that are gone: it is no more than what the largest of them used."""
+    every = [*weeks.pods, *weeks.together]
+    if not every:
         return None
-    decides = max(weeks, key=lambda week: week.quantile)
-    longest = max(week.points for week in weeks)
+    decides = max(every, key=lambda week: week.quantile)
+    medians = sorted(week.median for week in weeks.pods or weeks.together)
     return ResourceUse(
-        median=share * sorted(week.median for week in weeks)[len(weeks) // 2],
+        median=share * medians[len(medians) // 2],
         quantile=share * decides.quantile,
-        most=share * max(week.most for week in weeks),
-        points=sum(week.points for week in weeks),
-        days=longest * _STEP_SECONDS / DAY_SECONDS,
-        busiest=f"{decides.pod} in a week",
+        most=share * max(week.most for week in every),
+        points=max(sum(week.points for week in some) for some in weeks),
+        days=max(week.points for week in every) * _SAMPLE_SECONDS / DAY_SECONDS,
+        busiest=f"{decides.whose} in a week",
     )
