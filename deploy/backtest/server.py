@@ -24,18 +24,18 @@ class Access:
 
 
 class PrometheusServer:
-    """One server, by the URL its API is below. Raises InvalidInput for a URL that is none."""
+    """One server, by the URL its API is below, as `named` on the command line. Raises InvalidInput for a URL that is
+    none.
+    """
 
-    def __init__(self, url: str, access: Access) -> None:
+    def __init__(self, url: str, access: Access, named: str = "SOURCE") -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise InvalidInput(
-                source="command line", field="SOURCE", value=url, problem="expected http(s)://HOST[/PATH]"
-            )
+            raise InvalidInput(source="command line", field=named, value=url, problem="expected http(s)://HOST[/PATH]")
         if parts.username is not None or parts.password is not None:
             shown = f"{parts.scheme}://...@{parts.hostname}"
             problem = "no credentials in a URL; name a file with --token-file"
-            raise InvalidInput(source="command line", field="SOURCE", value=shown, problem=problem)
+            raise InvalidInput(source="command line", field=named, value=shown, problem=problem)
         self.name = parts.netloc + parts.path.rstrip("/")
         self._url, self._access = url.rstrip("/"), access
         try:

@@ -97,12 +97,12 @@ def look(
     end = until or (seen.objects.now if where.files else time.time())
     with ExitStack() as stack:
         if where.prometheus:
-            server = stack.enter_context(Prometheus(where.prometheus, where.access))
+            server = stack.enter_context(Prometheus(where.prometheus, where.access, "--prometheus"))
             period = Period(end - where.history_days * DAY_SECONDS, end, STEP_SECONDS)
             found = from_prometheus.usage(server, period, listed.owner_of, with_history=with_history, came=came)
             known = known.with_better(found)
         if where.agents:
-            servers = [stack.enter_context(PrometheusServer(url, where.access)) for url in where.agents]
+            servers = [stack.enter_context(PrometheusServer(url, where.access, "--agent")) for url in where.agents]
             known = known.with_better(
                 from_agents.usage(servers, listed, [node.metadata.name for node in seen.objects.nodes])
             )

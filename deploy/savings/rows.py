@@ -89,9 +89,10 @@ class BillRow:
 
 @dataclass(frozen=True)
 class StageRow:
-    """A step from one state of the cluster to the next. `saved` is by how much the bill falls a month (null: it was
-    skipped, for the reason in `skipped`), so that stages add up. `cpu` (thousandths of a core) and `memory` (bytes) are
-    requests that are freed, capacity that goes, or what can be lent. `needs_headroom`: nothing else does this.
+    """A step from one state of the cluster to the next. `saved` is by how much the bill falls a month, so that stages
+    add up; null if no node has a price, or if the stage was skipped, for the reason in `skipped`. `cpu` (thousandths of
+    a core) and `memory` (bytes) are requests that are freed, capacity that goes, or what can be lent.
+    `needs_headroom`: nothing else does this.
     """
 
     stage: str

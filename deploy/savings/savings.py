@@ -106,7 +106,7 @@ def _lendable(
         share = after / before if before else 1.0
         amounts.append(max(0, int(min(after, row.requested * share)) - row.promised))
     amount = Resources(*amounts)
-    saved = 0.0
+    saved = None if split is None else 0.0
     if split is not None and any(staged.capacity):
         weight = split.month(*staged.capacity)
         saved = staged.bill * min(1.0, split.month(*amount) / weight) if weight else 0.0
@@ -115,7 +115,16 @@ def _lendable(
         f"{row.model} at {row.target_percent:g} % for {row.horizon_hours} h over {row.days:g} recorded days: requests "
         "above the promised peak, as far as Mid pods use them in place of nodes"
     )
-    return StageRow(stages.LENDABLE, round(saved, 2), round(staged.bill, 2), nodes, *amount, True, "", how)
+    return StageRow(
+        stages.LENDABLE,
+        None if saved is None else round(saved, 2),
+        round(staged.bill, 2),
+        nodes,
+        *amount,
+        True,
+        "",
+        how,
+    )
 
 
 def _bill(

@@ -38,7 +38,10 @@ def _bill(of: Savings) -> list[str]:
     known = of.knowledge
     sources = ", ".join(f"{many} from {source}" for source, many in sorted(known.known.items())) or "none"
     title = f"{of.cluster} at {of.time} costs {bill.total:,.2f} {unit} a month: {rendering.count(bill.nodes, 'node')}"
-    if bill.unpriced_nodes:
+    if not _is_priced(of):
+        many, kinds = rendering.count(bill.nodes, "node"), ", ".join(bill.unpriced_types[:3])
+        title = f"{of.cluster} at {of.time} costs an unknown sum: {many}, none with a known price ({kinds})"
+    elif bill.unpriced_nodes:
         title += f", {bill.unpriced_nodes} of them without a known price ({', '.join(bill.unpriced_types[:3])})"
     parts = [
         ("used", bill.used),
@@ -52,17 +55,21 @@ def _bill(of: Savings) -> list[str]:
     rows = [
         (f"  {name}", money(value), f"{value / bill.total:.0%}" if bill.total else "") for name, value in parts if value
     ]
-    lines = rendering.aligned([("  WHERE IT GOES", f"{unit}/MONTH", "SHARE"), *rows], numbers=(1, 2))
+    lines = rendering.aligned([("  WHERE IT GOES", f"{unit}/MONTH", "SHARE"), *rows], numbers=(1, 2)) if rows else []
     sure = f"Usage known: {sources} of {known.containers} containers; {known.sure}"
     if known.gap_days:
         sure += f", {rendering.count(known.gap_days, 'day')} without samples"
     return [title, *lines, f"{sure}."]
 
 
+def _is_priced(of: Savings) -> bool:
+    return not of.bill.nodes or of.bill.unpriced_nodes < of.bill.nodes
+
+
 def _stages(of: Savings) -> list[str]:
     def column(row: StageRow, *, with_headroom: bool) -> str:
         if row.saved is None:
-            return "skipped"
+            return "skipped" if row.skipped else rendering.UNKNOWN
         return "" if row.needs_headroom and not with_headroom else money(row.saved)
 
     header = ("  STAGE", "WITHOUT HEADROOM", "WITH HEADROOM", "CORES", "GIB", "NODES LEFT", f"BILL {of.currency}/MONTH")
@@ -73,11 +80,12 @@ def _stages(of: Savings) -> list[str]:
             column(row, with_headroom=True),
             *_amounts(row.cpu, row.memory),
             str(row.nodes),
-            money(row.bill),
+            money(row.bill if _is_priced(of) else None),
         )
         for row in of.stages
     ]
-    total = ("  total", money(of.without_headroom), money(of.with_headroom), "", "", "", "")
+    sums = (of.without_headroom, of.with_headroom) if _is_priced(of) else (None, None)
+    total = ("  total", *map(money, sums), "", "", "", "")
     lines = rendering.aligned([header, *rows, total], numbers=range(1, 7))
     why = [f"  {row.stage}: {row.how or 'skipped, ' + row.skipped}" for row in of.stages]
     return [f"It could save, in {of.currency} a month, each stage after the one before:", *lines, *why]

@@ -30,7 +30,9 @@ NOTHING = Resources()
 
 @dataclass(frozen=True)
 class PricedNodes:
-    """Machines by node; those without a price count apart, and stay in every state of the cluster."""
+    """Machines by node; those without a price count apart, and stay in every state of the cluster that has a bill.
+    Where no node has a price, states tell of nodes and resources alone.
+    """
 
     book: PriceBook
     machines: Mapping[str, tuple[Machine, float]]
@@ -54,6 +56,14 @@ class PricedNodes:
             else:
                 machines[name] = machine, price
         return cls(book, machines, unpriced)
+
+    def leaving(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of these nodes that count as gone."""
+        return frozenset(names) - self.unpriced.keys() if self.machines else frozenset(names)
+
+    def saved(self, amount: float) -> float | None:
+        """None where no sum can be said."""
+        return round(amount, 2) if self.machines else None
 
     def bill(self, without: Iterable[str] = (), also: Sequence[tuple[Machine, float]] = ()) -> float:
         """Of a month, commitments included."""
@@ -91,11 +101,6 @@ def simulate(
     whole = cluster.objects.nodes
     capacity = {node.metadata.name: allocatable(node) for node in whole}
     found = Staged(bill=nodes.bill())
-    if not nodes.machines:
-        found.requested = found.requested_today = sum_requests(cluster.objects.pods)
-        for stage in (NOT_NEEDED, RIGHTSIZING, NODES_GO, CHEAPER_MIX):
-            found.rows.append(_skipped(stage, found.bill, len(whole), "no node has a known price"))
-        return found
     found.today = simulation.find_removable(cluster)
     _let_go(found, NOT_NEEDED, found.today, nodes, capacity, "the planner moves all of their pods to other nodes")
 
@@ -107,7 +112,7 @@ def simulate(
     if any(each.changes for each in made):
         worth = "" if split is None else f", worth {split.month(*freed):,.2f} a month at the nodes' prices"
         how = f"freed requests{worth}; that alone saves nothing, nodes have to go for it"
-        found.rows.append(_row(found, RIGHTSIZING, 0.0, whole, freed, how))
+        found.rows.append(_row(found, RIGHTSIZING, nodes.saved(0.0), whole, freed, how))
         fitted = cluster.with_pods(pods)
         found.then = simulation.find_removable(fitted)
         _let_go(found, NODES_GO, found.then, nodes, capacity, "the planner's round with the recommended requests")
@@ -128,7 +133,7 @@ def _let_go(
     found: Staged, stage: str, removable: Removable, nodes: PricedNodes, capacity: Mapping[str, Resources], how: str
 ) -> None:
     """The nodes of a plan go; those of an earlier one that this one keeps come back, and cost again."""
-    gone = removable.nodes - nodes.unpriced.keys()
+    gone = nodes.leaving(removable.nodes)
     bill = nodes.bill(gone)
     amount = sum_of(capacity[name] for name in gone).minus(sum_of(capacity[name] for name in found.gone))
     saved, more = found.bill - bill, len(gone) - len(found.gone)
@@ -137,13 +142,16 @@ def _let_go(
     text = f"{abs(more)} nodes {'go' if more >= 0 else 'are needed again'}: {how}"
     if not more and abs(saved) >= LEAST_SAVING:
         text = f"cheaper or dearer nodes go than before, as many: {how}"
-    found.rows.append(StageRow(stage, round(saved, 2), round(bill, 2), left, *amount, False, "", text))
+    found.rows.append(StageRow(stage, nodes.saved(saved), round(bill, 2), left, *amount, False, "", text))
 
 
 def _mix(found: Staged, cluster: SimulatedCluster, nodes: PricedNodes, capacity: Mapping[str, Resources]) -> None:
     """All nodes whose pods may move are bought anew, each group's machine at its price, if that is cheaper."""
     assert found.then is not None
     left = len(capacity) - len(found.gone)
+    if not nodes.machines:
+        found.rows.append(_skipped(CHEAPER_MIX, found.bill, left, "no node has a known price"))
+        return
     replaceable = found.then.replaceable - nodes.unpriced.keys() - found.gone
     template = simulation.template_of(cluster)
     if nodes.unpriced.keys() & {node.metadata.name for node in template.values()}:
@@ -194,7 +202,9 @@ def _kind(node: Node, nodes: PricedNodes) -> tuple[float, Resources]:
     return price, Resources(machine.capacity.get(CPU, 0), machine.capacity.get(MEMORY, 0))
 
 
-def _row(found: Staged, stage: str, saved: float, nodes: Sequence[Node], amount: Resources, how: str) -> StageRow:
+def _row(
+    found: Staged, stage: str, saved: float | None, nodes: Sequence[Node], amount: Resources, how: str
+) -> StageRow:
     return StageRow(stage, saved, round(found.bill, 2), len(nodes) - len(found.gone), *amount, False, "", how)
 
 

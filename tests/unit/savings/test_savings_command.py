@@ -142,11 +142,23 @@ def test_a_machine_without_a_price_counts_apart_and_stays(tmp_path: Path, capsys
     assert note.endswith("stay; `headroom prices refresh aws --region us-east-1` fetches prices")
 
 
-def test_without_any_price_no_stage_says_a_sum(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = answered(capsys, "-f", str(dumped(tmp_path / "dump.json", node("a", "metal-1"))))
+def test_without_any_price_stages_say_which_nodes_go_and_no_sum(
+    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    used_by_web(server)
+    unheard = [{**each, "metadata": {**each["metadata"], "labels": {}}} for each in shop() if each["kind"] == "Node"]
+    path = dumped(tmp_path / "dump.json", *unheard, *(each for each in shop() if each["kind"] == "Pod"))
+    found = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
     assert [stage["saved"] for stage in found["stages"]] == [None] * 5
+    by_name = stages(found)
+    assert (by_name["right-sizing"]["cpu"], by_name["nodes not needed then"]["nodes"]) == (3 * (3000 - 230), 1)
+    assert by_name["nodes not needed then"]["cpu"] == 8000
+    assert by_name["cheaper node mix"]["skipped"] == "no node has a known price"
     assert any(note.endswith("--prices FILE gives prices of your own") for note in found["notes"])
     assert found["without_headroom"] == 0
+    said = savings_table.render(msgspec.convert(found, Savings), top=1)
+    assert "costs an unknown sum: 3 nodes, none with a known price" in said
+    assert "0.00" not in said
 
 
 def test_what_is_committed_is_paid_whatever_goes(
