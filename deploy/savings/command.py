@@ -8,19 +8,36 @@ import typer
 
 from shared import names
 
-_FILES = typer.Option(
-    "--file",
-    "-f",
-    help="What `kubectl get nodes,pods,... -A -o json` printed, in place of a live cluster; -: standard input "
-    "(repeatable).",
-)
-_PROMETHEUS = typer.Option(metavar="URL", help="Prometheus with cAdvisor's series: what containers used.")
-_AGENTS = typer.Option("--agent", metavar="URL", help="Agent of a node: what its pods used in a week (repeatable).")
-_DAYS = typer.Option(min=0.1, max=90, help="So many days of history are asked for.")
-_PRICES = typer.Option(help="auto: the tables of AWS, Azure and Google; or a file with prices of your own.")
-_DISCOUNTS = typer.Option(help="File with currency, discounts and commitments.")
-_REGION = typer.Option(help="Take the prices of that region for all nodes.")
-_UNTIL = typer.Option(help="Until when usage is asked for, in RFC 3339; now, or when the dump was made, unless set.")
+# What `recommend` and `savings` share.
+Files = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--file",
+        "-f",
+        help="What `kubectl get nodes,pods,... -A -o json` printed, in place of a live cluster; -: standard input "
+        "(repeatable).",
+    ),
+]
+PrometheusUrl = Annotated[
+    str, typer.Option(metavar="URL", help="Prometheus with cAdvisor's series: what containers used.")
+]
+AgentUrls = Annotated[
+    list[str] | None,
+    typer.Option("--agent", metavar="URL", help="Agent of a node: what its pods used in a week (repeatable)."),
+]
+HistoryDays = Annotated[float, typer.Option(min=0.1, max=90, help="So many days of history are asked for.")]
+Until = Annotated[
+    str, typer.Option(help="Until when usage is asked for, in RFC 3339; now, or when the dump was made, unless set.")
+]
+Kubeconfig = Annotated[str, typer.Option(help="Kubeconfig of the live cluster.")]
+Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
+Prices = Annotated[
+    str, typer.Option(help="auto: the tables of AWS, Azure and Google; or a file with prices of your own.")
+]
+Discounts = Annotated[str, typer.Option(help="File with currency, discounts and commitments.")]
+PriceRegion = Annotated[str, typer.Option(help="Take the prices of that region for all nodes.")]
+TokenFile = Annotated[Path | None, typer.Option(help="Bearer token for Prometheus and agents.")]
+CaFile = Annotated[Path | None, typer.Option(help="Certificates of the CAs of both, in PEM.")]
 
 
 class RecommendationFormat(enum.StrEnum):
@@ -39,13 +56,13 @@ _PATCHES = (RecommendationFormat.PATCH, RecommendationFormat.KUBECTL, Recommenda
 
 
 def recommend(
-    file: Annotated[list[Path] | None, _FILES] = None,
-    prometheus: Annotated[str, _PROMETHEUS] = "",
-    agent: Annotated[list[str] | None, _AGENTS] = None,
-    history_days: Annotated[float, _DAYS] = 8.0,
-    until: Annotated[str, _UNTIL] = "",
-    kubeconfig: Annotated[str, typer.Option(help="Kubeconfig of the live cluster.")] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    file: Files = None,
+    prometheus: PrometheusUrl = "",
+    agent: AgentUrls = None,
+    history_days: HistoryDays = 8.0,
+    until: Until = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     namespace: Annotated[
         list[str] | None, typer.Option("--namespace", "-n", help="Only workloads of this namespace (repeatable).")
     ] = None,
@@ -65,11 +82,11 @@ def recommend(
     allow_hpa: Annotated[
         bool, typer.Option("--allow-hpa", help="Recommend also what a HorizontalPodAutoscaler scales by.")
     ] = False,
-    prices: Annotated[str, _PRICES] = "auto",
-    discounts: Annotated[str, _DISCOUNTS] = "",
-    price_region: Annotated[str, _REGION] = "",
-    token_file: Annotated[Path | None, typer.Option(help="Bearer token for Prometheus and agents.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates of the CAs of both, in PEM.")] = None,
+    prices: Prices = "auto",
+    discounts: Discounts = "",
+    price_region: PriceRegion = "",
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of the table, those that save most first.")] = 20,
     output: Annotated[
         RecommendationFormat, typer.Option("--output", "-o", help="How to print it.")
@@ -132,13 +149,13 @@ class SavingsFormat(enum.StrEnum):
 
 
 def savings(
-    file: Annotated[list[Path] | None, _FILES] = None,
-    prometheus: Annotated[str, _PROMETHEUS] = "",
-    agent: Annotated[list[str] | None, _AGENTS] = None,
-    history_days: Annotated[float, _DAYS] = 8.0,
-    until: Annotated[str, _UNTIL] = "",
-    kubeconfig: Annotated[str, typer.Option(help="Kubeconfig of the live cluster.")] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    file: Files = None,
+    prometheus: PrometheusUrl = "",
+    agent: AgentUrls = None,
+    history_days: HistoryDays = 8.0,
+    until: Until = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     target: Annotated[
         float, typer.Option(min=0.01, max=50, help="Percent of promises that may be broken by what is lent.")
     ] = 1.0,
@@ -150,11 +167,11 @@ def savings(
     group_label: Annotated[
         str, typer.Option(help="Label whose value is a node's group; empty: those that clouds and installers write.")
     ] = "",
-    prices: Annotated[str, _PRICES] = "auto",
-    discounts: Annotated[str, _DISCOUNTS] = "",
-    price_region: Annotated[str, _REGION] = "",
-    token_file: Annotated[Path | None, typer.Option(help="Bearer token for Prometheus and agents.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(help="Certificates of the CAs of both, in PEM.")] = None,
+    prices: Prices = "auto",
+    discounts: Discounts = "",
+    price_region: PriceRegion = "",
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
     top: Annotated[int, typer.Option(min=1, help="Rows of each table, those that save most first.")] = 10,
     fail_above: Annotated[
         float | None, typer.Option(min=0, help="Exit with 1 where more than that could be saved a month.")

@@ -181,20 +181,22 @@ def _since(of: Savings) -> list[str]:
     if of.since is None:
         return []
     now, unit = of.since, of.currency
+    avoided = f"What that avoids is {now.avoided_known}."
+    if now.avoided is not None:
+        nodes = rendering.count(now.avoided_nodes or 0, "node")
+        avoided = f"That avoids {nodes}, {now.avoided:,.2f} a month: {now.avoided_known}."
     said = [
         f"Headroom offers {now.offered:,.2f} {unit} a month of capacity now; pods hold {now.lent:,.2f} of it.",
-        f"What that avoids is {now.avoided_known}."
-        if now.avoided is None
-        else f"That avoids {now.avoided_nodes} nodes, {now.avoided:,.2f} a month: {now.avoided_known}.",
+        avoided,
     ]
     percent = now.withdrawn_percent_per_day
     taken_back = "How much of it is taken back" if percent is None else f"{percent:.1f} % of it a day is taken back"
     joint = " is " if percent is None else ", "
     said.append(f"{taken_back}{joint}{now.withdrawn_known}.")
     if (record := now.record) is not None:
-        offered, lent, avoided = (money(each) for each in (record.offered, record.lent, record.avoided))
+        offered, lent, saved = (money(each) for each in (record.offered, record.lent, record.avoided))
         said.append(
-            f"Since {record.start}, in {unit} and in all: {offered} on offer, {lent} of it held, {avoided} avoided; "
+            f"Since {record.start}, in {unit} and in all: {offered} on offer, {lent} of it held, {saved} avoided; "
             f"{record.known}, at today's prices."
         )
     return said

@@ -5,6 +5,7 @@ more than the bill. Pure but for the planner's rounds.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from deploy import rendering
 from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
 from deploy.rendering import HOURS_PER_MONTH
@@ -139,7 +140,8 @@ def _let_go(
     saved, more = found.bill - bill, len(gone) - len(found.gone)
     found.bill, found.gone = bill, gone
     left = len(capacity) - len(gone)
-    text = f"{abs(more)} nodes {'go' if more >= 0 else 'are needed again'}: {how}"
+    goes = ("goes" if more == 1 else "go") if more >= 0 else ("is" if more == -1 else "are") + " needed again"
+    text = f"{rendering.count(abs(more), 'node')} {goes}: {how}"
     if not more and abs(saved) >= LEAST_SAVING:
         text = f"cheaper or dearer nodes go than before, as many: {how}"
     found.rows.append(StageRow(stage, nodes.saved(saved), round(bill, 2), left, *amount, False, "", text))

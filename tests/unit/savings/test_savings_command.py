@@ -212,7 +212,7 @@ def test_what_mid_avoids_are_the_nodes_that_its_pods_would_need_where_none_has_r
     with_room = answered(capsys, "-f", str(dumped(tmp_path / "room.json", *full, *held, node("b"))))["since"]
     assert (with_room["avoided_nodes"], with_room["avoided"]) == (1, pytest.approx(EACH, abs=0.01))
     said = run(capsys, "-f", str(tmp_path / "room.json"))
-    assert "That avoids 1 nodes, 140.16 a month: the planner would buy them if the 2 pods asked nodes" in said
+    assert "That avoids 1 node, 140.16 a month: the planner would buy them if the 2 pods asked nodes" in said
 
 
 def test_what_mid_avoids_is_not_known_where_its_pods_fit_on_no_new_node(
