@@ -19,6 +19,7 @@ from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import Response, Stream, failure, json_response, text_response
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.reviews import Reviews
+from deploy.local.apiserver.scaling import SUBRESOURCE, Scales
 from deploy.local.apiserver.store import Change, Store
 from deploy.local.apiserver.subresources import PodSubresources
 from deploy.local.apiserver.watch import Hub
@@ -51,6 +52,7 @@ class Application:
         self._reviewed = Reviewed(store, self.writes, self._webhooks)
         self._handlers = Handlers(store, self._reviewed, self._hub, self._lister)
         self._pods = PodSubresources(store, self.writes, kinds)
+        self._scales = Scales(store, self._reviewed)
         self._reviews = Reviews(token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._openapi = openapi.Documents(kinds)
@@ -131,6 +133,8 @@ class Application:
             raise status.no_such_resource()
         if target.subresource in ("binding", "eviction", "log"):
             return await self._pods.handle(request, target)
+        if target.subresource == SUBRESOURCE:
+            return await self._scales.handle(request, target, kind)
         return await self._handlers.handle(request, target, kind)
 
     def _route_other(self, request: Request) -> Response:

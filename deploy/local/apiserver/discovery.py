@@ -13,11 +13,12 @@ KUBERNETES_MINOR = "36"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _SUBRESOURCE_VERBS = {
-    "status": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
+    "status": ["get", "patch", "update"], "scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
 }  # fmt: skip
 _SUBRESOURCE_KINDS = {
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
 }
 
 

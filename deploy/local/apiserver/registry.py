@@ -95,6 +95,7 @@ def kind_of(definition: JsonObject) -> Kind:
         categories=tuple(names.get("categories") or ()),
         status="status" in subresources,
         generation=True,
+        subresources=("scale",) if dig(subresources, "scale", "specReplicasPath") == ".spec.replicas" else (),
         selectable=tuple(field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()),
         unconditional_update=False,
         columns=columns or (_AGE,),

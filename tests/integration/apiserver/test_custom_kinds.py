@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.apiserver.conftest import Api, node_metric
+from tests.integration.apiserver.conftest import MERGE, Api, node_metric
 from tests.support import eventually
 
 NM = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -17,6 +17,7 @@ SCHEMA: dict[str, Any] = {
             "type": "object",
             "properties": {
                 "size": {"type": "integer", "minimum": 1, "default": 3},
+                "replicas": {"type": "integer"},
                 "colour": {"type": "string", "enum": ["red", "blue"]},
                 "limit": {"x-kubernetes-int-or-string": True, "pattern": "^[0-9]+%?$"},
                 "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
@@ -24,7 +25,7 @@ SCHEMA: dict[str, Any] = {
                 "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
             },
         },
-        "status": {"type": "object", "properties": {"seen": {"type": "integer"}}},
+        "status": {"type": "object", "properties": {"seen": {"type": "integer"}, "replicas": {"type": "integer"}}},
     },
 }
 
@@ -35,7 +36,10 @@ def definition(plural: str) -> dict[str, Any]:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": SCHEMA},
-        "subresources": {"status": {}},
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+        },
         "additionalPrinterColumns": [{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}],
     }
     names = {"plural": plural, "kind": plural.capitalize(), "shortNames": [f"{plural}s"]}
@@ -239,3 +243,29 @@ def test_a_node_metric_with_wrong_types_is_refused_and_the_last_one_kept(
     made = api.ok("POST", NM, node_metric(unique))
     api.fails(422, "PATCH", f"{NM}/{unique}/status", {"status": status}, "application/merge-patch+json")
     assert api.ok("GET", f"{NM}/{unique}") == made
+
+
+def test_replicas_are_read_and_written_as_a_scale_and_only_from_the_version_that_it_names(
+    api: Api, things: str
+) -> None:
+    made = api.ok("POST", things, thing(things, "a", spec={"replicas": 2, "colour": "red"}))
+    api.patch(f"{things}/a/status", {"status": {"replicas": 1}})
+    scale = api.ok("GET", f"{things}/a/scale")
+    assert (scale["kind"], scale["apiVersion"], scale["metadata"]["uid"]) == (
+        "Scale",
+        "autoscaling/v1",
+        made["metadata"]["uid"],
+    )
+    assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": 2}, 1)
+    version = {"resourceVersion": scale["metadata"]["resourceVersion"]}
+    assert (
+        api.patch(f"{things}/a/scale", {"metadata": version, "spec": {"replicas": 0}})["spec"].get("replicas", 0) == 0
+    )
+    now = api.ok("GET", f"{things}/a")
+    assert (now["spec"], now["metadata"]["generation"]) == ({"replicas": 0, "colour": "red", "size": 3}, 2)
+    api.fails(409, "PATCH", f"{things}/a/scale", {"metadata": version, "spec": {"replicas": 5}}, MERGE)
+    api.fails(422, "PATCH", f"{things}/a/scale", {"spec": {"replicas": -1}}, MERGE)
+    api.fails(404, "GET", f"{things}/b/scale")
+    api.fails(404, "GET", "/apis/slo.koordinator.sh/v1alpha1/nodemetrics/a/scale")
+    api.ok("PUT", f"{things}/a/scale", scale | {"metadata": {"name": "a"}, "spec": {"replicas": 3}})
+    assert api.ok("GET", f"{things}/a")["spec"]["replicas"] == 3
