@@ -124,8 +124,8 @@ class ClusterApiProvider(Provider):
         """
         self._check_writes(group)
         found = self._group(group)
-        found.check_removal()
         named = [self._deletable(found, node) for node in nodes]
+        found.check_removal()
         self._writer.mark(found, named, self._clock.now())
         try:
             self._resize(found, -len(named), named)
@@ -160,7 +160,7 @@ class ClusterApiProvider(Provider):
             pool = any(each.provider_id == node.provider_id for each in group.instances)
             problem = "has no Machine, and without one nobody can name it" if pool else "is not in it"
             raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) {problem}")
-        if found.is_leaving or found in group.marked:
+        if found.is_leaving or (group.is_shrinking and found in group.marked):
             raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) is being deleted already")
         return found
 
