@@ -1,0 +1,281 @@
+"""The Cluster API provider against an API server, where the test says what Cluster API does.
+
+It is of an older version, and in a group of its own.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider.contract import NodeRef
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
+from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.ownership import Ownership
+from shared import names
+from shared.clock import SystemClock
+from shared.kube.client import Client
+from shared.kube.config import Connection
+from shared.kube.errors import AlreadyExists, ApiError
+from shared.kube.resources import Resource
+from shared.telemetry import Loops
+from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule
+from tests.support.clusterapi import DEFINITIONS, definition
+
+GROUP = "capi.example.com"
+MACHINES, DEPLOYMENTS, SETS, POOLS = (
+    Resource(GROUP, "v1beta1", plural, namespaced=True)
+    for plural in ("machines", "machinedeployments", "machinesets", "machinepools")
+)
+KINDS = {"Machine": MACHINES, "MachineDeployment": DEPLOYMENTS, "MachineSet": SETS, "MachinePool": POOLS}
+MIN, MAX = (f"{GROUP}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
+MARK = f"{GROUP}/delete-machine"
+
+
+class Fleet:
+    """One namespace, as Cluster API and people see it, and our provider, which a test may begin anew."""
+
+    def __init__(self, server: ApiServer, file: Path) -> None:
+        self.client = server.client()
+        self.server = server
+        self.namespace = server.add_namespace()
+        self.file = file
+        self._guards: list[Guard] = []
+        self._uids: dict[tuple[str, str], str] = {}
+        for kind, resource in KINDS.items():
+            with contextlib.suppress(AlreadyExists):
+                self.client.create(DEFINITIONS, definition(kind, resource, scales=kind != "Machine"))
+        eventually(lambda: all(map(self._knows, KINDS.values())))
+        self.web = f"MachineDeployment/{self.namespace}/web"
+        self.add("MachineDeployment", "web", {MIN: "1", MAX: "5"})
+        self.add("MachineSet", "web-1", owner=("MachineDeployment", "web"))
+        for name in "abc":
+            self.add_machine(name)
+        self.guard = self.begin()
+        self.guard.observe()
+
+    def configure(self, **more: Any) -> None:
+        self.file.write_text(yaml.safe_dump({"api_group": GROUP, "discover": [{"namespace": self.namespace}]} | more))
+
+    def begin(self, client: Client | None = None, *, writes: bool = True, **more: Any) -> Guard:
+        self.configure(**more)
+        provider = build.build(
+            "clusterapi",
+            str(self.file),
+            client=client or self.client,
+            namespace=names.INSTALL_NAMESPACE,
+            clock=SystemClock(),
+            loops=Loops(CollectorRegistry()) if writes else None,
+        )
+        self._guards.append(Guard(provider, Ownership(opted_in=True)))
+        return self._guards[-1]
+
+    def add(
+        self,
+        kind: str,
+        name: str,
+        annotations: dict[str, str] | None = None,
+        owner: tuple[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        meta: dict[str, Any] = {"name": name, "annotations": annotations or {}}
+        if owner is not None:
+            reference = {"apiVersion": f"{GROUP}/v1beta1", "kind": owner[0], "name": owner[1]}
+            reference["uid"] = self._uids[owner]
+            meta["ownerReferences"] = [reference]
+        spec = {"clusterName": "prod", "replicas": 3} | spec
+        body = {"apiVersion": f"{GROUP}/v1beta1", "kind": kind, "metadata": meta, "spec": spec}
+        self._uids[kind, name] = self.client.create(KINDS[kind], body, self.namespace).uid
+
+    def add_machine(self, name: str, owner: tuple[str, str] = ("MachineSet", "web-1")) -> None:
+        """With a node of its own."""
+        self.add("Machine", name, owner=owner, providerID=f"capi:///{name}")
+        status = {"nodeRef": {"name": f"node-{name}"}, "phase": "Running"}
+        self.client.patch(MACHINES, name, {"status": status}, self.namespace, subresource="status")
+
+    def scale(self, replicas: int) -> None:
+        """Somebody else does."""
+        self.client.patch(DEPLOYMENTS, "web", {"spec": {"replicas": replicas}}, self.namespace)
+
+    def annotate(self, key: str, value: str | None) -> None:
+        self.client.patch(DEPLOYMENTS, "web", {"metadata": {"annotations": {key: value}}}, self.namespace)
+
+    def deployment(self) -> dict[str, Any]:
+        return self.client.get(DEPLOYMENTS, "web", self.namespace)
+
+    def replicas(self) -> int:
+        return int(self.deployment()["spec"]["replicas"])
+
+    def marked(self) -> list[str]:
+        found = self.client.list(MACHINES, self.namespace).items
+        return sorted(each["metadata"]["name"] for each in found if MARK in each["metadata"].get("annotations", {}))
+
+    def states(self, guard: Guard | None = None) -> dict[str, str]:
+        found = (guard or self.guard).observe().groups[self.web].instances
+        return {each.provider_id.rpartition("/")[2]: each.state.value for each in found}
+
+    def close(self) -> None:
+        for guard in self._guards:
+            guard.close()
+        self.client.close()
+
+    def _knows(self, resource: Resource) -> bool:
+        try:
+            self.client.list(resource)
+        except ApiError:
+            return False
+        return True
+
+
+@pytest.fixture
+def fleet(server: ApiServer, tmp_path: Path) -> Iterator[Fleet]:
+    fleet = Fleet(server, tmp_path / "cloud.yaml")
+    yield fleet
+    fleet.close()
+
+
+def node(name: str) -> NodeRef:
+    return NodeRef(f"node-{name}", f"capi:///{name}")
+
+
+def test_a_group_grows_from_the_number_that_was_seen_and_from_no_other(fleet: Fleet) -> None:
+    fleet.scale(4)
+    with pytest.raises(Later, match="had 3 replicas, and meanwhile has 4"):
+        fleet.guard.increase(fleet.web, 1)
+    assert fleet.replicas() == 4
+    fleet.guard.observe()
+    fleet.guard.increase(fleet.web, 1)
+    assert fleet.replicas() == 5
+
+
+def test_a_write_whose_answer_is_lost_counts_once(fleet: Fleet) -> None:
+    fleet.server.fault(rule("truncate", "/web/scale", method="PATCH", times=1))
+    fleet.guard.increase(fleet.web, 1)
+    assert fleet.server.faults_left() == 0
+    assert fleet.replicas() == 4
+
+
+def test_what_people_have_changed_meanwhile_holds(fleet: Fleet) -> None:
+    fleet.annotate(MAX, "3")
+    with pytest.raises(Refused, match="4 replicas are above its maximum of 3"):
+        fleet.guard.increase(fleet.web, 1)
+    fleet.annotate(f"{GROUP}/paused", "")
+    with pytest.raises(Refused, match="paused"):
+        fleet.guard.increase(fleet.web, 1)
+    for key in (MIN, MAX, f"{GROUP}/paused"):
+        fleet.annotate(key, None)
+    with pytest.raises(Refused, match="lost its annotations"):
+        fleet.guard.increase(fleet.web, 1)
+    assert fleet.replicas() == 3
+    assert not fleet.guard.observe().groups
+
+
+def test_named_machines_are_marked_before_the_replicas_go_down_at_once(fleet: Fleet) -> None:
+    before = fleet.deployment()["metadata"]["generation"]
+    fleet.guard.delete_nodes(fleet.web, [node("a"), node("b")])
+    assert (fleet.marked(), fleet.replicas()) == (["a", "b"], 1)
+    assert fleet.deployment()["metadata"]["generation"] == before + 1
+    leaving = {"a": "Deleting", "b": "Deleting", "c": "Running"}
+    assert fleet.states() == leaving  # Cluster API has not done anything yet, and the marks stay
+    again = fleet.begin()
+    assert fleet.states(again) == leaving
+    with pytest.raises(Refused, match="is being deleted already"):
+        again.delete_nodes(fleet.web, [node("a")])
+    with pytest.raises(Refused, match="minimum of 1"):
+        again.delete_nodes(fleet.web, [node("c")])
+    assert (fleet.marked(), fleet.replicas()) == (["a", "b"], 1)
+
+
+def test_marks_are_taken_back_when_the_replicas_stay(fleet: Fleet) -> None:
+    fleet.server.fault(rule("status", "/web/scale", method="PATCH", times=1, status=403))
+    with pytest.raises(Refused, match="3 replicas could not become 2"):
+        fleet.guard.delete_nodes(fleet.web, [node("a")])
+    assert (fleet.marked(), fleet.replicas()) == ([], 3)
+
+
+def test_marks_stay_in_doubt_until_it_is_seen_that_nothing_has_followed(fleet: Fleet) -> None:
+    guard = fleet.begin(fleet.client.single_attempt())
+    guard.observe()
+    fleet.server.fault(rule("status", "/web/scale", method="PATCH", times=1, status=500))
+    with pytest.raises(Unavailable):
+        guard.delete_nodes(fleet.web, [node("a")])
+    assert fleet.marked() == ["a"]
+    assert guard.is_in_doubt(fleet.web)
+    guard.observe()
+    assert (fleet.marked(), fleet.replicas()) == ([], 3)
+
+
+def test_of_several_machines_all_are_marked_or_none(fleet: Fleet) -> None:
+    fleet.server.fault(rule("status", "/machines/b", method="PATCH", times=1, status=403))
+    with pytest.raises(Refused, match="Machine b could not be marked to go"):
+        fleet.guard.delete_nodes(fleet.web, [node("a"), node("b")])
+    assert (fleet.marked(), fleet.replicas()) == ([], 3)
+
+
+def test_a_machine_that_has_been_made_since_is_not_taken_away_with_the_target(fleet: Fleet) -> None:
+    fleet.scale(5)
+    fleet.client.patch(SETS, "web-1", {"spec": {"replicas": 5}}, fleet.namespace)
+    fleet.guard.observe()
+    fleet.add_machine("d")
+    with pytest.raises(Refused, match="5 - 2 is below its 4 machines"):
+        fleet.guard.decrease_target(fleet.web, 2)
+    fleet.guard.decrease_target(fleet.web, 1)
+    assert fleet.replicas() == 4
+
+
+def test_a_pool_without_machines_grows_and_none_of_its_nodes_can_be_named(fleet: Fleet) -> None:
+    fleet.add("MachinePool", "pool", {MAX: "3"}, replicas=1, providerIDList=["capi:///p"])
+    pool = f"MachinePool/{fleet.namespace}/pool"
+    observed = fleet.guard.observe([node("p")])
+    assert observed.group_of_node == {"node-p": pool}
+    fleet.guard.increase(pool, 1)
+    with pytest.raises(Refused, match="has no Machine"):
+        fleet.guard.delete_nodes(pool, [node("p")])
+    assert fleet.client.get(POOLS, "pool", fleet.namespace)["spec"]["replicas"] == 2
+
+
+def test_a_group_with_annotations_that_lie_is_refused_and_the_others_go_on(fleet: Fleet) -> None:
+    fleet.add("MachineDeployment", "liar", {MIN: "7", MAX: "5"})
+    observed = fleet.guard.observe()
+    refused = observed.refused[f"MachineDeployment/{fleet.namespace}/liar"]
+    assert isinstance(refused, InvalidAnswer)
+    assert (refused.field, refused.value) == (MAX, "5")
+    assert list(observed.groups) == [fleet.web]
+    fleet.guard.increase(fleet.web, 1)
+
+
+def test_an_answer_that_cannot_be_read_is_no_empty_group(fleet: Fleet) -> None:
+    fleet.client.patch(MACHINES, "b", {"spec": {"providerID": 7}}, fleet.namespace)
+    with pytest.raises(Unavailable, match=f"machines.{GROUP} {fleet.namespace}/b"):
+        fleet.guard.observe()
+
+
+def test_without_cluster_api_nothing_is_observed(fleet: Fleet) -> None:
+    with pytest.raises(Unavailable, match=r"does not know nowhere\.example\.com: is Cluster API there"):
+        fleet.begin(api_group="nowhere.example.com").observe()
+
+
+def test_a_management_cluster_elsewhere_is_reached_by_its_kubeconfig(fleet: Fleet) -> None:
+    nowhere = Client(Connection("http://127.0.0.1:1"), "test")
+    guard = fleet.begin(nowhere, kubeconfig=str(fleet.server.kubeconfig))
+    assert set(fleet.states(guard)) == {"a", "b", "c"}
+    guard.increase(fleet.web, 1)
+    assert fleet.replicas() == 4
+
+
+def test_who_only_reads_writes_nothing(fleet: Fleet) -> None:
+    patch = {"metadata": {"annotations": {MARK: "headroom of a process that has died"}}}
+    fleet.client.patch(MACHINES, "a", patch, fleet.namespace)
+    reader = fleet.begin(writes=False)
+    reader.observe()
+    with pytest.raises(Refused, match="only read from"):
+        reader.increase(fleet.web, 1)
+    with pytest.raises(Refused, match="only read from"):
+        reader.delete_nodes(fleet.web, [node("b")])
+    assert (fleet.marked(), fleet.replicas()) == (["a"], 3)
