@@ -18,7 +18,7 @@ from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refuse
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from shared import names
-from shared.clock import SystemClock
+from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.errors import AlreadyExists, ApiError
@@ -46,6 +46,7 @@ class Fleet:
         self.server = server
         self.namespace = server.add_namespace()
         self.file = file
+        self.clock = ManualClock()
         self._guards: list[Guard] = []
         self._uids: dict[tuple[str, str], str] = {}
         for kind, resource in KINDS.items():
@@ -70,7 +71,7 @@ class Fleet:
             str(self.file),
             client=client or self.client,
             namespace=names.INSTALL_NAMESPACE,
-            clock=SystemClock(),
+            clock=self.clock,
             loops=Loops(CollectorRegistry()) if writes else None,
         )
         self._guards.append(Guard(provider, Ownership(opted_in=True)))
@@ -174,6 +175,34 @@ def test_what_people_have_changed_meanwhile_holds(fleet: Fleet) -> None:
         fleet.guard.increase(fleet.web, 1)
     assert fleet.replicas() == 3
     assert not fleet.guard.observe().groups
+
+
+def test_a_group_where_something_else_undoes_each_change_is_left_alone_for_a_while(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.guard.increase(fleet.web, 1)
+    fleet.scale(3)
+    fleet.guard.observe()
+    assert "its replicas were made 4, and something else has made them 3" in caplog.text
+    with pytest.raises(Refused, match=r"undone our last change; tried again in 600 s"):
+        fleet.guard.increase(fleet.web, 1)
+    with pytest.raises(Refused, match="undone our last change"):
+        fleet.guard.delete_nodes(fleet.web, [node("a")])
+    assert (fleet.marked(), fleet.replicas()) == ([], 3)
+    fleet.clock.advance(600)
+    fleet.guard.observe()
+    fleet.guard.increase(fleet.web, 1)
+    assert fleet.replicas() == 4
+
+
+def test_a_change_by_others_much_later_holds_nothing_back(fleet: Fleet) -> None:
+    fleet.guard.increase(fleet.web, 1)
+    fleet.clock.advance(301)
+    fleet.guard.observe()
+    fleet.scale(3)
+    fleet.guard.observe()
+    fleet.guard.increase(fleet.web, 1)
+    assert fleet.replicas() == 4
 
 
 def test_named_machines_are_marked_before_the_replicas_go_down_at_once(fleet: Fleet) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from manager.autoscaler.cloudprovider.clusterapi import NAME, groups, templates
 from manager.autoscaler.cloudprovider.clusterapi.config import ClusterApiConfig
 from manager.autoscaler.cloudprovider.clusterapi.groups import ScalableGroup, ScalableGroups
+from manager.autoscaler.cloudprovider.clusterapi.own_changes import OwnChanges
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import MachineObject
 from manager.autoscaler.cloudprovider.clusterapi.writing import ClusterApiWriter
@@ -51,6 +52,7 @@ class ClusterApiProvider(Provider):
         self._may_write = may_write
         self._close = close
         self._seen = ScalableGroups()
+        self._changes = OwnChanges()
 
     def refresh(self) -> None:
         """Takes also back marks that no write has followed."""
@@ -139,6 +141,8 @@ class ClusterApiProvider(Provider):
 
     def _look(self) -> None:
         self._seen = groups.assemble(self._reader.objects(), self._config.api_group)
+        for name, what in self._changes.compare(self._seen.groups, self._clock.monotonic()).items():
+            logger.warning("left alone for a while: %s", what, extra={"group": name})
 
     def _group(self, name: str) -> ScalableGroup:
         seen = self._seen
@@ -151,6 +155,7 @@ class ClusterApiProvider(Provider):
     def _resize(self, group: ScalableGroup, delta: int, marked: Sequence[MachineObject] = ()) -> None:
         replicas = group.replicas + delta
         self._writer.resize(group, replicas)
+        self._changes.note(group.id, group.replicas, replicas, self._clock.monotonic())
         self._seen = replace(self._seen, groups={**self._seen.groups, group.id: group.resized(replicas, marked)})
 
     def _deletable(self, group: ScalableGroup, node: NodeRef) -> MachineObject:
@@ -167,6 +172,8 @@ class ClusterApiProvider(Provider):
     def _check_writes(self, group: str) -> None:
         if not self._may_write:
             raise Refused(NAME, group, "it is only read from")
+        if problem := self._changes.refusal(group, self._clock.monotonic()):
+            raise Refused(NAME, group, problem)
 
 
 def _as_group(group: ScalableGroup) -> Group:

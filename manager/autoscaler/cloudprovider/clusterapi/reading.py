@@ -80,7 +80,9 @@ class ClusterApiReader:
         """The group's object as it is now. Raises Refused where it is gone."""
         meta = group.object.metadata
         try:
-            return self._client.get(self.api().kind_resource(group.kind), meta.name, meta.namespace, into=ScalableObject)
+            return self._client.get(
+                self.api().kind_resource(group.kind), meta.name, meta.namespace, into=ScalableObject
+            )
         except NotFound as error:
             raise Refused(NAME, group.id, "not there any more") from error
 
