@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manager.autoscaler import decision_settings
 from manager.autoscaler.cloudprovider.clusterapi import annotations, config, groups, templates
 from manager.autoscaler.cloudprovider.clusterapi.annotations import GroupAnnotations
 from manager.autoscaler.cloudprovider.clusterapi.config import ClusterApiConfig, GroupSelector
@@ -23,7 +24,8 @@ from manager.autoscaler.cloudprovider.clusterapi.wire import (
 )
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, ProviderError, Refused
-from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
+from manager.autoscaler.cloudprovider.ownership import SizeBounds
+from manager.autoscaler.settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
 
@@ -351,9 +353,13 @@ def test_a_group_of_which_nothing_says_what_its_nodes_have_has_no_template() -> 
         templates.node(web(), None, "amd64")
 
 
-def test_groups_that_ask_for_an_autoscaler_need_not_be_listed() -> None:
-    assert Ownership(opted_in=True).owns(WEB)
-    assert not Ownership().owns(WEB)
+@pytest.mark.parametrize(("provider", "owned"), [("clusterapi", True), ("aws", False)])
+def test_groups_that_ask_for_an_autoscaler_need_not_be_listed(
+    provider: str, owned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = decision_settings.load(AutoscalerSettings(cloud_provider=provider, expander="least-waste"))
+    assert found.ownership.owns(WEB) == owned
+    assert ("no group is listed" in caplog.text) != owned
 
 
 def test_a_selection_is_by_namespace_cluster_and_labels() -> None:
@@ -430,3 +436,32 @@ def test_the_annotations_of_the_example_are_ones() -> None:
     labels = templates.node(group, None, "amd64").metadata.labels or {}
     assert labels["topology.kubernetes.io/zone"] == "eu-central-1a"
     assert (group.options.scale_down_unneeded_seconds, group.options.max_node_provision_seconds) == (300.0, 1200.0)
+
+
+@given(
+    kinds=st.lists(st.sampled_from(["plain", "leaving", "ours", "theirs"]), max_size=6),
+    replicas=st.integers(0, 6),
+    count=st.integers(1, 3),
+)
+def test_whatever_is_there_only_named_machines_go(kinds: list[str], replicas: int, count: int) -> None:
+    """Cluster API takes away as many as are too many: those that leave anyway, marked ones, then any others."""
+    marks: dict[str, dict[str, Any]] = {
+        "ours": {"mark": "headroom x"},
+        "theirs": {"mark": "yes"},
+        "leaving": {"leaving": True},
+        "plain": {},
+    }
+    machines = [machine(f"m{number}", **marks[kind]) for number, kind in enumerate(kinds)]
+    group = web(*machines, deployment=scalable(replicas=replicas))
+    free = [each for each in group.staying if each not in group.marked]
+    named = free[-count:]
+    try:
+        group.check_removal()
+    except Later:
+        return
+    after = group.resized(replicas - len(named), named)
+    marked = {each.metadata.name for each in after.marked}
+    order = sorted(after.machines, key=lambda each: (not each.is_leaving, each.metadata.name not in marked))
+    gone = {each.metadata.name for each in order[: len(order) - after.replicas] if not each.is_leaving}
+    assert gone == {each.metadata.name for each in (*group.marked, *named)}
+    assert sum(each.state is InstanceState.DELETING for each in after.instances) == len(kinds) - after.replicas
