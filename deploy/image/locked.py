@@ -1,9 +1,10 @@
 """Prints the part of requirements.lock that one purpose needs, hashes included.
 
-usage: python deploy/image/locked.py {runtime|build}
+usage: python deploy/image/locked.py {runtime|command|build}
 
 The lock is one for all purposes. What belongs to `runtime` is what `project.dependencies` in pyproject.toml names and
-the extras in EXTRAS, and what that needs in turn; `build` begins at `build-system.requires`. Who needs what is written
+the extras in EXTRAS, and what that needs in turn; `command` has those of COMMAND_EXTRAS instead, for who only calls the
+command line; `build` begins at `build-system.requires`. Who needs what is written
 in the lock itself, as "via" comments. pip, which resolves the result again with hashes required, refuses it where
 anything is missing.
 """
@@ -20,6 +21,7 @@ LOCK = ROOT / "requirements.lock"
 PROJECT = ROOT / "pyproject.toml"
 
 EXTRAS = ("grpc", "aws")  # one image serves all, those who buy nodes too
+COMMAND_EXTRAS = ("top",)
 
 # Who needs whom by an extra that the image does not ask for; the lock names no extras. textual asks for this one.
 OPTIONAL = {("markdown-it-py", "linkify-it-py")}
@@ -79,18 +81,18 @@ def _normalized(requirement: str) -> str:
 
 def _requirements(purpose: str) -> list[str]:
     project = tomllib.loads(PROJECT.read_text())
-    found: dict[str, list[str]] = {
-        "runtime": [
-            *project["project"]["dependencies"],
-            *(name for extra in EXTRAS for name in project["project"]["optional-dependencies"][extra]),
-        ],
-        "build": project["build-system"]["requires"],
-    }
-    return found[purpose]
+    if purpose == "build":
+        return list(project["build-system"]["requires"])
+    extras = EXTRAS if purpose == "runtime" else COMMAND_EXTRAS
+    optional = project["project"]["optional-dependencies"]
+    by_extras = [name for extra in extras for name in optional[extra]]
+    if purpose == "command":
+        by_extras += [name for _, name in OPTIONAL]
+    return [*project["project"]["dependencies"], *by_extras]
 
 
 def main() -> None:
-    if sys.argv[1:] not in (["runtime"], ["build"]):
+    if sys.argv[1:] not in (["runtime"], ["command"], ["build"]):
         sys.exit(__doc__)
     try:
         chosen = closure(_requirements(sys.argv[1]), pins(LOCK.read_text()))

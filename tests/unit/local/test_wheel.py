@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[3]
 OPERATORS_COMMANDS = {file.name for file in (ROOT / "deploy").glob("*.py")} - {
     "chart_files.py",
     "crds.py",
+    "krew.py",
     "values_schema.py",
 }
 OPERATORS_COMMANDS |= {
