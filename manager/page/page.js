@@ -21,7 +21,7 @@ const memory = bytes => {
   while (Math.abs(value) >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
   return `${trimmed(value, Math.abs(value) < 100 ? 1 : 0)} ${units[unit]}`;
 };
-const shown = (value, unit) => unit === "milli" ? cpu(value) : unit === "bytes" ? memory(value) : `${value} %`;
+const shown = (value, unit) => unit === "milli" ? `${trimmed(value / 1000, 3)} cores` : unit === "bytes" ? memory(value) : `${value} %`;
 const clock = () => new Date().toLocaleTimeString();
 
 const course = makeCourse();
