@@ -44,7 +44,7 @@ def metrics(site: Site) -> Iterator[None]:
     site.client.create(CUSTOM_KINDS, body)
 
     def is_served() -> bool:
-        conditions = site.client.get(CUSTOM_KINDS, name).get("status", {}).get("conditions", [])
+        conditions = site.client.get(CUSTOM_KINDS, name).get("status", {}).get("conditions") or ()
         return {"Established": "True"}.items() <= {one["type"]: one["status"] for one in conditions}.items()
 
     eventually(is_served)
