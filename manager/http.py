@@ -93,7 +93,7 @@ def application(
         responses={404: {"description": "There is no such node"}},
     )
     def node(name: str) -> Response:
-        return _json(answers.explained(_found(reader, name), status().cluster))
+        return _json(answers.explained(_read_state(reader, name), status().cluster))
 
     @app.get(
         "/api/v1/nodes/{name}/histograms",
@@ -102,7 +102,7 @@ def application(
         responses={404: {"description": "There is no such node"}},
     )
     def histograms(name: str) -> Response:
-        decision = _found(reader, name).decision
+        decision = _read_state(reader, name).decision
         observed = None if decision is None else decision.observed
         return _json(usage_histograms.answer(name, None if observed is None else observed.report))
 
@@ -118,7 +118,7 @@ def application(
     return app
 
 
-def _found(reader: Reader, name: str) -> KnownNode:
+def _read_state(reader: Reader, name: str) -> KnownNode:
     state = reader.state(name)
     if state is None:
         raise HTTPException(404, f"there is no Node {errors.shown(name)} in the cluster")
