@@ -190,7 +190,7 @@ def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, vo
 
 def printed(answer: Nodes, silent_seconds: float, warnings: Sequence[str]) -> str:
     """The whole table, with reasons in full, and an empty line."""
-    shown = lines.columns(answer, lines.WIDE, silent_seconds)
+    shown = lines.columns(answer, lines.WIDE, silent_seconds, cut=False)
     rows = [lines.line(shown, row) for row in chosen(answer.nodes, Sorting.NAME)]
     stale = [f"STALE: {warning}" for warning in warnings]
     return "\n".join([lines.header(shown), *rows, f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *stale, ""])

@@ -58,7 +58,7 @@ def run(
         return "\n".join(f"node/{row.name}" for row in rows)
     if style in ("json", "yaml"):
         return structured(replace(answer, nodes=rows), style)
-    shown = lines.columns(answer, lines.WIDE if style == "wide" else lines.NARROW)
+    shown = lines.columns(answer, lines.WIDE if style == "wide" else lines.NARROW, cut=False)
     return "\n".join([lines.header(shown), *(lines.line(shown, row) for row in rows)])
 
 

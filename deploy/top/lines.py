@@ -22,10 +22,11 @@ class TableColumn:
     right: bool = True
 
 
-def columns(answer: Nodes, width: int, silent_seconds: float = 0.0) -> list[TableColumn]:
+def columns(answer: Nodes, width: int, silent_seconds: float = 0.0, *, cut: bool = True) -> list[TableColumn]:
     """Those that fit into `width` columns of text, with requests and capacity where there is room.
 
-    `silent_seconds` is how long ago the manager gave the answer.
+    `silent_seconds` is how long ago the manager gave the answer. Without `cut` names are whole, for what reads them
+    from a pipe, and may take more columns.
     """
     wide = width >= WIDE
     others = [
@@ -36,7 +37,7 @@ def columns(answer: Nodes, width: int, silent_seconds: float = 0.0) -> list[Tabl
     ]
     longest = max((len(row.name) for row in answer.nodes), default=0)
     room = min(MOST_NAME, width - sum(column.width + 1 for column in others))
-    name = max(LEAST_NAME, min(longest, room))
+    name = max(LEAST_NAME, min(longest, room) if cut else longest)
     return [TableColumn("NODE", name, lambda row: shortened(row.name, name), right=False), *others]
 
 

@@ -66,6 +66,15 @@ def test_no_line_is_longer_than_the_terminal(name: str) -> None:
     assert all(len(line) <= 80 for line in printed(80, row))
 
 
+def test_what_reads_a_pipe_gets_whole_names() -> None:
+    name = "ip-10-0-23-117.eu-central-1.compute.internal-and-some-more"
+    found = answer(changed(name=name), ROW)
+    shown = lines.columns(found, 80, cut=False)
+    long, short = (lines.line(shown, row) for row in found.nodes)
+    assert long.split()[0] == name
+    assert long.index(" 3.15") == short.index(" 3.15")
+
+
 def test_a_long_name_is_cut_in_the_middle_and_stays_distinct() -> None:
     assert lines.shortened("ip-10-0-23-117.internal", 12) == "ip-10-…ernal"
     assert lines.shortened("short", 12) == "short"
