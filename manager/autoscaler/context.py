@@ -14,6 +14,7 @@ from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Th
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state.registry import active_backoff
+from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.expander.priority import Priorities
@@ -70,9 +71,18 @@ class ObservedCloud(Protocol):
     def theoretical(self, spec: GroupSpec) -> Theoretical: ...
 
 
+@dataclass(frozen=True)
+class LastConsolidation:
+    """A search for replacements that found none to begin: it stands for a while, unless `seen` changes."""
+
+    until: float
+    seen: object
+    decision: ConsolidationDecision
+
+
 class AutoscalerCache:
     """Caches that outlive an iteration and may be lost: templates of groups, and the last valid priorities and
-    CapacityQuotas (by name).
+    CapacityQuotas (by name), and the last search for replacements.
     """
 
     def __init__(self, settings: DecisionSettings) -> None:
@@ -81,6 +91,7 @@ class AutoscalerCache:
         )
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
+        self.consolidation: LastConsolidation | None = None
 
     def for_question(self, settings: DecisionSettings) -> "AutoscalerCache":
         """A copy that a plan request under this configuration may change; for any thread."""

@@ -13,6 +13,7 @@ from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
 from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
+from manager.autoscaler.consolidation.rules import ConsolidationRules, parse_limit
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.limits import ResourceBounds
@@ -40,6 +41,7 @@ from shared.errors import InvalidInput
 logger = logging.getLogger(__name__)
 
 FLAGS = "flags"
+CONSOLIDATION_OFF = "off"
 AUTO, PROVIDER, GCE, NONE = "auto", "provider", "gce", "none"
 _ORDER = tuple(Mode)  # from doing least to doing most
 
@@ -61,7 +63,8 @@ class DecisionSettings:
 
     `mode` caps the mode of every group, `group_modes` holds the modes of the file's groups for pending pods. `groups`
     are all groups of the file, `scanned` the rules of those that scale by utilization. `prices` is the value of
-    `--prices`, or the model from a file. `minds_peaks`: nodes go only if the others also hold the predicted usage.
+    `--prices`, or the model from a file. Without `consolidation` no node is replaced. `minds_peaks`: nodes
+    go only if the others also hold the predicted usage.
     """
 
     provider: str = ""
@@ -90,6 +93,7 @@ class DecisionSettings:
     salvo_seconds: float | None = None
     parallel: bool = False
     prices: str | PricingModel = AUTO
+    consolidation: ConsolidationRules | None = None
     clock: Callable[[], float] | None = None
 
     @property
@@ -232,6 +236,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         parallel=settings.parallel_scale_up,
         prices=_prices(settings, expanders, provider),
         simulation_seconds=settings.scale_down_simulation_timeout_seconds,
+        consolidation=_consolidation(settings),
         clock=clock,
     )
 
@@ -308,6 +313,29 @@ def _scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
         recheck_seconds=settings.unremovable_node_recheck_timeout_seconds,
         soft_taints_at_once=settings.max_bulk_soft_taint_count,
         peak_margin_percent=settings.scale_down_peak_margin_percent,
+    )
+
+
+def _consolidation(settings: AutoscalerSettings) -> ConsolidationRules | None:
+    """None where nothing is replaced. The budgets are checked in any case."""
+    name = "consolidation-budgets"
+    limits = tuple(parse_limit(each, source=FLAGS, name=name) for each in settings.consolidation_budgets)
+    chosen = settings.consolidation
+    if chosen == CONSOLIDATION_OFF:
+        return None
+    if not settings.scale_down_enabled:
+        problem = "it needs scale-down, which is off (--scale-down-enabled)"
+        raise InvalidInput(source=FLAGS, field="consolidation", value=chosen, problem=problem)
+    if settings.prices == NONE:
+        problem = "it needs prices, and there are none (--prices)"
+        raise InvalidInput(source=FLAGS, field="consolidation", value=chosen, problem=problem)
+    return ConsolidationRules(
+        min_savings_percent=settings.consolidation_min_savings_percent,
+        balance=settings.consolidation_balance,
+        min_age_seconds=settings.consolidation_min_node_age_seconds,
+        cooldown_seconds=settings.consolidation_cooldown_seconds,
+        limits=limits,
+        spot_alternatives=settings.consolidation_spot_alternatives,
     )
 
 

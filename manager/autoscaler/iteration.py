@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cluster_state.state import ClusterState, Incident
+from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_down import removal_status
@@ -34,7 +35,8 @@ class ActionKind(enum.StrEnum):
 @dataclass(frozen=True)
 class Action:
     """One action and its result. Sizes are targets. `nodes` are provider ids of machines to delete, or names of
-    registered Nodes. A removal is done when it has begun; its progress is in `Iteration.leaving`.
+    registered Nodes; of an increase, the Nodes that the new ones replace. A removal is done when it has begun; its
+    progress is in `Iteration.leaving`.
 
     With `done` False and an empty `error`, the action was not tried: because of its group's mode, a dry run, or an
     earlier error.
@@ -91,7 +93,7 @@ class Iteration:
     scale-up does not consider, each with the reason; `invalid_objects` could not be read. `incidents` happened since
     the iteration before. `scale_down` has a verdict on every node (None: no node was considered). `leaving` are nodes
     under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
-    scale by utilization.
+    scale by utilization. `consolidation` has a verdict on the nodes that might be replaced (None: none was considered).
     """
 
     number: int
@@ -110,6 +112,7 @@ class Iteration:
     leaving: tuple[DeletionProgress, ...] = ()
     scans: tuple[utilization.ScanDecision, ...] = ()
     cluster: str = ""
+    consolidation: ConsolidationDecision | None = None
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:

@@ -95,10 +95,9 @@ class GroupWrites:
         return replace(action, group=created.main.id, max_size=created.main.max_size), after, kept
 
     def increase_groups(
-        self, decisions: Sequence[ScaleUpDecision], kept: Registry, now: float
-    ) -> tuple[list[Action], Registry]:
+        self, actions: Sequence[Action], kept: Registry, now: float
+    ) -> tuple[Sequence[Action], Registry]:
         """Raises the targets. Returns the actions with their results, and the next registry."""
-        actions = planning.increase_actions(decisions, self._settings)
         wanted = [
             Increase(action.group, action.from_size, action.to_size, action.max_size)
             for action in actions
@@ -175,7 +174,9 @@ class IterationExecutor:
                     action, creation, decisions[number], kept, planned
                 )
                 done.append(action)
-        increased, kept = self._group_writes.increase_groups(decisions, kept, iteration.time)
+        launches = [action for action in iteration.actions if action.kind is ActionKind.INCREASE and action.nodes]
+        increases = [*planning.increase_actions(decisions, planned.context.settings), *launches]
+        increased, kept = self._group_writes.increase_groups(increases, kept, iteration.time)
         done += increased
         done += [
             self._group_writes.delete_group(action)

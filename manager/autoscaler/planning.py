@@ -8,7 +8,14 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from manager.autoscaler import capacity_quotas, cost, pending_pods, reconciliation, scale_down_planning
+from manager.autoscaler import (
+    capacity_quotas,
+    consolidation_planning,
+    cost,
+    pending_pods,
+    reconciliation,
+    scale_down_planning,
+)
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster_state.registry import Registry
@@ -141,16 +148,20 @@ def plan(
         leaving=underway.leaving,
         cluster=settings.cluster_name,
     )
+    registry = reconciled.registry
     if not blocked_reason:
-        iteration = _decide(iteration, waits, context)
+        iteration, registry = _decide(iteration, waits, context)
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = scale_down_planning.abandoned_nodes(context, begins=begins)
-    return PlannedIteration(iteration, reconciled.registry, context, again, abandoned)
+    return PlannedIteration(iteration, registry, context, again, abandoned)
 
 
-def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContext) -> Iteration:
-    """The iteration with its scale-up decisions and their actions. An iteration that scales up removes no node."""
+def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContext) -> tuple[Iteration, Registry]:
+    """The iteration with its decisions and their actions, and the registry to store. An iteration that scales up
+    removes no node.
+    """
+    registry = context.reconciled.registry
     objects, observed = context.objects, context.cloud.observed
     classified = equivalence_groups.build_equivalence_groups(
         (*waits.pods, *context.recreatable.values()), objects.surroundings
@@ -186,9 +197,15 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
     if context.settings.scales_down and not any(_is_growth(decision) for decision in decisions):
-        scale_down = scale_down_planning.decide(context, scale_up_input)
+        inputs = scale_down_planning.scale_down_inputs(context, scale_up_input)
+        scale_down = scale_down_planning.decide(context, inputs)
+        if not any(decision.increases for decision in decisions):
+            replacing = consolidation_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost.by_node)
+            scale_down, registry = replacing.scale_down, replacing.registry
+            actions += replacing.launches
+            iteration = replace(iteration, consolidation=replacing.decision)
         actions += scale_down_planning.removal_actions(scale_down, context)
-    return replace(
+    decided = replace(
         iteration,
         scale_down=scale_down,
         decision=decisions[0],
@@ -196,6 +213,7 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
         actions=tuple(actions),
         invalid_objects={**iteration.invalid_objects, **classified.refused, **_failed_expanders(decisions)},
     )
+    return decided, registry
 
 
 def _failed_expanders(decisions: Iterable[ScaleUpDecision]) -> dict[str, InvalidInput]:

@@ -1,11 +1,13 @@
 """Scale-down in one iteration: finds the unneeded nodes, once it is clear that nothing scales up."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import Group, InstanceState
+from manager.autoscaler.cluster_state.replacement import Replacement
 from manager.autoscaler.context import AutoscalingContext
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind
@@ -43,12 +45,14 @@ NEEDED_AGAIN = "needed again"
 
 OBSERVED = "its group is only observed"
 SCANNED = "nodes leave its group by how full that is"
+REPLACED = "it is being replaced by cheaper nodes"
+REPLACES = "it is here to replace dearer nodes"
 
 
-def decide(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownDecision:
-    """The decision, with the pods that `waiting` places on present nodes."""
+def decide(context: AutoscalingContext, inputs: ScaleDownInputs) -> ScaleDownDecision:
+    """The decision; the nodes of a replacement under way stay out of it."""
     config = context.settings
-    situation = _situation(context, waiting)
+    situation = _beside_replacement(inputs, context)
 
     def one_pass(over: ScaleDownInputs) -> ScaleDownDecision:
         is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.no_deadline
@@ -130,7 +134,37 @@ def _is_abandoned(node: Node, config: DecisionSettings, now: float, *, begins: b
     return begins and not softens and TAINT_DELETION_CANDIDATE in values
 
 
-def _situation(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownInputs:
+def launched_nodes(replacing: Replacement, context: AutoscalingContext) -> dict[str, list[Node]]:
+    """The registered nodes of its launches by group, the oldest first."""
+    group_of = context.cloud.observed.group_of_node
+    found: dict[str, list[Node]] = {}
+    for launch in replacing.launches:
+        nodes = (node for node in context.objects.nodes if group_of.get(node.metadata.name) == launch.group)
+        newer = [node for node in nodes if node.metadata.created_at > launch.newest]
+        newer.sort(key=lambda node: (node.metadata.created_at, node.metadata.name))
+        found[launch.group] = newer[: launch.nodes]
+    return found
+
+
+def _beside_replacement(inputs: ScaleDownInputs, context: AutoscalingContext) -> ScaleDownInputs:
+    """The inputs with the old nodes of a replacement as leaving: their pods get their new places first."""
+    replacing = context.reconciled.registry.replacing
+    if replacing is None:
+        return inputs
+    uids = {node.metadata.name: node.metadata.uid for node in context.objects.nodes}
+    old = [each for each in replacing.removed if uids.get(each.name) == each.uid]
+    waiting = Counter(each.group for each in old if each.name not in inputs.leaving)
+    new = (node.metadata.name for nodes in launched_nodes(replacing, context).values() for node in nodes)
+    return replace(
+        inputs,
+        leaving={*inputs.leaving, *(each.name for each in old)},
+        groups={name: replace(group, deleting=group.deleting + waiting[name]) for name, group in inputs.groups.items()},
+        replacing={**dict.fromkeys(new, REPLACES), **{each.name: REPLACED for each in old}},
+    )
+
+
+def scale_down_inputs(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownInputs:
+    """What a pass of scale-down reads, with the pods that `waiting` places on present nodes."""
     objects, config, underway = context.objects, context.settings, context.underway
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed

@@ -337,7 +337,48 @@ class ScaleDownSettings(GroupHealthSettings, frozen=True, kw_only=True, forbid_u
     ] = 3.0
 
 
-class AutoscalerSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which nodes are replaced by cheaper ones."""
+
+    consolidation: Annotated[
+        str,
+        Meta(
+            pattern="^(off|price)$",
+            description="price: replace nodes by fewer or cheaper ones where that saves enough; needs scale-down and "
+            "prices",
+        ),
+    ] = "off"
+    consolidation_min_savings_percent: Annotated[
+        float, Meta(ge=0, le=100, description="of what the replaced nodes cost, to be saved at least")
+    ] = 10.0
+    consolidation_balance: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=100,
+            description="what the share of the cluster's cost that is saved has to be, of the share of its disruption",
+        ),
+    ] = 0.5
+    consolidation_min_node_age_seconds: Annotated[
+        float, Meta(ge=0, le=_MOST_SECONDS, description="no younger node is replaced")
+    ] = 1800.0
+    consolidation_cooldown_seconds: Annotated[
+        float,
+        Meta(ge=0, le=_MOST_SECONDS, description="no replacement begins for so long after nodes were added or deleted"),
+    ] = 600.0
+    consolidation_budgets: Annotated[
+        tuple[Key, ...],
+        Meta(
+            description="nodes on their way out at one time at most, for a replacement to begin: 10%, 3, or "
+            "0;schedule=0 8 * * mon-fri;duration=10h; may be given repeatedly, and the smallest counts"
+        ),
+    ] = ("10%",)
+    consolidation_spot_alternatives: Annotated[
+        int, Meta(ge=0, description="groups of spot nodes that would save, before spot nodes are replaced or bought")
+    ] = 15
+
+
+class AutoscalerSettings(ConsolidationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All sections, and what is told of the decisions.
 
     Without a `cloud_provider` there is no autoscaler, and nothing else here means anything.

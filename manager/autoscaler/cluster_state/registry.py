@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from manager.autoscaler.cluster_state import state
+from manager.autoscaler.cluster_state.replacement import Replacement
 from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, ScaleUpRequest
 from manager.autoscaler.scale_up.decisions import Increase
 from shared.errors import InvalidInput
@@ -38,7 +40,8 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the provider ids of
     instances that could not be made, and were reported. `made_as`: the id that a created group had as a candidate,
-    which others of its kind have again.
+    which others of its kind have again. `replacement` is the one under way, `replaced_at` the end of the last; without
+    consolidation neither is written, so that a manager that knows of none can read the registry.
     """
 
     version: int = VERSION
@@ -48,6 +51,13 @@ class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failed: Mapping[str, tuple[str, ...]] = {}
     short: Mapping[str, Shortage] = {}
     made_as: Mapping[str, str] = {}
+    replacement: Replacement | UnsetType = UNSET
+    replaced_at: float | UnsetType = UNSET
+
+    @property
+    def replacing(self) -> Replacement | None:
+        """The replacement under way."""
+        return None if self.replacement is UNSET else self.replacement
 
 
 _DECODER = msgspec.json.Decoder(Registry)
@@ -157,7 +167,14 @@ def shift_times(registry: Registry, seconds: float) -> Registry:
             )
             for name, each in registry.short.items()
         },
+        replacement=UNSET if registry.replacing is None else registry.replacing.shifted(seconds),
+        replaced_at=UNSET if registry.replaced_at is UNSET else moved(registry.replaced_at),
     )
+
+
+def with_replacement(registry: Registry, replacement: Replacement | None) -> Registry:
+    """The registry with the replacement under way, or without one."""
+    return msgspec.structs.replace(registry, replacement=UNSET if replacement is None else replacement)
 
 
 def back_off(registry: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
@@ -225,6 +242,16 @@ def _mistakes(registry: Registry, now: float) -> Iterator[tuple[str, object, str
         for instance, since in instances.items():
             if problem := wrong_start(since):
                 yield f"unregistered[{group}][{instance}]", since, problem
+    if registry.replaced_at is not UNSET and (problem := wrong_start(registry.replaced_at)):
+        yield "replaced_at", registry.replaced_at, problem
+    if registry.replacing is not None:
+        found = registry.replacing
+        if problem := wrong_start(found.started_at):
+            yield "replacement.started_at", found.started_at, problem
+        if problem := wrong_end(found.started_at, found.deadline):
+            yield "replacement.deadline", found.deadline, problem
+        if not found.removed or not found.launches or any(each.nodes <= 0 for each in found.launches):
+            yield "replacement", str(found), "a replacement has nodes that go and nodes that come"
     for group, shortage in registry.short.items():
         if shortage.nodes <= 0:
             yield f"short[{group}].nodes", shortage.nodes, "a shortage is of nodes"

@@ -231,6 +231,8 @@ def _utilization(context: ScaleDownContext, node: NodeInfo, rules: GroupRules) -
 def _objection(
     context: ScaleDownContext, node: NodeInfo, group: ShrinkingGroup, used: NodeUtilization | InvalidInput
 ) -> Objection | None:
+    if node.name in context.inputs.replacing:
+        return UnremovableReason.REPLACEMENT, context.inputs.replacing[node.name]
     if context.is_leaving(node):
         return UnremovableReason.BEING_DELETED, "it is being deleted"
     found = objection(node, used, context.rules, group.rules)

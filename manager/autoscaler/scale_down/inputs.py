@@ -1,6 +1,6 @@
 """The inputs of a pass of scale-down, and what all of its steps read from them."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.scale_down import pods_on_nodes
@@ -21,7 +21,8 @@ class ScaleDownInputs:
     gives each node's predicted peak where peaks count; a node without one takes no pods, and its own pods do not move.
     `untold` holds the keys of pods that the peaks do not cover. `unreadable` gives, by node, what of the node or its
     pods could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `kept` gives, by group, the
-    reason why scale-down leaves its nodes alone.
+    reason why scale-down leaves its nodes alone. `replacing` gives the part of each node, old or new, in a replacement
+    that is under way: scale-down leaves these alone, too.
     """
 
     now: float
@@ -37,8 +38,9 @@ class ScaleDownInputs:
     peaks: Mapping[str, Resources] | None = None
     untold: Container[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    leaving: Container[str] = frozenset()
+    leaving: Collection[str] = frozenset()
     kept: Mapping[str, str] = field(default_factory=dict)
+    replacing: Mapping[str, str] = field(default_factory=dict)
 
 
 class ScaleDownContext:

@@ -330,6 +330,11 @@ def _native(requests: Amounts) -> Resources:
     return Resources(requests.get(CPU, 0), requests.get(MEMORY, 0))
 
 
+def requested(pods: Iterable[Amounts]) -> Resources:
+    """The sum of their native requests: the peak of pods without history."""
+    return quantity.total([_native(each) for each in pods])
+
+
 def _owner(of: PodOnNode) -> _Owner | None:
     who = of.drain_info
     return None if who is None or who.controller is None else (who.namespace, who.controller.kind, who.controller.name)

@@ -19,7 +19,7 @@ from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, PodMov
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
-from manager.autoscaler.snapshot.cluster import NodeInfo
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.quantity import Resources
 
@@ -100,18 +100,7 @@ class RemovalSimulation:
         tried = {each.name for each in candidates}
         ordered = [node for node in self._context.nodes if node.name not in tried]
         ordered += [each.node for each in reversed(candidates)]
-        rows = {node.name: row for row, node in enumerate(ordered)}
-        placed = [each for node in ordered for each in self._context.pods_on(node.name)]
-        snapshot = cluster.snapshot_of_nodes(ordered, ((rows[each.node], each.facts) for each in placed))
-        moving = {name: self._context.pods_that_move(name) for name in (*tried, *deleted)}
-        classes: dict[int, EquivalenceGroup] = {}
-        for name in sorted(moving):
-            for each in moving[name]:
-                classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
-        position = {facts: number for number, facts in enumerate(classes)}
-        asked = problem.packing_problem(snapshot, tuple(classes.values()))
-        batches = {rows[name]: self._batches(name, found, position) for name, found in moving.items()}
-        return Rescheduling(asked, batches, self._peak_room(ordered)), rows
+        return rescheduling_of(self._context, ordered, (*tried, *deleted))
 
     def _still_to_evict(self, node: str, disruptions: RemainingDisruptions) -> Iterable[int]:
         """The budgets that the evictions still to come on a node under deletion use."""
@@ -120,32 +109,69 @@ class RemovalSimulation:
             if who is not None and who.deleted_at is None:
                 yield from disruptions.covering(who.namespace, who.labels)
 
-    def _batches(self, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]) -> list[PodBatch]:
-        """The same pods, batched by class and by load."""
-        peak = (self._context.peaks or {}).get(node)
-        loads = pods_on_nodes.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
-        alike: dict[tuple[int, Resources], list[str]] = {}
-        for number, each in enumerate(moving):
-            load = loads[number] if loads else pods_on_nodes.NO_LOAD
-            alike.setdefault((position[id(each.facts)], load), []).append(each.key)
-        return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
 
-    def _peak_room(self, ordered: Iterable[NodeInfo]) -> list[Resources | None] | None:
-        """What each node can still take, None for a node without a prediction; or None where peaks do not count."""
-        known = self._context.peaks
-        if known is None:
-            return None
-        return [
-            pods_on_nodes.room(
-                node.allocatable,
-                known[node.name],
-                [each.facts.requests for each in self._context.pods_on(node.name)],
-                self._context.rules.peak_margin_percent,
-            )
-            if node.name in known
-            else None
-            for node in ordered
-        ]
+def rescheduling_of(
+    context: ScaleDownContext,
+    ordered: Sequence[NodeInfo],
+    leaving: Iterable[str],
+    fresh: Mapping[str, NodeTemplate] | None = None,
+) -> tuple[Rescheduling, dict[str, int]]:
+    """The nodes as rows in this order, and the row of each; the pods of those in `leaving` may be moved.
+
+    `fresh` gives the templates of nodes that do not exist yet.
+    """
+    new = fresh or {}
+    rows = {node.name: row for row, node in enumerate(ordered)}
+    placed = [(rows[each.node], each.facts) for node in ordered for each in context.pods_on(node.name)]
+    placed += [(rows[name], daemon) for name, template in new.items() for daemon in template.daemons]
+    snapshot = cluster.snapshot_of_nodes(ordered, placed)
+    moving = {name: context.pods_that_move(name) for name in leaving}
+    classes: dict[int, EquivalenceGroup] = {}
+    for name in sorted(moving):
+        for each in moving[name]:
+            classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
+    position = {facts: number for number, facts in enumerate(classes)}
+    asked = problem.packing_problem(snapshot, tuple(classes.values()))
+    batches = {rows[name]: _batches(context, name, found, position) for name, found in moving.items()}
+    return Rescheduling(asked, batches, _peak_room(context, ordered, new)), rows
+
+
+def _batches(
+    context: ScaleDownContext, node: str, moving: Sequence[PodOnNode], position: Mapping[int, int]
+) -> list[PodBatch]:
+    """The pods that move off a node, batched by class and by load."""
+    peak = (context.peaks or {}).get(node)
+    loads = pods_on_nodes.shares(peak, [each.facts.requests for each in moving]) if peak and moving else None
+    alike: dict[tuple[int, Resources], list[str]] = {}
+    for number, each in enumerate(moving):
+        load = loads[number] if loads else pods_on_nodes.NO_LOAD
+        alike.setdefault((position[id(each.facts)], load), []).append(each.key)
+    return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
+
+
+def _peak_room(
+    context: ScaleDownContext, ordered: Iterable[NodeInfo], fresh: Mapping[str, NodeTemplate]
+) -> list[Resources | None] | None:
+    """What each node can still take, None for a node without a prediction; or None where peaks do not count.
+
+    Of a node that does not exist yet, the peak is what its own pods request, as agents count pods without history.
+    """
+    known = context.peaks
+    if known is None:
+        return None
+    margin = context.rules.peak_margin_percent
+    found: list[Resources | None] = []
+    for node in ordered:
+        if node.name in fresh:
+            daemons = fresh[node.name].daemons
+            peak = pods_on_nodes.requested(each.requests for each in daemons)
+            found.append(pods_on_nodes.room(node.allocatable, peak, [each.requests for each in daemons], margin))
+        elif node.name in known:
+            placed = [each.facts.requests for each in context.pods_on(node.name)]
+            found.append(pods_on_nodes.room(node.allocatable, known[node.name], placed, margin))
+        else:
+            found.append(None)
+    return found
 
 
 def _named(moves: Iterable[PodMove], names: Sequence[str]) -> tuple[tuple[str, str], ...]:

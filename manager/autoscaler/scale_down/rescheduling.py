@@ -1,7 +1,7 @@
 """The nodes that remain as others leave, and the new places of their pods."""
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,6 +89,11 @@ class Rescheduling:
         cpu, memory = problem.cpu_and_memory
         sizes = sum(each / max(1, int(each.max(initial=0))) for each in (cpu, memory))
         self._sizes: list[float] = np.asarray(sizes, np.float64).tolist()
+
+    def close(self, rows: Iterable[int]) -> None:
+        """No pods move to these nodes any more."""
+        for row in rows:
+            self._destinations[row] = False
 
     def leave(self, row: int) -> tuple[PodMove, ...] | NoPlace:
         """Moves all pods of a node, the largest first; or returns why not, and changes nothing."""

@@ -35,6 +35,7 @@ class UnremovableReason(enum.StrEnum):
     BUDGET = "DeletionBudgetReached"
     STARTING = "NotStartedYet"
     OUT_OF_TIME = "SimulationTimedOut"
+    REPLACEMENT = "PartOfReplacement"
 
 
 class BlockingReason(enum.StrEnum):

@@ -1,0 +1,95 @@
+"""Why each node is replaced, or why not and what its replacement would save."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from manager.autoscaler.cluster_state.replacement import Replacement
+
+HOURS_PER_MONTH = 730  # by convention
+
+
+class ConsolidationReason(enum.StrEnum):
+    """Why a node is not replaced."""
+
+    NOT_ELIGIBLE = "NotEligible"
+    PRICE_UNKNOWN = "PriceUnknown"
+    TOO_YOUNG = "NodeTooYoung"
+    DO_NOT_DISRUPT = "DoNotDisrupt"
+    BLOCKED_BY_POD = "BlockedByPod"
+    PEAK_UNKNOWN = "PredictedPeakUnknown"
+    AT_MINIMUM = "NodeGroupMinSizeReached"
+    BELOW_LIMIT = "MinimalResourceLimitExceeded"
+    LEFT_TO_SCALE_DOWN = "LeftToScaleDown"
+    NOT_CHEAPER = "NoCheaperNodes"
+    SAVES_TOO_LITTLE = "SavesTooLittle"
+    DISTURBS_TOO_MUCH = "DisturbsTooMuch"
+    FEW_ALTERNATIVES = "TooFewSpotAlternatives"
+    LIMITED = "DisruptionLimitReached"
+    COOLDOWN = "InCooldown"
+    NOT_ITS_TURN = "AnotherReplacementFirst"
+    OUT_OF_TIME = "SimulationTimedOut"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacementVerdict:
+    """One node; `reason` is None where it is replaced. `saves_per_month` is what its replacement saves, or would, in
+    the price model's currency; None if nothing cheaper was found or looked for.
+    """
+
+    node: str
+    reason: ConsolidationReason | None
+    detail: str
+    saves_per_month: float | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.node} is replaced: {self.detail}"
+        return text if self.reason is None else f"{self.node} is not replaced, {self.reason}: {self.detail}"
+
+
+@dataclass(frozen=True)
+class ReplacementOption:
+    """Nodes that go, the number of new nodes by group, and the cost of each side per hour.
+
+    `score` is the share of the cluster's cost that it saves, over the share of its disruption. `moves` are the new
+    places of the pods; `alternatives` is the number of spot groups that would save, too (None where none is involved).
+    """
+
+    removed: tuple[str, ...]
+    added: Mapping[str, int]
+    before: float
+    after: float
+    score: float
+    moves: tuple[tuple[str, str], ...] = ()
+    alternatives: int | None = None
+
+    @property
+    def saving(self) -> float:
+        """Per hour."""
+        return self.before - self.after
+
+    @property
+    def saves_per_month(self) -> float:
+        return self.saving * HOURS_PER_MONTH
+
+    def __str__(self) -> str:
+        made = ", ".join(f"{count} of {group}" for group, count in sorted(self.added.items()))
+        return (
+            f"{len(self.removed)} {'node' if len(self.removed) == 1 else 'nodes'} at {self.before:.4g}/h "
+            f"by {made} at {self.after:.4g}/h, which saves {self.saves_per_month:.4g}/month"
+        )
+
+
+@dataclass(frozen=True)
+class ConsolidationDecision:
+    """A verdict on every node that is a candidate or might be; `option` is what is done now, or is only advised.
+
+    `move` is the replacement under way after this iteration, and `ended` says what the last one came to, if it ended
+    just now.
+    """
+
+    verdicts: Mapping[str, ReplacementVerdict] = field(default_factory=dict)
+    option: ReplacementOption | None = None
+    advice: bool = False
+    move: Replacement | None = None
+    ended: str = ""

@@ -1,0 +1,327 @@
+"""Which nodes are replaced by cheaper ones, and what is said of those that are not."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.consolidation import search
+from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
+from manager.autoscaler.consolidation.search import ConsolidationInputs, LaunchTarget
+from manager.autoscaler.consolidation.verdicts import ConsolidationDecision, ConsolidationReason
+from manager.autoscaler.limits import Quota, ResourceBounds
+from manager.autoscaler.pricing.model import GIB
+from manager.autoscaler.scale_down.budgets import ShrinkingGroup
+from manager.autoscaler.scale_down.drain import DisruptionBudget
+from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
+from manager.autoscaler.scale_up.groups import GroupState, Headroom
+from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeState, NodeTemplate
+from shared.api.selectors import LabelSelector
+from shared.quantity import Resources
+from tests.unit.manager.objects import NOW
+from tests.unit.manager.rounds import resident
+
+HOURS = 730
+SPOT = {"karpenter.sh/capacity-type": "spot"}
+KEEN = ConsolidationRules(min_savings_percent=10, balance=0.5, min_age_seconds=600)
+R = ConsolidationReason
+
+
+def machine(name: str, cores: float, labels: Mapping[str, str] | None = None, **more: Any) -> NodeInfo:
+    amounts = {"cpu": round(cores * 1000), "memory": 64 * GIB, PODS: 110}
+    return NodeInfo(name, labels or {}, capacity=amounts, allocatable=amounts, **more)
+
+
+@dataclass
+class Shop:
+    """Nodes of group "dear" with pods on them, and what other groups offer."""
+
+    nodes: list[NodeInfo] = field(default_factory=list)
+    prices: dict[str, float] = field(default_factory=dict)
+    pods: list[PodOnNode] = field(default_factory=list)
+    targets: list[LaunchTarget] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)  # of scale-down's inputs
+    group_of: dict[str, str] = field(default_factory=dict)
+    least: int = 0
+
+    def node(self, name: str, price: float | None, *cores_of_pods: float, cores: float = 8, **more: Any) -> None:
+        self.nodes.append(machine(name, cores, **more))
+        self.group_of.setdefault(name, "dear")
+        if price is not None:
+            self.prices[name] = price
+        self.pods += [resident(f"{name}-{index}", name, asked) for index, asked in enumerate(cores_of_pods)]
+
+    def offer(self, group: str, price: float, cores: float, most: int = 10, **more: Any) -> None:
+        node = machine(f"template-{group}", cores, **more)
+        state = GroupState(Group(group, 0, most, 0), NodeTemplate(group, node))
+        assert state.template is not None
+        is_spot = node.labels.get("karpenter.sh/capacity-type") == "spot"
+        self.targets.append(LaunchTarget(state, state.template, price, is_spot))
+
+    def decide(
+        self, rules: ConsolidationRules = KEEN, down: ScaleDownRules | None = None, **more: Any
+    ) -> ConsolidationDecision:
+        sizes = {
+            group: sum(each == group for each in self.group_of.values()) for group in set(self.group_of.values()) - {""}
+        }
+        groups = {name: ShrinkingGroup(Group(name, self.least, 10, size), GroupRules()) for name, size in sizes.items()}
+        given: dict[str, Any] = {"groups": groups, "group_of": self.group_of, **self.more}
+        inputs = ScaleDownInputs(NOW, self.nodes, self.pods, **given)
+        context = ScaleDownContext(inputs, down or ScaleDownRules())
+        return search.search(context, ConsolidationInputs(self.prices, self.targets, **more), rules)
+
+
+def half_empty_pair() -> Shop:
+    """Two nodes at 1 an hour that hold 3 of 8 cores each, with a pod each that is too large for the other."""
+    shop = Shop()
+    shop.node("a", 1.0, 3, 2.5)
+    shop.node("b", 1.0, 3, 2.5)
+    shop.offer("big", 0.9, 12)
+    return shop
+
+
+def added(of: ConsolidationDecision) -> dict[str, int]:
+    assert of.option is not None, [str(each) for each in of.verdicts.values()]
+    return dict(of.option.added)
+
+
+def reasons(of: ConsolidationDecision) -> dict[str, ConsolidationReason | None]:
+    return {name: each.reason for name, each in of.verdicts.items()}
+
+
+def test_a_half_empty_pair_is_replaced_by_one_cheaper_node() -> None:
+    found = half_empty_pair().decide()
+    assert added(found) == {"big": 1}
+    assert found.option is not None
+    assert found.option.removed == ("a", "b")
+    assert found.option.saves_per_month == pytest.approx(1.1 * HOURS)
+    assert found.verdicts["a"].reason is None
+    assert str(found.verdicts["a"]) == ("a is replaced: 2 nodes at 2/h by 1 of big at 0.9/h, which saves 803/month")
+    assert {pod for pod, _ in found.option.moves} == {"ns/a-0", "ns/a-1", "ns/b-0", "ns/b-1"}
+
+
+def test_nodes_that_could_go_together_alone_share_what_that_would_have_saved() -> None:
+    shop = half_empty_pair()
+    found = shop.decide(replace(KEEN, min_savings_percent=60))
+    assert reasons(found) == {"a": R.SAVES_TOO_LITTLE, "b": R.SAVES_TOO_LITTLE}
+    assert sum(each.saves_per_month or 0 for each in found.verdicts.values()) == pytest.approx(1.1 * HOURS)
+    assert found.verdicts["a"].detail.startswith("with 1 other node: 2 nodes at 2/h by 1 of big at 0.9/h")
+
+
+def test_one_dear_node_is_replaced_by_several_cheaper_ones() -> None:
+    shop = Shop()
+    shop.node("a", 2.0, 3, 3, 3, cores=16)
+    shop.offer("small", 0.3, 4)
+    assert added(shop.decide()) == {"small": 3}
+
+
+def test_the_last_of_several_new_nodes_is_of_a_cheaper_group_where_that_is_enough() -> None:
+    shop = Shop()
+    shop.node("a", 2.0, 3, 3, 1, cores=16)
+    shop.offer("small", 0.3, 3)
+    shop.offer("tiny", 0.1, 1)
+    assert added(shop.decide()) == {"small": 2, "tiny": 1}
+
+
+def test_pods_go_to_free_room_of_nodes_that_stay_before_a_new_node_is_counted() -> None:
+    shop = Shop()
+    shop.node("a", 2.0, 3, 3, cores=16)
+    shop.node("other", 0.1, cores=3)
+    shop.group_of["other"] = ""
+    shop.offer("small", 0.3, 3)
+    assert added(shop.decide()) == {"small": 1}
+
+
+def test_a_node_whose_pods_have_places_already_is_left_to_scale_down() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.node("other", 1.0, 1)
+    shop.group_of["other"] = ""
+    shop.offer("big", 0.5, 16)
+    found = shop.decide(unneeded=())
+    assert reasons(found) == {"a": R.LEFT_TO_SCALE_DOWN}
+    assert found.verdicts["a"].saves_per_month == HOURS
+
+
+def test_an_unknown_price_refuses_and_never_counts_as_zero() -> None:
+    shop = Shop()
+    shop.node("a", None, 6)
+    shop.offer("big", 0.0, 16)
+    found = shop.decide()
+    assert found.option is None
+    assert reasons(found) == {"a": R.PRICE_UNKNOWN}
+    assert found.verdicts["a"].saves_per_month is None
+
+
+def test_a_saving_below_the_share_that_is_asked_for_is_named_and_refused() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.offer("big", 0.95, 8)
+    found = shop.decide(replace(KEEN, balance=0.0))
+    assert reasons(found) == {"a": R.SAVES_TOO_LITTLE}
+    verdict = found.verdicts["a"]
+    assert verdict.saves_per_month == pytest.approx(0.05 * HOURS)
+    assert verdict.detail == (
+        "1 node at 1/h by 1 of big at 0.95/h, which saves 36.5/month: 5 %, less than 10 % of what it costs"
+    )
+    assert added(shop.decide(replace(KEEN, balance=0.0, min_savings_percent=5))) == {"big": 1}
+
+
+def test_equal_cost_saves_nothing_even_where_no_share_is_asked_for() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.offer("big", 1.0, 8)
+    assert reasons(shop.decide(replace(KEEN, balance=0, min_savings_percent=0))) == {"a": R.NOT_CHEAPER}
+
+
+def test_a_saving_that_is_small_for_its_disruption_is_refused_with_both_shares() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, *itertools.repeat(0.5, 9))
+    shop.node("b", 1.0, 6)
+    shop.offer("big", 0.7, 5)
+    found = shop.decide(replace(KEEN, min_savings_percent=0))
+    assert reasons(found)["a"] is R.DISTURBS_TOO_MUCH
+    assert found.verdicts["a"].saves_per_month == pytest.approx(0.3 * HOURS)
+    assert "15.0% of the cost saved, 83.3% of the cluster disturbed, which scores 0.18 of 0.5" in str(
+        found.verdicts["a"]
+    )
+
+
+def test_the_node_that_is_dearest_for_its_pods_goes_first() -> None:
+    shop = Shop()
+    shop.node("cheap", 1.0, 6)
+    shop.node("dear", 2.0, 6)
+    shop.offer("big", 0.5, 7)
+    found = shop.decide(allowed=Allowed(1, "1"))
+    assert found.option is not None
+    assert found.option.removed == ("dear",)
+    assert reasons(found) == {"cheap": R.NOT_ITS_TURN, "dear": None}
+
+
+def test_pods_that_cost_more_to_evict_make_their_node_come_later() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.node("b", 1.0, 6)
+    shop.offer("big", 0.5, 7)
+    found = shop.decide(replace(KEEN, balance=0), allowed=Allowed(1, "1"), disruptions={"ns/a-0": 8.0})
+    assert found.option is not None
+    assert found.option.removed == ("b",)
+
+
+def test_a_limit_of_none_delays_a_replacement_and_says_what_it_would_save() -> None:
+    shop = half_empty_pair()
+    shop.targets.clear()
+    shop.offer("big", 0.5, 7)
+    found = shop.decide(allowed=Allowed(0, "0;schedule=@daily;duration=1h"))
+    assert found.option is None
+    assert reasons(found) == {"a": R.LIMITED, "b": R.LIMITED}
+    assert found.verdicts["a"].saves_per_month == pytest.approx(0.5 * HOURS)
+
+
+def test_a_cooldown_delays_everything_and_still_says_what_would_be_saved() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.offer("big", 0.5, 7)
+    found = shop.decide(blocked=(R.COOLDOWN, "it waits 5m0s"))
+    assert found.option is None
+    assert str(found.verdicts["a"]) == (
+        "a is not replaced, InCooldown: it waits 5m0s; 1 node at 1/h by 1 of big at 0.5/h, which saves 365/month then"
+    )
+
+
+def of_one_node(**more: Any) -> ConsolidationReason | None:
+    """Why a node at 1 an hour is not replaced by one at half the price."""
+    shop = Shop(more=more.pop("down", {}), least=more.pop("least", 0))
+    shop.node("a", 1.0, 6, **more.pop("node", {}))
+    shop.offer("big", 0.5, 7, **more.pop("offer", {}))
+    bounds = more.pop("bounds", {})
+    return shop.decide(down=ScaleDownRules(bounds=bounds), **more).verdicts["a"].reason
+
+
+def budget(allowed: int) -> DisruptionBudget:
+    return DisruptionBudget("ns", "web", LabelSelector(), allowed)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, None),
+        ({"created_at": {"a": NOW - 599}}, R.TOO_YOUNG),
+        ({"created_at": {"a": NOW - 601}}, None),
+        ({"held": {"a": "its pod wants peace"}}, R.DO_NOT_DISRUPT),
+        ({"node": {"annotations": {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}}}, R.DO_NOT_DISRUPT),
+        ({"node": {"state": NodeState.CORDONED}}, R.NOT_ELIGIBLE),
+        ({"node": {"state": NodeState.UNREADY}}, R.NOT_ELIGIBLE),
+        ({"down": {"leaving": frozenset({"a"})}}, R.NOT_ELIGIBLE),
+        ({"down": {"unreadable": {"a": "a pod cannot be read"}}}, R.NOT_ELIGIBLE),
+        ({"down": {"disruption_budgets": [budget(0)]}}, R.BLOCKED_BY_POD),
+        ({"down": {"disruption_budgets": [budget(1)]}}, None),
+        ({"down": {"peaks": {}}}, R.PEAK_UNKNOWN),
+        ({"least": 1}, R.AT_MINIMUM),
+        ({"offer": {"most": 0}}, R.NOT_CHEAPER),
+        ({"remaining": Headroom(nodes=0)}, R.NOT_CHEAPER),
+        ({"remaining": Headroom(nodes=1)}, None),
+        ({"remaining": Headroom((Quota("q", {"cpu": 6}),))}, R.NOT_CHEAPER),
+        ({"remaining": Headroom((Quota("q", {"cpu": 7}),))}, None),
+        ({"bounds": {"cpu": ResourceBounds(8)}}, R.BELOW_LIMIT),
+        ({"bounds": {"cpu": ResourceBounds(7)}}, None),
+        ({"offer": {"labels": SPOT}}, R.FEW_ALTERNATIVES),
+        ({"node": {"labels": SPOT}}, R.FEW_ALTERNATIVES),
+    ],
+)
+def test_what_keeps_a_node(given: dict[str, Any], expected: ConsolidationReason | None) -> None:
+    assert of_one_node(**given) is expected
+
+
+def test_spot_nodes_are_bought_once_enough_spot_groups_would_save() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    for number in range(3):
+        shop.offer(f"spot{number}", 0.3 + number / 100, 7, labels=SPOT)
+    shop.offer("large", 0.5, 7)
+    assert reasons(shop.decide(replace(KEEN, spot_alternatives=4))) == {"a": R.FEW_ALTERNATIVES}
+    found = shop.decide(replace(KEEN, spot_alternatives=3))
+    assert added(found) == {"spot0": 1}
+    assert found.option is not None
+    assert found.option.alternatives == 3
+
+
+def test_nodes_of_the_same_group_take_nobodys_place() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.offer("dear", 0.5, 8)
+    assert reasons(shop.decide()) == {"a": R.NOT_CHEAPER}
+
+
+def test_a_new_node_holds_the_predicted_peaks_too() -> None:
+    shop = Shop(more={"peaks": {"a": Resources(6000, 0)}})
+    shop.node("a", 1.0, 3)
+    shop.offer("tight", 0.3, 6)
+    shop.offer("ample", 0.5, 7)
+    assert added(shop.decide()) == {"ample": 1}, "a tenth of a node stays free above its peak"
+
+
+def test_what_scale_down_removes_keeps_the_places_of_its_pods() -> None:
+    shop = Shop()
+    shop.node("idle", 1.0, 2)
+    shop.node("a", 1.0, 2, 6)
+    shop.node("other", 1.0, cores=2)
+    shop.group_of["other"] = ""
+    shop.offer("big", 0.2, 6, most=1)
+    assert reasons(shop.decide(unneeded=("idle",)))["a"] is R.NOT_CHEAPER
+    shop.offer("two", 0.3, 8)
+    assert added(shop.decide(unneeded=("idle",))) == {"two": 1}
+
+
+def test_a_pass_that_is_late_says_so_of_each_node() -> None:
+    shop = half_empty_pair()
+    inputs = ConsolidationInputs(shop.prices, shop.targets)
+    groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 2), GroupRules())}
+    down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
+    found = search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: True)
+    assert reasons(found) == {"a": R.OUT_OF_TIME, "b": R.OUT_OF_TIME}
