@@ -17,7 +17,8 @@ def blocks(plan: Plan, *, all_nodes: bool = False, top: int = MOST_ROWS) -> list
     found = plan.scale_down
     nodes = []
     if found is not None:
-        nodes = [_could_go(found, len(found.nodes) if all_nodes else top), _stay(found, all_nodes=all_nodes)]
+        most = len(found.nodes) if all_nodes else top
+        nodes = [_could_go(found, most), _stay(found, all_nodes=all_nodes), _replaced(found, most)]
     return [*nodes, _leaving(plan.leaving), _scans(plan.scans)]
 
 
@@ -53,6 +54,18 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
     if of.cooldown:
         lines.append(f"Nothing is deleted for now: {of.cooldown}.")
     return [title, *lines]
+
+
+def _replaced(of: ScaleDownRow, most: int) -> list[str]:
+    """Which nodes are replaced by cheaper ones, and what keeps the others; nothing where none was looked at."""
+    rows = [row for row in of.nodes if row.replacement]
+    if not rows and not of.replacement:
+        return []
+    rows.sort(key=lambda row: (-(row.replacement_saves_per_month or 0.0), row.node))
+    lines = [f"  {row.replacement}" for row in rows[:most]]
+    if len(rows) > most:
+        lines.append(f"  and {len(rows) - most} more (--top N, --all-nodes)")
+    return [f"Cheaper nodes: {of.replacement or 'none to replace any now'}", *lines]
 
 
 def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:

@@ -24,6 +24,7 @@ from manager.autoscaler.consolidation.replacing import (
     ReplacementEnded,
     ReplacementEvent,
     ReplacementInstruction,
+    ReplacementOutcome,
     ReplacementSeen,
 )
 from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules, allowed_nodes
@@ -121,6 +122,8 @@ def _search(
     last = cache.consolidation
     if last is not None and last.seen == seen and now < last.until <= now + config.scale_down.recheck_seconds:
         return last.decision
+    before = {} if last is None else last.decision.verdicts
+    untried = {name for name, each in before.items() if each.reason is ConsolidationReason.OUT_OF_TIME}
     found = search.search(
         ScaleDownContext(over, config.scale_down),
         ConsolidationInputs(
@@ -129,13 +132,14 @@ def _search(
             created_at={node.metadata.name: node.metadata.created_at for node in context.objects.nodes},
             disruptions=_disruptions(context.objects.pods),
             held=_undisturbed_nodes(context),
+            untried=untried,
             unneeded=[each for each in scale_down.unneeded if inputs.group_of.get(each) in over.groups],
             remaining=orchestrator.headroom(waiting, config.scale_up),
             allowed=allowed,
             blocked=blocked,
         ),
         rules,
-        TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else no_deadline,
+        TimeLimits(config.clock).deadline(rules.search_seconds) if config.clock else no_deadline,
     )
     found = replace(found, advice=advice)
     acts = found.option is not None and not advice
@@ -269,7 +273,7 @@ class _Following:
         registry = self.context.reconciled.registry
         state: Replacement | None = known
         removals: list[NodeToRemove] = []
-        ended = ""
+        ended, is_done = "", False
         queue: list[ReplacementInstruction] = []
         state, instructions = replacing.step(known, self._event(known), self.rules)
         queue += instructions
@@ -284,11 +288,11 @@ class _Following:
                 case RemoveNodes():
                     removals += [self._removal(name, drains[name]) for name in instruction.nodes]
                 case ReplacementEnded():
-                    ended = str(instruction)
+                    ended, is_done = str(instruction), instruction.outcome is ReplacementOutcome.DONE
                     registry = msgspec.structs.replace(registry, replaced_at=self.context.objects.now)
                 case LaunchNodes():
                     pass
-        decision = ConsolidationDecision(move=state, ended=ended)
+        decision = ConsolidationDecision(move=state, ended=ended, is_done=is_done)
         scale_down = self._add_removals(removals, known)
         return PlannedConsolidation(scale_down, with_replacement(registry, state), decision=decision)
 

@@ -183,6 +183,8 @@ class IterationExecutor:
             for action in iteration.actions
             if action.kind is ActionKind.DELETE_GROUP
         ]
+        if iteration.consolidation is not None and iteration.consolidation.ended:
+            logger.info("%s", iteration.consolidation.ended)
         removals.note(done)
         done += removals.execute(planned)
         try:

@@ -107,7 +107,8 @@ class ConsolidationRules:
 
     `spot_alternatives`: so many groups must offer a saving before spot nodes are bought, or replaced: one alone may
     be gone tomorrow. `look_seconds`: how long the second look may go on refusing; `drain_seconds`: how long the old
-    nodes may take to go, from one to the next.
+    nodes may take to go, from one to the next; `search_seconds`: how long one search may take,
+    while everything else waits.
     """
 
     min_savings_percent: float = 10.0
@@ -118,3 +119,4 @@ class ConsolidationRules:
     spot_alternatives: int = 15
     look_seconds: float = 900.0
     drain_seconds: float = 1800.0
+    search_seconds: float = 5.0

@@ -7,7 +7,7 @@ in balance with its share of the cluster's disruption (Karpenter's policy Balanc
 neither replaced nor launched.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.consolidation import simulation
@@ -55,8 +55,8 @@ class ConsolidationInputs:
 
     `prices` per hour and `created_at` are by node, `disruptions` by pod: what the eviction of each costs, 1 where it is
     not listed. `held` gives, by node, what forbids to disturb it. `unneeded` are the nodes that scale-down is about to
-    remove. Nothing is replaced that `blocked` (a reason and a sentence) delays. `remaining` is what the cluster's
-    limits leave for new nodes.
+    remove; `untried` ones come first, because the last search had no time for them. Nothing is replaced that `blocked`
+    (a reason and a sentence) delays. `remaining` is what the cluster's limits leave for new nodes.
     """
 
     prices: Mapping[str, float]
@@ -65,6 +65,7 @@ class ConsolidationInputs:
     disruptions: Mapping[str, float] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
     unneeded: Sequence[str] = ()
+    untried: Collection[str] = ()
     remaining: Headroom = field(default_factory=Headroom)
     allowed: Allowed = field(default_factory=lambda: Allowed(MOST_AT_ONCE))
     blocked: tuple[ConsolidationReason, str] | None = None
@@ -211,7 +212,8 @@ class _Search:
         return best
 
     def _first_single(self, candidates: Sequence[_Candidate]) -> ReplacementOption | None:
-        for each in candidates:
+        untried = self._inputs.untried
+        for each in sorted(candidates, key=lambda candidate: candidate.name not in untried):
             if self._is_late():
                 detail = "the time of this pass was over before its turn came"
                 self._refuse(each.name, _Refusal(ConsolidationReason.OUT_OF_TIME, detail))
@@ -259,6 +261,9 @@ class _Search:
         drains = self._simulation.drains(names)
         if isinstance(drains, tuple):
             return _Refusal(*drains)
+        own = {each.group for each in removed}
+        if all(target.price >= before or target.id in own for target in self._targets):
+            return _Refusal(ConsolidationReason.NOT_CHEAPER, f"no other group has nodes at less than {before:.4g}/h")
         present = self._simulation.place(names)
         if present.stuck is None:
             detail = "its pods have places on nodes that stay: it is for scale-down to remove it"

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.consolidation.verdicts import ConsolidationReason
+from manager.autoscaler.limits import Quota
 from manager.autoscaler.scale_down import budgets, eligibility, pods_on_nodes
 from manager.autoscaler.scale_down.budgets import GroupSizeLimits
 from manager.autoscaler.scale_down.drain import RemainingDisruptions
@@ -53,11 +54,7 @@ class ReplacementSimulation:
                 who = each.drain_info
                 if who is not None and who.deleted_at is None:
                     disruptions.take(disruptions.covering(who.namespace, who.labels))
-        going = {*self._deleted, *self._unneeded}
-        usages = [self._usage.node_usage(node) for node in context.nodes if node.name not in going]
-        usages += [self._usage.node_usage(template.node) for template in added or ()]
-        bounds = {} if added is None else context.rules.bounds
-        sizes = GroupSizeLimits(context.inputs.groups.values(), budgets.above_bounds(bounds, usages))
+        sizes = GroupSizeLimits(context.inputs.groups.values(), self._above_bounds(added))
         for name in self._unneeded:
             sizes.take(context.group_of(self._by_name[name]), {})
         found: dict[str, DrainPlan] = {}
@@ -80,6 +77,16 @@ class ReplacementSimulation:
             sizes.take(group, usage)
             found[name] = plan
         return found
+
+    def _above_bounds(self, added: Iterable[NodeTemplate] | None) -> Quota:
+        """What the cluster has above its lower bounds, with these nodes and without those that go anyway."""
+        context, bounds = self._context, self._context.rules.bounds
+        if added is None or not bounds:
+            return budgets.above_bounds({}, ())
+        going = {*self._deleted, *self._unneeded}
+        usages = [self._usage.node_usage(node) for node in context.nodes if node.name not in going]
+        usages += [self._usage.node_usage(template.node) for template in added]
+        return budgets.above_bounds(bounds, usages)
 
     def place(self, removed: Sequence[str], added: Sequence[NodeTemplate] = ()) -> PodPlacement:
         """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes."""

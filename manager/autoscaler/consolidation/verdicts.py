@@ -85,7 +85,7 @@ class ConsolidationDecision:
     """A verdict on every node that is a candidate or might be; `option` is what is done now, or is only advised.
 
     `move` is the replacement under way after this iteration, and `ended` says what the last one came to, if it ended
-    just now.
+    just now, with `is_done` if all of it is done.
     """
 
     verdicts: Mapping[str, ReplacementVerdict] = field(default_factory=dict)
@@ -93,3 +93,4 @@ class ConsolidationDecision:
     advice: bool = False
     move: Replacement | None = None
     ended: str = ""
+    is_done: bool = False

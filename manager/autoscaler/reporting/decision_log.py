@@ -116,7 +116,7 @@ def _end(of: Iteration) -> object:
         return of.blocked_reason, _acts(of)
     left = tuple((len(each.pods), each.awaiting) for each in decision.left)
     going = () if of.scale_down is None else tuple(each.node for each in of.scale_down.removals)
-    return _acts(of), decision.outcome, decision.skipped, left, going
+    return _acts(of), decision.outcome, decision.skipped, left, going, node_status.replacement(of)
 
 
 def _acts(of: Iteration) -> tuple[Action, ...]:

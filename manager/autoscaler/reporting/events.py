@@ -19,6 +19,7 @@ from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcom
 from shared import durations
 from shared.kube.events import NORMAL, WARNING, ObjectRef
 
+CONSOLIDATION = "Consolidation"  # ours: Cluster Autoscaler replaces no nodes
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
 
@@ -76,9 +77,24 @@ def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
         yield from _of_incident(incident)
     for action in iteration.actions:
         yield from action_events(action, iteration)
+    yield from _of_consolidation(iteration)
     yield from _of_priorities(iteration)
     if iteration.decision is not None and iteration.decision.outcome is ScaleUpOutcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
+
+
+def _of_consolidation(iteration: Iteration) -> Iterator[Said]:
+    """The beginning and the end of a replacement."""
+    for action in iteration.actions:
+        if action.kind is ActionKind.INCREASE and action.nodes and action.done:
+            yield (
+                NORMAL,
+                CONSOLIDATION,
+                f"Consolidation: {action.to_size - action.from_size} of {action.group} {action.reason}",
+            )
+    decided = iteration.consolidation
+    if decided is not None and decided.ended:
+        yield NORMAL if decided.is_done else WARNING, CONSOLIDATION, f"Consolidation: {decided.ended}"
 
 
 def _stage_changes(

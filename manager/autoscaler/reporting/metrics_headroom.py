@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 
 from manager.autoscaler import reconciliation
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
+from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.limits import CPU, MEMORY
@@ -58,6 +59,8 @@ def gauges(last: Latest) -> Iterator[Metric]:
     stages = Tally(each.stage for each in iteration.leaving)
     leaving = ((stage.value, stages[stage]) for stage in DeletionStage if not stage.is_over)
     yield _gauge("leaving_nodes", "Nodes on their way out by how far they are", leaving, "stage")
+    if iteration.consolidation is not None:
+        yield from _replacements(iteration.consolidation)
     if last.scale_down is not None:
         yield from _verdicts(iteration, last.scale_down)
     if last.scans:
@@ -95,6 +98,18 @@ def _verdicts(made: Iteration, decided: ScaleDownDecision) -> Iterator[Metric]:
     yield _gauge("scale_down_in_cooldown", "1 while nothing is deleted for a while", bool(decided.cooldown))
     savable = sum(made.cost.by_node.get(node, 0.0) for node in decided.unneeded)
     yield _gauge("savable_cost_per_hour", "What the nodes cost that the cluster could do without, where known", savable)
+
+
+def _replacements(decided: ConsolidationDecision) -> Iterator[Metric]:
+    about = "Nodes that a replacement under way removes in the end"
+    yield _gauge("replaced_nodes", about, 0 if decided.move is None else len(decided.move.removed))
+    reasons = Tally(each.reason.value for each in decided.verdicts.values() if each.reason is not None)
+    yield _gauge(
+        "unreplaceable_nodes",
+        "Nodes that are not replaced by cheaper ones, by reason",
+        sorted(reasons.items()),
+        "reason",
+    )
 
 
 def _scans(scans: Iterable[ScanDecision]) -> Iterator[Metric]:
@@ -144,6 +159,7 @@ class HeadroomCounters:
         self._removals = counter("node_removals", "Nodes that were drained and deleted", "kind", "result")
         self._evictions = counter("evicted_pods", "Pods that were evicted, or not, so that nodes go", "result")
         self._taints = counter("node_taints", "Taints of scans put on nodes and taken off", "group", "what", "result")
+        self._replacements = counter("replacements", "Replacements of nodes by cheaper ones that ended", "result")
         self._scans = counter("scans", "Scans of groups that scale by utilization", "group", "result")
 
     def note(self, made: Iteration, ended: Iterable[tuple[DeletionProgress, int]]) -> None:
@@ -160,6 +176,8 @@ class HeadroomCounters:
             self._removals.labels(going.kind.value, "done" if going.stage is DeletionStage.GONE else "failed").inc()
             self._evictions.labels("done").inc(evicted)
             self._evictions.labels("failed").inc(len(going.waits_for))
+        if made.consolidation is not None and made.consolidation.ended:
+            self._replacements.labels("done" if made.consolidation.is_done else "failed").inc()
         for scan in made.scans:
             self._scans.labels(scan.group, "failed" if scan.error else "decided").inc()
 

@@ -76,6 +76,7 @@ def scale_down_row(of: Iteration) -> ScaleDownRow | None:
         savable_per_hour=total_cost([*going, *unneeded]),
         stay=_by_reason(rows),
         nodes=rows,
+        replacement=node_status.replacement(of),
     )
 
 

@@ -16,7 +16,9 @@ class NodeStatusRow:
     `reason` is Cluster Autoscaler's word where it has one, or what the scan of its group says, `detail` the same in a
     sentence; `headroom plan` has not watched the nodes, and has none for those that only have to wait. `utilization` is
     the share of what is requested most, and `ripe_at` when the node will have been unneeded for long enough. `pods` are
-    to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price.
+    to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price. `replacement`
+    says why the node is replaced by cheaper ones, or is not, and `replacement_saves_per_month` what that saves, or
+    would (null: nothing cheaper is known); both are empty where consolidation does not look at it.
     """
 
     node: str
@@ -30,6 +32,8 @@ class NodeStatusRow:
     pods: int
     stage: str
     cost_per_hour: float | None
+    replacement: str = ""
+    replacement_saves_per_month: float | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class ScaleDownRow:
     `cooldown` says why nothing is deleted for a while.
 
     `saved_per_hour` is what those that go now cost, `savable_per_hour` with all that could (null: one of them has no
-    price).
+    price). `replacement` says which nodes are replaced by cheaper ones, and how far that has come.
     """
 
     goes: int
@@ -63,6 +67,7 @@ class ScaleDownRow:
     savable_per_hour: float | None
     stay: list[StayReasonRow]
     nodes: list[NodeStatusRow]
+    replacement: str = ""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,27 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     found = {node: _acted(each, actions.get(node)) for node, each in found.items()}
     for going in made.leaving:
         found[going.node] = _leaving(made, going, found.get(going.node))
+    if made.consolidation is not None:
+        for verdict in made.consolidation.verdicts.values():
+            if verdict.node in found:
+                found[verdict.node] = replace(
+                    found[verdict.node],
+                    replacement=str(verdict),
+                    replacement_saves_per_month=verdict.saves_per_month,
+                )
     return dict(sorted(found.items()))
+
+
+def replacement(made: Iteration) -> str:
+    """The replacement that begins, is under way, is over or is only advised, in a sentence; empty without one."""
+    decided = made.consolidation
+    if decided is None:
+        return ""
+    if decided.ended:
+        return decided.ended
+    if decided.option is not None:
+        return f"{'advised: ' if decided.advice else ''}{', '.join(decided.option.removed)}: {decided.option}"
+    return f"{decided.move.phase}: {decided.move}" if decided.move is not None else ""
 
 
 def latest_scans(made: Iteration, before: Iterable[ScanDecision]) -> tuple[ScanDecision, ...]:

@@ -325,3 +325,17 @@ def test_a_pass_that_is_late_says_so_of_each_node() -> None:
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     found = search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: True)
     assert reasons(found) == {"a": R.OUT_OF_TIME, "b": R.OUT_OF_TIME}
+
+
+def test_nodes_that_the_last_pass_had_no_time_for_come_first() -> None:
+    shop = Shop()
+    for number in range(3):
+        shop.node(f"n{number}", 1.0, 6)
+    shop.offer("big", 0.97, 7)
+    inputs = ConsolidationInputs(shop.prices, shop.targets, untried={"n2"}, allowed=Allowed(1))
+    groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 3), GroupRules())}
+    down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
+    asked = itertools.count()
+    found = search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: next(asked) > 1)
+    tried = [name for name, each in found.verdicts.items() if each.reason is not R.OUT_OF_TIME]
+    assert tried == ["n2"]
