@@ -10,7 +10,7 @@ from manager.autoscaler.scale_down.budgets import GroupSizeLimits
 from manager.autoscaler.scale_down.drain import RemainingDisruptions
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan
-from manager.autoscaler.scale_down.removal_simulation import rescheduling_of
+from manager.autoscaler.scale_down.removal_simulation import RemainingNodes
 from manager.autoscaler.scale_down.rescheduling import NoPlace
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
@@ -39,6 +39,7 @@ class ReplacementSimulation:
         self._deleted = [node.name for node in context.nodes if context.is_leaving(node)]
         self._unneeded = list(unneeded)
         self._by_name = {node.name: node for node in context.nodes}
+        self._nodes = RemainingNodes(context, context.nodes)
         self._usage = QuotaUsage(context.rules.gpu_label)
 
     def drains(
@@ -91,17 +92,12 @@ class ReplacementSimulation:
     def place(self, removed: Sequence[str], added: Sequence[NodeTemplate] = ()) -> PodPlacement:
         """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes."""
         context = self._context
-        new = {
-            (node := cluster.fresh_node(template, f"{template.group}-{number}")).name: (node, template)
+        new = [
+            (cluster.fresh_node(template, f"{template.group}-{number}"), template)
             for number, template in enumerate(added)
-        }
+        ]
         going = {*self._deleted, *self._unneeded, *removed}
-        ordered = [node for node in context.nodes if node.name not in going]
-        ordered += [node for node, _ in new.values()]
-        ordered += [node for node in context.nodes if node.name in going]
-        remaining, rows = rescheduling_of(
-            context, ordered, sorted(going), {name: template for name, (_, template) in new.items()}
-        )
+        remaining, rows = self._nodes.rescheduling(sorted(going), new)
         remaining.close(rows[name] for name in going)
         for name in (*self._deleted, *self._unneeded):
             remaining.empty_out(rows[name])

@@ -100,7 +100,7 @@ class RemovalSimulation:
         tried = {each.name for each in candidates}
         ordered = [node for node in self._context.nodes if node.name not in tried]
         ordered += [each.node for each in reversed(candidates)]
-        return rescheduling_of(self._context, ordered, (*tried, *deleted))
+        return RemainingNodes(self._context, ordered).rescheduling((*tried, *deleted))
 
     def _still_to_evict(self, node: str, disruptions: RemainingDisruptions) -> Iterable[int]:
         """The budgets that the evictions still to come on a node under deletion use."""
@@ -110,30 +110,41 @@ class RemovalSimulation:
                 yield from disruptions.covering(who.namespace, who.labels)
 
 
-def rescheduling_of(
-    context: ScaleDownContext,
-    ordered: Sequence[NodeInfo],
-    leaving: Iterable[str],
-    fresh: Mapping[str, NodeTemplate] | None = None,
-) -> tuple[Rescheduling, dict[str, int]]:
-    """The nodes as rows in this order, and the row of each; the pods of those in `leaving` may be moved.
+class RemainingNodes:
+    """The nodes of one observation as rows in this order, for one or many simulations."""
 
-    `fresh` gives the templates of nodes that do not exist yet.
-    """
-    new = fresh or {}
-    rows = {node.name: row for row, node in enumerate(ordered)}
-    placed = [(rows[each.node], each.facts) for node in ordered for each in context.pods_on(node.name)]
-    placed += [(rows[name], daemon) for name, template in new.items() for daemon in template.daemons]
-    snapshot = cluster.snapshot_of_nodes(ordered, placed)
-    moving = {name: context.pods_that_move(name) for name in leaving}
-    classes: dict[int, EquivalenceGroup] = {}
-    for name in sorted(moving):
-        for each in moving[name]:
-            classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
-    position = {facts: number for number, facts in enumerate(classes)}
-    asked = problem.packing_problem(snapshot, tuple(classes.values()))
-    batches = {rows[name]: _batches(context, name, found, position) for name, found in moving.items()}
-    return Rescheduling(asked, batches, _peak_room(context, ordered, new)), rows
+    def __init__(self, context: ScaleDownContext, ordered: Sequence[NodeInfo]) -> None:
+        self._context = context
+        self._rows = {node.name: row for row, node in enumerate(ordered)}
+        placed = ((self._rows[each.node], each.facts) for node in ordered for each in context.pods_on(node.name))
+        self._snapshot = cluster.snapshot_of_nodes(ordered, placed)
+        self._peak_room = None if context.peaks is None else [_peak_room(context, node) for node in ordered]
+
+    def rescheduling(
+        self, leaving: Iterable[str], fresh: Sequence[tuple[NodeInfo, NodeTemplate]] = ()
+    ) -> tuple[Rescheduling, dict[str, int]]:
+        """The row of each node, too; the pods of those in `leaving` may be moved. `fresh` are nodes that do not exist
+        yet, in rows after the others.
+        """
+        context, snapshot, rows, peak_room = self._context, self._snapshot, self._rows, self._peak_room
+        if fresh:
+            first = len(rows)
+            rows = rows | {node.name: first + number for number, (node, _) in enumerate(fresh)}
+            daemons = [
+                (first + number, daemon, 1) for number, (_, template) in enumerate(fresh) for daemon in template.daemons
+            ]
+            snapshot = cluster.extend(snapshot, [node for node, _ in fresh], daemons)
+            if peak_room is not None:
+                peak_room = [*peak_room, *(_fresh_peak_room(context, *each) for each in fresh)]
+        moving = {name: context.pods_that_move(name) for name in leaving}
+        classes: dict[int, EquivalenceGroup] = {}
+        for name in sorted(moving):
+            for each in moving[name]:
+                classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
+        position = {facts: number for number, facts in enumerate(classes)}
+        asked = problem.packing_problem(snapshot, tuple(classes.values()))
+        batches = {rows[name]: _batches(context, name, found, position) for name, found in moving.items()}
+        return Rescheduling(asked, batches, peak_room), rows
 
 
 def _batches(
@@ -149,29 +160,22 @@ def _batches(
     return [PodBatch(which, tuple(pods), load) for (which, load), pods in alike.items()]
 
 
-def _peak_room(
-    context: ScaleDownContext, ordered: Iterable[NodeInfo], fresh: Mapping[str, NodeTemplate]
-) -> list[Resources | None] | None:
-    """What each node can still take, None for a node without a prediction; or None where peaks do not count.
-
-    Of a node that does not exist yet, the peak is what its own pods request, as agents count pods without history.
-    """
-    known = context.peaks
-    if known is None:
+def _peak_room(context: ScaleDownContext, node: NodeInfo) -> Resources | None:
+    """What a node can still take, None without a prediction."""
+    peak = (context.peaks or {}).get(node.name)
+    if peak is None:
         return None
-    margin = context.rules.peak_margin_percent
-    found: list[Resources | None] = []
-    for node in ordered:
-        if node.name in fresh:
-            daemons = fresh[node.name].daemons
-            peak = pods_on_nodes.requested(each.requests for each in daemons)
-            found.append(pods_on_nodes.room(node.allocatable, peak, [each.requests for each in daemons], margin))
-        elif node.name in known:
-            placed = [each.facts.requests for each in context.pods_on(node.name)]
-            found.append(pods_on_nodes.room(node.allocatable, known[node.name], placed, margin))
-        else:
-            found.append(None)
-    return found
+    placed = [each.facts.requests for each in context.pods_on(node.name)]
+    return pods_on_nodes.room(node.allocatable, peak, placed, context.rules.peak_margin_percent)
+
+
+def _fresh_peak_room(context: ScaleDownContext, node: NodeInfo, template: NodeTemplate) -> Resources:
+    """The same of a node that does not exist yet: its peak is what its own pods request, as agents count pods without
+    history.
+    """
+    placed = [each.requests for each in template.daemons]
+    peak = pods_on_nodes.requested(placed)
+    return pods_on_nodes.room(node.allocatable, peak, placed, context.rules.peak_margin_percent)
 
 
 def _named(moves: Iterable[PodMove], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
