@@ -1,5 +1,5 @@
 "use strict";
-// The course of amounts since the page was opened, and how it is drawn: as a sparkline, and as a plot with a crosshair.
+// The course of amounts over the last day, and how it is drawn: as a sparkline, and as a plot with a crosshair.
 
 const MAX_SAMPLES = 240;
 const LEAST_SPAN = 60000; // milliseconds that a plot covers at least
@@ -12,7 +12,8 @@ const LABELS = { used: "used", requested: "requested", predicted_peak: "predicte
 
 const TRUTH = { prod_used: "used by Prod and the system", predicted_peak: "promised peak", broken: "above a promise" };
 
-const makeCourse = () => ({ times: [], interval: 0, byName: new Map() });
+// Up to `remembered` (milliseconds) it comes from the manager's memory, from then on from what the page has seen.
+const makeCourse = () => ({ times: [], interval: 0, remembered: -Infinity, byName: new Map() });
 
 const slotOf = (amount, key, sample) =>
   (2 * COURSES.indexOf(amount) + (key === "cpu_milli" ? 0 : 1)) * MAX_SAMPLES + sample;
@@ -30,6 +31,12 @@ const thinned = course => {
   }
 };
 
+const put = (values, sample, node) => {
+  for (const amount of COURSES) {
+    for (const key of Object.keys(SCALES)) values[slotOf(amount, key, sample)] = node[amount] ? node[amount][key] / SCALES[key] : NaN;
+  }
+};
+
 // `rows` are [name, node] as the manager answered at `time` (milliseconds); null where it did not, which leaves a gap.
 const record = (course, time, rows) => {
   if (course.times.length === MAX_SAMPLES) thinned(course);
@@ -42,15 +49,35 @@ const record = (course, time, rows) => {
   for (const [name, node] of rows || []) {
     gone.delete(name);
     if (!course.byName.has(name)) course.byName.set(name, new Float32Array(2 * COURSES.length * MAX_SAMPLES).fill(NaN));
-    const values = course.byName.get(name);
-    for (const amount of COURSES) {
-      for (const key of Object.keys(SCALES)) values[slotOf(amount, key, sample)] = node[amount] ? node[amount][key] / SCALES[key] : NaN;
-    }
+    put(course.byName.get(name), sample, node);
   }
   for (const name of gone) {
     if (rows) course.byName.delete(name);
-    else for (const amount of COURSES) for (const key of Object.keys(SCALES)) course.byName.get(name)[slotOf(amount, key, sample)] = NaN;
+    else put(course.byName.get(name), sample, {});
   }
+};
+
+const amountsAt = (history, sample) => Object.fromEntries(COURSES.map(amount => {
+  const { cpu_milli, memory_bytes } = history[amount];
+  return [amount, cpu_milli[sample] === null ? null : { cpu_milli: cpu_milli[sample], memory_bytes: memory_bytes[sample] }];
+}));
+
+const nearestSample = (times, time) => times.reduce((best, each, sample) =>
+  Math.abs(each - time) < Math.abs(times[best] - time) ? sample : best, 0);
+
+// Begins the course with what the manager remembers.
+const recordHistory = (course, name, history) => {
+  history.times.forEach((time, sample) => record(course, Date.parse(time), [[name, amountsAt(history, sample)]]));
+  if (course.times.length) course.remembered = course.times.at(-1);
+};
+
+// The same of one more node, at the times that the course has.
+const fillHistory = (course, name, history) => {
+  const values = course.byName.get(name), times = history.times.map(time => Date.parse(time));
+  if (!values || !times.length) return;
+  course.times.forEach((time, sample) => {
+    if (time <= course.remembered) put(values, sample, amountsAt(history, nearestSample(times, time)));
+  });
 };
 
 // One amount over the course's times, in cores or GiB; null where it was not known.
@@ -97,9 +124,6 @@ const ticksOf = top => {
   const step = power * [1, 2, 2.5, 5, 10].find(each => each * power * 4 >= top);
   return [0, 1, 2, 3, 4].map(each => Number((each * step).toPrecision(6))).filter(each => each <= top);
 };
-
-const nearestSample = (times, time) => times.reduce((best, each, sample) =>
-  Math.abs(each - time) < Math.abs(times[best] - time) ? sample : best, 0);
 
 const inUnit = value => value === null ? "–" : value < 10 ? value.toFixed(2) : value < 1000 ? value.toFixed(1) : value.toFixed(0);
 
@@ -303,7 +327,7 @@ const makeTruth = (course, name) => {
       plot.draw({ times: [...course.times], lines: [["prod_used", used], ["predicted_peak", promised], ["broken", broken]] });
     }
     const found = worst ? `Above a promise in ${worst} of ${course.times.length} samples` : isPromised ? "No promise was broken" : "No peak was promised";
-    said.textContent = `${found} since this page was opened. Usage is the mean of each report; the table of promises counts every outcome.`;
+    said.textContent = `${found} since ${new Date(course.times[0]).toLocaleString()}. Usage is the mean of each report; the table of promises counts every outcome.`;
   };
   return { root, draw };
 };

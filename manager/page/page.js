@@ -37,6 +37,11 @@ const answered = async path => {
   return response.json();
 };
 
+// An older manager remembers nothing: plots begin with the page then.
+const remembered = async (path, take) => {
+  try { take(await answered(`api/v1/${path}`)); } catch (error) { console.info(error.message); }
+};
+
 const ago = (then, now) => `${Math.max(0, Math.round((Date.parse(now) - Date.parse(then)) / 1000))} s ago`;
 
 const toggle = async name => {
@@ -56,7 +61,8 @@ const toggle = async name => {
   line.append(cell);
   row.body.append(line);
   row.detail = { remove: () => line.remove(), reason, plots, truth, often, terms, horizon: HORIZON };
-  await drawDetail(lastGood.nodes.find(node => node.name === name), row);
+  await remembered(`nodes/${encodeURIComponent(name)}/history`, past => fillHistory(course, name, past));
+  if (row.detail) await drawDetail(lastGood.nodes.find(node => node.name === name), row);
 };
 
 // The plots are redrawn in place, what is said is made anew.
@@ -290,5 +296,5 @@ byId("filter").addEventListener("input", () => { view.page = 0; if (lastGood) re
 for (const [id, step] of [["previous", -1], ["next", 1]]) {
   byId(id).addEventListener("click", () => { view.page += step; redraw(); });
 }
-refresh();
+remembered("history", past => recordHistory(course, TOTAL, past)).then(refresh);
 startWorkloads();

@@ -15,6 +15,7 @@ from manager import http
 from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
+from manager.nodeside.node_history import NodeHistories, NodeHistory
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
@@ -24,6 +25,7 @@ from manager.nodeside.usage_histograms import HistogramRow, NodeHistograms
 from manager.pods import NodeRequests
 from shared import names, web
 from shared.api.nodemetric import UsageHistogram
+from shared.clock import ManualClock
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.support.local_http import LOCAL_HTTP
@@ -63,10 +65,14 @@ class States:
         return STATES.get(name)
 
 
+HISTORIES = NodeHistories(lambda: map(answers.row, States().states()), ManualClock(NOW))
+
+
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     app = http.application(
         reader=States(),
+        histories=HISTORIES,
         registry=CollectorRegistry(),
         status=lambda: answers.status(
             ClusterPolicy(),
@@ -87,6 +93,16 @@ def url() -> Iterator[str]:
     server.start()
     yield server.url
     server.close()
+
+
+def test_the_last_day_is_told_of_each_node_and_of_all_together(url: str) -> None:
+    HISTORIES.record()
+    for path, node_name in (("history", ""), ("nodes/n1/history", "n1")):
+        told = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/{path}").content, type=NodeHistory)
+        assert (told.node, told.times) == (node_name, ["2023-11-14T22:13:20Z"])
+        assert (told.used.cpu_milli, told.used.memory_bytes) == ([500], [2 * GIB])
+        assert told.predicted_peak.cpu_milli == [None]
+    assert LOCAL_HTTP.get(f"{url}/api/v1/nodes/nowhere/history").status_code == 404
 
 
 def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
@@ -214,6 +230,7 @@ def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
         ("explain", Explained),
         ("prediction", FleetPrediction),
         ("histograms", NodeHistograms),
+        ("history", NodeHistory),
     ],
 )
 def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:

@@ -18,6 +18,7 @@ from manager.nodeside.workloads import Order
 
 PAGE = Path(__file__).parents[3] / "manager" / "page"
 GIB = 2**30
+TIMES = ["2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z", "2026-01-01T00:00:40Z"]
 NODE_JS = shutil.which("node")
 
 
@@ -58,6 +59,49 @@ def row(name: str, used: float | None = None, **more: Any) -> dict[str, object]:
 
 
 NAMES = "nodes => nodes.map(node => node.name)"
+
+
+@needs_node_js
+def test_a_course_begins_with_what_the_manager_remembers_and_a_node_joins_when_it_is_opened() -> None:
+    def series(*cores: float | None) -> dict[str, list[int | None]]:
+        milli = [None if each is None else round(1000 * each) for each in cores]
+        return {"cpu_milli": milli, "memory_bytes": [None if each is None else GIB for each in milli]}
+
+    def history(*cores: float | None) -> dict[str, object]:
+        amounts = ("used", "requested", "predicted_peak", "mid", "prod_used")
+        return {"times": TIMES, **{amount: series(*cores) for amount in amounts}}
+
+    found = run(
+        """(() => {
+          const course = makeCourse();
+          recordHistory(course, "", whole);
+          record(course, Date.parse("2026-01-01T00:02:00Z"), [["", live], ["a", live]]);
+          const before = courseOf(course, "a", "used", "cpu_milli");
+          fillHistory(course, "a", ofOne);
+          fillHistory(course, "unheard", ofOne);
+          return [course.times.length, courseOf(course, "", "used", "cpu_milli"), before,
+            courseOf(course, "a", "used", "cpu_milli"), courseOf(course, "a", "mid", "memory_bytes")];
+        })()""",
+        whole=history(8, None, 6),
+        ofOne=history(None, 1, 2),
+        live=row("a", used=3.0),
+    )
+    assert found == [4, [8, None, 6, 3], [None, None, None, 3], [None, 1, 2, 3], [None, 1, 1, 8]]
+
+
+@needs_node_js
+def test_without_a_memory_a_course_begins_with_the_page() -> None:
+    found = run(
+        """(() => {
+          const course = makeCourse(), nothing = { times: [] };
+          recordHistory(course, "", nothing);
+          record(course, 1000, [["a", live]]);
+          fillHistory(course, "a", nothing);
+          return courseOf(course, "a", "used", "cpu_milli");
+        })()""",
+        live=row("a", used=3.0),
+    )
+    assert found == [3]
 
 
 @needs_node_js
