@@ -41,7 +41,7 @@ ONE_CLUSTER = (
 ANY_LOAD = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", ANY_LOAD)
 settings.register_profile("quick", ANY_LOAD, derandomize=True, max_examples=10)
-settings.register_profile("ci", ANY_LOAD, derandomize=True, max_examples=100)
+settings.register_profile("ci", ANY_LOAD, derandomize=True, max_examples=60)
 settings.load_profile("ci" if IN_CI else "quick")
 
 # On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.
