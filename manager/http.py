@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes, Status
 from manager.nodeside.decisions import KnownNode
-from manager.nodeside.node_history import NodeHistories, NodeHistory
+from manager.nodeside.node_trends import NodeTrend, NodeTrends
 from manager.nodeside.usage_histograms import NodeHistograms
 from shared import errors, web
 
@@ -44,7 +44,7 @@ class Reader(Protocol):
 def application(
     *,
     reader: Reader,
-    histories: NodeHistories,
+    trends: NodeTrends,
     registry: CollectorRegistry,
     status: Callable[[], Status],
     fleet: Callable[[], FleetPrediction],
@@ -108,19 +108,19 @@ def application(
         observed = None if decision is None else decision.observed
         return _json(usage_histograms.answer(name, None if observed is None else observed.report))
 
-    @app.get("/api/v1/history", summary="The last day of all nodes together", response_model=NodeHistory)
-    def cluster_history() -> Response:
-        return _json(histories.answer())
+    @app.get("/api/v1/history", summary="The last day of all nodes together", response_model=NodeTrend)
+    def cluster_trend() -> Response:
+        return _json(trends.answer())
 
     @app.get(
         "/api/v1/nodes/{name}/history",
         summary="The last day of one node",
-        response_model=NodeHistory,
+        response_model=NodeTrend,
         responses={404: {"description": "There is no such node"}},
     )
-    def node_history(name: str) -> Response:
+    def node_trend(name: str) -> Response:
         _read_state(reader, name)
-        return _json(histories.answer(name))
+        return _json(trends.answer(name))
 
     @app.get("/api/v1/prediction", summary="Whether promises are kept over all nodes", response_model=FleetPrediction)
     def prediction() -> Response:

@@ -19,7 +19,7 @@ from manager import http
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
-from manager.nodeside import answers, evictions, fleet, node_history, workloads
+from manager.nodeside import answers, evictions, fleet, node_trends, workloads
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
@@ -30,8 +30,8 @@ from manager.nodeside.evictions import Evictions
 from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.lending import Lending
 from manager.nodeside.metrics import FleetCollector, ManagerCounters, StateCollector
-from manager.nodeside.node_history import NodeHistories
 from manager.nodeside.node_plans import NodePlanner
+from manager.nodeside.node_trends import NodeTrends
 from manager.nodeside.node_writes import NodeWrites
 from manager.nodeside.reports import EventReporter, PersistentProblems
 from manager.nodeside.scheduling import args as scheduling_args
@@ -144,10 +144,10 @@ class Manager:
                 now=clock.now,
             )
         )
-        self._histories = NodeHistories(lambda: map(answers.row, self._controller.states()), clock)
+        self._trends = NodeTrends(lambda: map(answers.row, self._controller.states()), clock)
         app = http.application(
             reader=self._controller,
-            histories=self._histories,
+            trends=self._trends,
             registry=registry,
             status=self._status,
             fleet=lambda: answers.fleet(self._fleet),
@@ -206,7 +206,7 @@ class Manager:
         for number in range(WRITERS):
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
-        self._loops.every("history", lambda: node_history.FIRST_INTERVAL_SECONDS, self._histories.record)
+        self._loops.every("history", lambda: node_trends.FIRST_INTERVAL_SECONDS, self._trends.record)
         self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.refresh)
         self._loops.every("eviction", lambda: evictions.INTERVAL_SECONDS, self._evictions.run_once)
         if self._elector is not None:

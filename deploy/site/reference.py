@@ -255,7 +255,7 @@ def _paths() -> Iterator[str]:
     nothing = cast(Any, _Nothing())
     manager = http.application(
         reader=nothing,
-        histories=nothing,
+        trends=nothing,
         registry=nothing,
         status=nothing,
         fleet=nothing,

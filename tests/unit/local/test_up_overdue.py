@@ -6,7 +6,7 @@ from deploy.local import up
 from manager import http
 from manager.nodeside.answers import FleetPrediction, PriorRow, Status
 from manager.nodeside.decisions import KnownNode
-from manager.nodeside.node_history import NodeHistories
+from manager.nodeside.node_trends import NodeTrends
 from shared import web
 from shared.clock import ManualClock
 
@@ -23,7 +23,7 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_beside_the_t
     overdue = {"autoscaler": 31.4}
     app = http.application(
         reader=NoNodes(),
-        histories=NodeHistories(list, ManualClock()),
+        trends=NodeTrends(list, ManualClock()),
         registry=CollectorRegistry(),
         status=lambda: Status("local", True, False, [], True, "ns/cm", None, overdue),
         fleet=lambda: FleetPrediction([], PriorRow("built-in", 0, None, []), [], 0),

@@ -15,8 +15,8 @@ from manager import http
 from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
-from manager.nodeside.node_history import NodeHistories, NodeHistory
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
+from manager.nodeside.node_trends import NodeTrend, NodeTrends
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
@@ -65,14 +65,14 @@ class States:
         return STATES.get(name)
 
 
-HISTORIES = NodeHistories(lambda: map(answers.row, States().states()), ManualClock(NOW))
+TRENDS = NodeTrends(lambda: map(answers.row, States().states()), ManualClock(NOW))
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     app = http.application(
         reader=States(),
-        histories=HISTORIES,
+        trends=TRENDS,
         registry=CollectorRegistry(),
         status=lambda: answers.status(
             ClusterPolicy(),
@@ -96,9 +96,9 @@ def url() -> Iterator[str]:
 
 
 def test_the_last_day_is_told_of_each_node_and_of_all_together(url: str) -> None:
-    HISTORIES.record()
+    TRENDS.record()
     for path, node_name in (("history", ""), ("nodes/n1/history", "n1")):
-        told = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/{path}").content, type=NodeHistory)
+        told = msgspec.json.decode(LOCAL_HTTP.get(f"{url}/api/v1/{path}").content, type=NodeTrend)
         assert (told.node, told.times) == (node_name, ["2023-11-14T22:13:20Z"])
         assert (told.used.cpu_milli, told.used.memory_bytes) == ([500], [2 * GIB])
         assert told.predicted_peak.cpu_milli == [None]
@@ -230,7 +230,7 @@ def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
         ("explain", Explained),
         ("prediction", FleetPrediction),
         ("histograms", NodeHistograms),
-        ("history", NodeHistory),
+        ("history", NodeTrend),
     ],
 )
 def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from manager.nodeside import node_history
+from manager.nodeside import node_trends
 from manager.nodeside.answers import Amount, NodeRow
-from manager.nodeside.node_history import NodeHistories
+from manager.nodeside.node_trends import NodeTrends
 from shared import durations
 from shared.clock import ManualClock
 from tests.unit.manager.objects import GIB, NOW
@@ -32,36 +32,36 @@ class Town:
     def __init__(self, *rows: NodeRow) -> None:
         self.rows = list(rows)
         self.clock = ManualClock(NOW)
-        self.histories = NodeHistories(lambda: self.rows, self.clock)
+        self.trends = NodeTrends(lambda: self.rows, self.clock)
 
     def live(self, seconds: float) -> None:
-        for _ in range(int(seconds / node_history.FIRST_INTERVAL_SECONDS)):
-            self.histories.record()
-            self.clock.advance(node_history.FIRST_INTERVAL_SECONDS)
+        for _ in range(int(seconds / node_trends.FIRST_INTERVAL_SECONDS)):
+            self.trends.record()
+            self.clock.advance(node_trends.FIRST_INTERVAL_SECONDS)
 
 
 def test_a_day_is_kept_whole_in_as_many_samples_as_there_is_room_for() -> None:
     town = Town(ROW)
     for hours in (0.5, 5, 30, 60):
         town.live(3600 * hours)
-        found = town.histories.answer("a")
-        assert 0.45 * node_history.SAMPLES < len(found.times) <= node_history.SAMPLES
+        found = town.trends.answer("a")
+        assert 0.45 * node_trends.SAMPLES < len(found.times) <= node_trends.SAMPLES
         assert found.used.cpu_milli == [500] * len(found.times)
         times = [durations.instant(time) for time in found.times]
         gaps = {round(later - earlier) for earlier, later in itertools.pairwise(times)}
         assert max(gaps) <= 1.1 * min(gaps)
         assert town.clock.now() - times[-1] <= max(gaps)
     assert times[0] < town.clock.now() - 86_400
-    assert min(gaps) == node_history.LAST_INTERVAL_SECONDS
+    assert min(gaps) == node_trends.LAST_INTERVAL_SECONDS
 
 
 def test_samples_keep_their_times_while_others_go() -> None:
     town = Town(ROW)
-    for _ in range(5 * node_history.SAMPLES):
+    for _ in range(5 * node_trends.SAMPLES):
         minutes = round(town.clock.now() - NOW) // 60
         town.rows = [replace(ROW, used=Amount(minutes, GIB))]
-        town.live(node_history.FIRST_INTERVAL_SECONDS)
-    found = town.histories.answer()
+        town.live(node_trends.FIRST_INTERVAL_SECONDS)
+    found = town.trends.answer()
     assert found.used.cpu_milli == [round(durations.instant(time) - NOW) // 60 for time in found.times]
 
 
@@ -70,18 +70,18 @@ def test_what_was_not_known_is_null_and_sums_leave_it_out() -> None:
     town.live(20)
     town.rows[1] = replace(ROW, name="b", predicted_peak=Amount(900, GIB))
     town.live(20)
-    assert town.histories.answer("b").used.cpu_milli == [None, 500]
-    assert town.histories.answer().used.cpu_milli == [500, 1000]
-    assert town.histories.answer().predicted_peak.memory_bytes == [None, GIB]
+    assert town.trends.answer("b").used.cpu_milli == [None, 500]
+    assert town.trends.answer().used.cpu_milli == [500, 1000]
+    assert town.trends.answer().predicted_peak.memory_bytes == [None, GIB]
 
 
-def test_a_node_that_comes_later_has_a_gap_and_one_that_is_gone_no_history() -> None:
+def test_a_node_that_comes_later_has_a_gap_and_one_that_is_gone_no_trend() -> None:
     town = Town(ROW)
     town.live(20)
     town.rows = [replace(ROW, name="b")]
     town.live(20)
-    assert town.histories.answer("b").mid.cpu_milli == [None, 0]
-    assert town.histories.answer("a").requested.cpu_milli == [None, None]
+    assert town.trends.answer("b").mid.cpu_milli == [None, 0]
+    assert town.trends.answer("a").requested.cpu_milli == [None, None]
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
@@ -90,12 +90,12 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
     town.clock.jump(-3600)
     begun = town.clock.now()
     town.live(20)
-    assert town.histories.answer().times == [durations.timestamp(begun)]
+    assert town.trends.answer().times == [durations.timestamp(begun)]
 
 
 def test_of_very_many_nodes_there_are_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_history, "MOST_NODES", 1)
+    monkeypatch.setattr(node_trends, "MOST_NODES", 1)
     town = Town(ROW, replace(ROW, name="b"))
     town.live(20)
-    assert town.histories.answer().used.cpu_milli == [1000]
-    assert town.histories.answer("a").used.cpu_milli == [None]
+    assert town.trends.answer().used.cpu_milli == [1000]
+    assert town.trends.answer("a").used.cpu_milli == [None]

@@ -37,7 +37,7 @@ class AmountSeries:
 
 
 @dataclass(frozen=True)
-class NodeHistory:
+class NodeTrend:
     """One node, or all nodes together where `node` is empty; each series has a value for each of `times` (RFC 3339).
 
     Memory is exact to seven digits. A sum leaves out nodes of which the amount was not known.
@@ -52,8 +52,8 @@ class NodeHistory:
     prod_used: AmountSeries
 
 
-class NodeHistories:
-    """The histories of all nodes that there are. A clock that is set back begins them anew."""
+class NodeTrends:
+    """The trends of all nodes that there are. A clock that is set back begins them anew."""
 
     def __init__(self, rows: Callable[[], Iterable[NodeRow]], clock: Clock) -> None:
         self._rows = rows
@@ -81,13 +81,13 @@ class NodeHistories:
                 self._series[name][:, len(self._times)] = values
             self._times.append(now)
 
-    def answer(self, name: str = CLUSTER) -> NodeHistory:
-        """Of a node without a history, all that was not known."""
+    def answer(self, name: str = CLUSTER) -> NodeTrend:
+        """Of a node without a trend, all is null."""
         with self._lock:
             times = [durations.timestamp(time) for time in self._times]
             series = self._series.get(name, _nothing())[:, : len(times)].tolist()
         pairs = zip(series[::2], series[1::2], strict=True)
-        return NodeHistory(name, times, *(AmountSeries(_whole(cpu), _whole(memory)) for cpu, memory in pairs))
+        return NodeTrend(name, times, *(AmountSeries(_whole(cpu), _whole(memory)) for cpu, memory in pairs))
 
     def _make_room(self) -> None:
         if len(self._times) < SAMPLES:
