@@ -52,7 +52,7 @@ def line(row: Row, before: Before | None) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--out", type=Path, help="also write the rows to this file as JSON, beside others that it has")
-    parser.add_argument("--against", type=Path, help="compare with the rows of such a file; tests/bench/figures.json")
+    parser.add_argument("--against", type=Path, help="compare with the rows of such a file")
     parser.add_argument(
         "--cluster",
         choices=(EMBEDDED, REAL),
