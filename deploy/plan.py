@@ -38,8 +38,9 @@ from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pricing import gce
-from manager.autoscaler.reporting import answers
-from manager.autoscaler.reporting.schemas import Groups, Plan
+from manager.autoscaler.reporting import answers, group_rows
+from manager.autoscaler.reporting.answers import Plan
+from manager.autoscaler.reporting.group_rows import Groups
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress, ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.settings import AutoscalerSettings
@@ -153,7 +154,7 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
     answer = answers.plan(made)
     if not seen.tells_of_pods:
         answer = replace(answer, cost_per_hour=replace(answer.cost_per_hour, idle=None))
-    return answer, answers.groups(made), notes
+    return answer, group_rows.groups(made), notes
 
 
 def _groupless(settings: PlanSettings, seen: Seen) -> Iterator[str]:
@@ -178,6 +179,7 @@ def _seen(settings: PlanSettings) -> Seen:
             settings.namespace,
             key,
             minds_quotas=settings.capacity_quotas_enabled,
+            minds_buffers=settings.capacity_buffer_pod_injection_enabled,
             context=settings.context,
         )
     if settings.cloud_provider not in ("", simulated.NAME):
@@ -187,12 +189,19 @@ def _seen(settings: PlanSettings) -> Seen:
             value=settings.cloud_provider,
             problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
         )
-    seen = plan_sources.from_files([Path(each) for each in settings.file], settings.namespace, key)
-    quotas = seen.objects.capacity_quotas
-    if not quotas or settings.capacity_quotas_enabled:
-        return seen
-    note = f"{rendering.count(len(quotas), 'CapacityQuota')} passed by: --capacity-quotas-enabled has them count"
-    return replace(seen, objects=replace(seen.objects, capacity_quotas=()), notes=[*seen.notes, note])
+    buffers = settings.capacity_buffer_pod_injection_enabled
+    files = [Path(each) for each in settings.file]
+    seen = plan_sources.from_files(files, settings.namespace, key, minds_buffers=buffers)
+    objects, notes = seen.objects, list(seen.notes)
+    if objects.capacity_quotas and not settings.capacity_quotas_enabled:
+        quotas = rendering.count(len(objects.capacity_quotas), "CapacityQuota")
+        notes.append(f"{quotas} passed by: --capacity-quotas-enabled has them count")
+        objects = replace(objects, capacity_quotas=())
+    if objects.capacity_buffers and not buffers:
+        passed_by = rendering.count(len(objects.capacity_buffers), "CapacityBuffer")
+        notes.append(f"{passed_by} passed by: --capacity-buffer-pod-injection-enabled has them count")
+        objects = replace(objects, capacity_buffers=())
+    return replace(seen, objects=objects, notes=notes)
 
 
 def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> Provider:
@@ -204,7 +213,11 @@ def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> P
             client=seen.client,
             namespace=settings.namespace,
             clock=SystemClock(),
-            ours=ManagedGroups(options=chosen.group_options),
+            ours=ManagedGroups(
+                options=chosen.group_options,
+                minds_drift=chosen.disruption.replaces_drifted,
+                discovery=settings.node_group_auto_discovery,
+            ),
         )
     offer = MachineOffer(Path(settings.cloud_config))
     members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}

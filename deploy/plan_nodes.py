@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from deploy import rendering
-from manager.autoscaler.reporting.node_schemas import DeletionRow, NodeStatusRow, ScaleDownRow, ScanRow
-from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.answers import Plan
+from manager.autoscaler.reporting.node_rows import DeletionRow, ScaleDownRow, ScanRow
+from manager.autoscaler.reporting.node_status import NodeStatusRow
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 
 MOST_ROWS = 20
@@ -57,7 +58,7 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
 
 
 def _replaced(of: ScaleDownRow, most: int) -> list[str]:
-    """Which nodes are replaced by cheaper ones, and what keeps the others; nothing where none was looked at."""
+    """Which nodes are replaced, and what keeps the others; nothing where none was looked at."""
     rows = [row for row in of.nodes if row.replacement]
     if not rows and not of.replacement:
         return []
@@ -65,7 +66,7 @@ def _replaced(of: ScaleDownRow, most: int) -> list[str]:
     lines = [f"  {row.replacement}" for row in rows[:most]]
     if len(rows) > most:
         lines.append(f"  and {len(rows) - most} more (--top N, --all-nodes)")
-    return [f"Cheaper nodes: {of.replacement or 'none to replace any now'}", *lines]
+    return [f"Replaced nodes: {of.replacement or 'none now'}", *lines]
 
 
 def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:

@@ -17,6 +17,8 @@ from msgspec.structs import replace
 from deploy import dumps
 from deploy.dumps import Dump
 from deploy.nodeside import ConfigKey, NodeSide
+from manager.autoscaler import chunk_sources
+from manager.autoscaler.capacity_buffers import reading
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry
 from manager.autoscaler.configmap_store import ConfigMapStore
@@ -27,6 +29,7 @@ from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from shared import names
+from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
 from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     Condition,
@@ -38,13 +41,16 @@ from shared.api.core import (
     PersistentVolumeClaim,
     Pod,
 )
+from shared.api.meta import prepared
 from shared.api.nodemetric import NodeMetric
+from shared.api.resourcequota import ResourceQuota
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import (
+    CAPACITYBUFFERS,
     CAPACITYQUOTAS,
     CONFIGMAPS,
     DAEMONSETS,
@@ -58,8 +64,20 @@ from shared.kube.resources import (
     PODS,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
+    RESOURCEQUOTAS,
     STATEFULSETS,
 )
+
+
+@prepared
+class PodTemplateSource(ChunkSource, frozen=True):
+    """A PodTemplate, for the CapacityBuffers that name it."""
+
+
+@prepared
+class DeploymentSource(ChunkSource, frozen=True):
+    """A Deployment, for the CapacityBuffers that name it."""
+
 
 _KINDS: dict[str, type[msgspec.Struct]] = {
     "Node": Node,
@@ -76,6 +94,12 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "Job": Job,
     "PodDisruptionBudget": PodDisruptionBudget,
     "CapacityQuota": CapacityQuota,
+    "CapacityBuffer": CapacityBuffer,
+}
+_OF_BUFFERS: dict[str, type[msgspec.Struct]] = {
+    "PodTemplate": PodTemplateSource,
+    "Deployment": DeploymentSource,
+    "ResourceQuota": ResourceQuota,
 }
 WHAT_TO_DUMP = "kubectl get nodes,pods -A -o json"
 _READY = Condition(type="Ready", status="True")
@@ -109,12 +133,13 @@ def from_files(
     *,
     pod_type: type[Pod] = Pod,
     also: Mapping[str, type[msgspec.Struct]] = MappingProxyType({}),
+    minds_buffers: bool = False,
 ) -> Seen:
     """What the files hold; `namespace` is the manager's. Pods become `pod_type`, and other kinds, by their names, what
-    `also` says. Raises InvalidInput.
+    `also` says. What CapacityBuffers look like is only read if they count. Raises InvalidInput.
     """
     maps = {priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP, config_key.name}
-    kinds = {**_KINDS, **also, "Pod": pod_type}
+    kinds = {**_KINDS, **(_OF_BUFFERS if minds_buffers else {}), **also, "Pod": pod_type}
     dump = dumps.read(files, kinds, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
     priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP))
     policy = dump.config_map(config_key.namespace, config_key.name)
@@ -148,6 +173,9 @@ def from_files(
             ),
             budgets=tuple(dump.of(PodDisruptionBudget)),
             capacity_quotas=tuple(dump.of(CapacityQuota)),
+            capacity_buffers=tuple(map(_placed_buffer, dump.of(CapacityBuffer))),
+            chunk_sources=_chunk_sources(dump),
+            resource_quotas=tuple(dump.of(ResourceQuota)),
         ),
         registry=_registry(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
@@ -164,18 +192,22 @@ def from_cluster(
     config_key: ConfigKey,
     *,
     minds_quotas: bool = False,
+    minds_buffers: bool = False,
     context: str = "",
     pod_type: type[Pod] = Pod,
 ) -> Seen:
-    """What the API server says now; `namespace` is the manager's. CapacityQuotas are only looked for if they count."""
+    """What the API server says now; `namespace` is the manager's. CapacityQuotas and CapacityBuffers are only looked
+    for if they count.
+    """
     connection = config.discover(kubeconfig or None, context or None)
     client = Client(connection, "headroom-plan").single_attempt()
     kept = ConfigMapStore(client, namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY)
     text, _ = kept.read()
-    now = time.time()
+    now, notes = time.time(), list[str]()
+    buffers = _capacity_buffers(client, notes) if minds_buffers else ()
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=pod_type).items
     daemon_sets = client.list(DAEMONSETS, into=DaemonSet).items
-    metrics, config_map, notes = list[NodeMetric](), None, list[str]()
+    metrics, config_map = list[NodeMetric](), None
     with contextlib.suppress(NotFound):  # the node side of the product is not installed
         metrics = client.list(NODEMETRICS, into=NodeMetric).items
         config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
@@ -201,6 +233,9 @@ def from_cluster(
             ),
             budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
             capacity_quotas=_capacity_quotas(client, notes) if minds_quotas else (),
+            capacity_buffers=buffers,
+            chunk_sources=chunk_sources.read_all(client, buffers),
+            resource_quotas=tuple(client.list(RESOURCEQUOTAS, into=ResourceQuota).items) if buffers else (),
         ),
         registry=_registry(text, kept.source, now, notes),
         node_side=_node_side(nodes, metrics, pods, config_map, now),
@@ -217,6 +252,31 @@ def _capacity_quotas(client: Client, notes: list[str]) -> tuple[CapacityQuota, .
     except NotFound:
         notes.append("the cluster does not know CapacityQuotas, so none counts")
         return ()
+
+
+def _capacity_buffers(client: Client, notes: list[str]) -> tuple[CapacityBuffer, ...]:
+    try:
+        return tuple(client.list(CAPACITYBUFFERS, into=CapacityBuffer).items)
+    except NotFound:
+        notes.append("the cluster does not know CapacityBuffers, so none counts")
+        return ()
+
+
+def _placed_buffer(buffer: CapacityBuffer) -> CapacityBuffer:
+    """Without a namespace it is in the default one."""
+    if buffer.metadata.namespace:
+        return buffer
+    return replace(buffer, metadata=replace(buffer.metadata, namespace=dumps.DEFAULT_NAMESPACE))
+
+
+def _chunk_sources(dump: Dump) -> dict[ChunkSourceRef, ChunkSource | str]:
+    """What CapacityBuffers look like, as far as files say: workloads other than Deployments are not read from them."""
+    kinds = (("", reading.POD_TEMPLATE, PodTemplateSource), ("apps", "Deployment", DeploymentSource))
+    return {
+        ChunkSourceRef(group, kind, each.metadata.namespace or dumps.DEFAULT_NAMESPACE, each.metadata.name): each
+        for group, kind, struct in kinds
+        for each in dump.of(struct)
+    }
 
 
 def _registry(text: str | None, source: str, now: float, notes: list[str]) -> Registry | None:

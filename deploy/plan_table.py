@@ -4,16 +4,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from deploy import plan_nodes, rendering
 from manager.autoscaler.expander.chain import PRICE
-from manager.autoscaler.reporting.schemas import (
-    ComparisonRow,
-    DecisionRow,
-    Groups,
-    OptionRow,
-    PendingRow,
-    PlacementRow,
-    Plan,
-    UnplacedRow,
-)
+from manager.autoscaler.reporting.answers import Plan
+from manager.autoscaler.reporting.group_rows import DecisionRow, Groups
+from manager.autoscaler.reporting.scale_up_rows import ComparisonRow, OptionRow, PendingRow, PlacementRow, UnplacedRow
 from manager.autoscaler.snapshot.templates import RECLAIMED
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
@@ -43,6 +36,7 @@ def render(
         _further(plan),
         _not_considered(plan),
         _unplaced(plan),
+        _buffers(plan),
         _aside(plan),
         *plan_nodes.blocks(plan, all_nodes=all_nodes, top=top),
         [f"Note: {note}." for note in notes],
@@ -211,6 +205,24 @@ def _not_considered(plan: Plan) -> list[str]:
     lines = [f"  {rendering.names(row.groups)}: {row.reason}" for row in plan.skipped]
     lines += [f"  {row.group} gets {row.allowed} of {row.wanted} nodes: {row.limit}" for row in plan.caps]
     return ["Groups that may not grow, or not as much:", *lines] if lines else []
+
+
+def _buffers(plan: Plan) -> list[str]:
+    if not plan.buffers:
+        return []
+    header = ("  BUFFER", "CHUNKS", "ON NODES", "ON MID", "NEW NODES", "NONE")
+    rows = [
+        (f"  {each.buffer}", *map(str, (each.chunks, each.on_nodes, each.on_mid, each.triggered, each.unplaced)))
+        for each in plan.buffers[:MOST_ROWS]
+    ]
+    lines = rendering.aligned([header, *rows], numbers={1, 2, 3, 4, 5})
+    if len(plan.buffers) > MOST_ROWS:
+        lines.append(f"  and {len(plan.buffers) - MOST_ROWS} more (all of them: -o json)")
+    for each in plan.buffers[:MOST_ROWS]:
+        if each.unplaced:
+            lines.append(f"  {each.buffer} gets no node for {rendering.count(each.unplaced, 'chunk')}:")
+            lines += [f"    {rendering.names(row.groups)}: {', '.join(row.reasons)}" for row in each.reasons]
+    return ["Room of CapacityBuffers:", *lines]
 
 
 def _unplaced(plan: Plan) -> list[str]:

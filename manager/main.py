@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from manager import http
+from manager import http, trends
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
-from manager.nodeside import answers, evictions, fleet, node_trends, workloads
+from manager.nodeside import answers, evictions, fleet, workload_trends, workloads
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
 from manager.nodeside.controller import NodeResourceController
@@ -33,12 +33,14 @@ from manager.nodeside.metrics import FleetCollector, ManagerCounters, StateColle
 from manager.nodeside.node_plans import NodePlanner
 from manager.nodeside.node_trends import NodeTrends
 from manager.nodeside.node_writes import NodeWrites
+from manager.nodeside.pod_peaks import PodPeaks
 from manager.nodeside.reports import EventReporter, PersistentProblems
 from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.scheduling import explained, extender
 from manager.nodeside.scheduling.advice import Advisor
 from manager.nodeside.tenants import NamespaceTenants
 from manager.nodeside.topologies import Topologies
+from manager.nodeside.workload_trends import WorkloadTrends
 from manager.nodeside.workloads import WorkloadTable
 from manager.nodeside.workqueue import WorkQueue
 from manager.pods import PodRecord
@@ -162,7 +164,9 @@ class Manager:
         advisor = Advisor(self._caches, self._controller.decision, load_aware_args, clock, why_refused=why_refused)
         app.include_router(extender.router(advisor, registry))
         app.include_router(explained.router(advisor))
-        app.include_router(workloads.router(WorkloadTable(self._caches, clock)))
+        app.include_router(workloads.router(WorkloadTable(self._caches, clock, PodPeaks(client, clock).read)))
+        self._workload_trends = WorkloadTrends(self._caches, clock)
+        app.include_router(workload_trends.router(self._workload_trends))
         if self._autoscaler is not None:
             from manager.autoscaler import router
 
@@ -206,7 +210,7 @@ class Manager:
         for number in range(WRITERS):
             self._loops.start(f"writer-{number}", self._controller.write)
         self._loops.every("check", lambda: self._settings.check_interval_seconds, self._controller.check)
-        self._loops.every("history", lambda: node_trends.FIRST_INTERVAL_SECONDS, self._trends.record)
+        self._loops.every("history", lambda: trends.FIRST_INTERVAL_SECONDS, self._record_trends)
         self._loops.every("fleet", lambda: fleet.TURN_SECONDS, self._fleet.refresh)
         self._loops.every("eviction", lambda: evictions.INTERVAL_SECONDS, self._evictions.run_once)
         if self._elector is not None:
@@ -218,6 +222,10 @@ class Manager:
         if self._autoscaler is not None:
             self._autoscaler.start()
         logger.info("manager started", extra={"url": self._server.url})
+
+    def _record_trends(self) -> None:
+        self._trends.record()
+        self._workload_trends.record()
 
     def close(self) -> None:
         """Stops working, releases the lease, stops serving."""

@@ -19,8 +19,8 @@ from shared.api.meta import ObjectMeta, OwnerReference
 # How many different values of one part are remembered; the least recently met go first.
 MOST_VALUES = 4096
 
-# The domains of the annotations that are read; those of network plugins differ from pod to pod.
-_DOMAINS = re.compile(r"(^|\.)kubernetes\.io/")
+# The domains of the annotations that are read, and Karpenter's; those of network plugins differ from pod to pod.
+_DOMAINS = re.compile(r"(^|\.)(kubernetes\.io|karpenter\.sh)/")
 
 S = TypeVar("S", bound=msgspec.Struct)
 _Share: TypeAlias = Callable[[bytes], Any]

@@ -37,6 +37,8 @@ REVIEWERS = 4
 SEGMENTS = 3  # path segments that are distinguished: /api/v1/nodes
 LONGEST_TOKEN = 16 << 10  # characters
 AUTHENTICATED = "system:authenticated"
+# In place of `Authorization`, which an API server drops where it passes a request on to a pod.
+PASSED_ON_HEADER = "x-headroom-authorization"
 
 T = TypeVar("T")
 
@@ -164,7 +166,8 @@ class Delegated:
         return path if path == "/metrics" else self._prefix + "/".join(path.split("/")[: SEGMENTS + 1])
 
     async def _identity(self, scope: "Scope", headers: Headers, peer: str) -> Identity | None:
-        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = headers.get(PASSED_ON_HEADER) or headers.get("authorization", "")
+        scheme, _, token = given.partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             connection = scope["state"].get("connection")

@@ -50,6 +50,9 @@ ANNOTATION_RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 ANNOTATION_CPU_NORMALIZATION_RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 ANNOTATION_THIRD_PARTY_ALLOCATIONS = "node.koordinator.sh/thirdPartyAllocations"
 ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE = "node.koordinator.sh/originExtendedAllocatable"
+ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"  # of a node or a pod
+# On a CapacityBuffer, "true" or "false": whether Mid on offer counts as room for its chunks.
+ANNOTATION_BUFFER_ON_MID = "headroom.io/buffer-on-mid"
 ANNOTATION_FORGET = "headroom.io/forget-prediction"  # up to when, RFC 3339
 ANNOTATION_FORGET_WORKLOADS = "headroom.io/forget-prediction-workloads"  # JSON: the same by namespace/Kind/name
 LABEL_CPU_RECLAIM_RATIO = "node.koordinator.sh/cpu-reclaim-ratio"
@@ -64,6 +67,8 @@ CONDITION_CONTRADICTION = "headroom.io/NodeMetricContradiction"
 
 LABEL_SIMULATED = "headroom.io/simulated"
 LABEL_NODE_GROUP = "headroom.io/node-group"  # on NodeClaims that the manager makes, and on their nodes
+LABEL_PART_OF = "app.kubernetes.io/part-of"
+LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = "headroom"
 

@@ -15,7 +15,7 @@ from tests.support.apiserver import EMBEDDED, NODE, REAL
 from tests.support.closing import Closing
 
 # Tests wait for processes and sockets more than they compute; a whole control plane for each worker computes by itself.
-WORKERS_PER_CPU = {EMBEDDED: 3, REAL: 1.5, NODE: 1}
+WORKERS_PER_CPU = {EMBEDDED: 2.5, REAL: 1.5, NODE: 1}
 
 IN_CI = bool(os.environ.get("CI"))
 
@@ -41,7 +41,7 @@ ONE_CLUSTER = (
 ANY_LOAD = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("search", ANY_LOAD)
 settings.register_profile("quick", ANY_LOAD, derandomize=True, max_examples=10)
-settings.register_profile("ci", ANY_LOAD, derandomize=True, max_examples=60)
+settings.register_profile("ci", ANY_LOAD, derandomize=True, max_examples=40)
 settings.load_profile("ci" if IN_CI else "quick")
 
 # On which kind of cluster a test with the mark does not run: it says why, and is no skipped test there.

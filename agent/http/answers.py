@@ -36,7 +36,7 @@ from agent.http.schemas import (
     Values,
     WithdrawalSchema,
 )
-from agent.metric_cache import cache, series
+from agent.metric_cache import series, windows
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import StorageTier
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
@@ -193,7 +193,7 @@ def samples(rooms: Rooms, chosen: Chosen, tier: StorageTier, span: queries.Span)
         metric=chosen.metric,
         unit=UNITS[chosen.metric],
         tier=tier,
-        step_seconds=1 if tier is StorageTier.SECONDS else cache.STEP_SECONDS,
+        step_seconds=1 if tier is StorageTier.SECONDS else windows.STEP_SECONDS,
         times=(times + store.wall_time(0)).tolist(),
         series=rows,
     )

@@ -15,47 +15,49 @@ import enum
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from collections.abc import Collection, Mapping
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from agent.metric_cache import aggregate, series
-from agent.metric_cache.aggregate import Aggregation, Values
+from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.ring import Columns, Ring
 from agent.metric_cache.ring_file import Geometry, Samples
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metric_cache.storage import DEFAULT_LIMIT_BYTES, Disk, Storage, shares
 from agent.metric_cache.timeline import Timeline
+from agent.metric_cache.windows import (
+    ENTITIES,
+    NODE_WIDE,
+    QUARTER,
+    STEP_SECONDS,
+    USAGE,
+    Windows,
+    find_home,
+    split_reads,
+)
 from shared.clock import Clock, SystemClock
 
 logger = logging.getLogger(__name__)
 
 HOUR_SECONDS = 3600
 QUARTER_SECONDS = 900
-STEP_SECONDS = 300  # of the week ring
 WEEK_SECONDS = 7 * 86400
 WEEK_ROWS = WEEK_SECONDS // STEP_SECONDS
 LEAST_SECONDS = 2 * STEP_SECONDS  # a row of the week ring needs all of its seconds
 TIDY_SECONDS = 60
 
 _LONG_NAME, _SHORT_NAME = 512, 160  # bytes: a workload's name may have 380, a container's 140
-_CHUNK_SAMPLES = 1 << 18  # per read: 1 MiB
 _MEAN, _MAX, _COUNT = range(3)
-_HOUR, _QUARTER = range(2)
 
 # A pod's columns in each ring: CPU and memory of it and its workload; the less frequent values, with all of two
 # containers; the week ring's four.
 _POD_COLUMNS = (4, 32, 4)
 
-_NODE_WIDE = frozenset({Kind.NODE, Kind.SYSTEM, Kind.NON_POD, Kind.PROD_PEAK, Kind.CLASS})
-_ENTITIES = frozenset({Kind.POD, Kind.WORKLOAD})
-_USAGE = (Metric.CPU, Metric.MEMORY)
-
 Floats: TypeAlias = NDArray[np.float64]
-Sequences = TypeVar("Sequences", Sequence[SeriesKey], Columns)
 
 
 class StorageTier(enum.StrEnum):
@@ -80,13 +82,6 @@ class _Resolved(NamedTuple):
     releases: int
     places: Columns
     columns: Columns
-
-
-class _Window(NamedTuple):
-    """Seconds, both included."""
-
-    first: int
-    last: int
 
 
 class MetricCache:
@@ -126,6 +121,7 @@ class MetricCache:
         self._usage_names: tuple[str, ...] = ()
         self._usage_keys: tuple[SeriesKey, ...] = ()
         self._lock = threading.Lock()
+        self._windows = Windows(self._hour, self._quarter, self._week, self._lock)
         self._timeline = Timeline(clock or SystemClock(), max(self.last_second, self._week.last * STEP_SECONDS))
 
     def append(
@@ -135,7 +131,7 @@ class MetricCache:
         names = tuple(usages)
         if names != self._usage_names:
             self._usage_names = names
-            self._usage_keys = tuple(SeriesKey(*series.named(name), metric) for name in names for metric in _USAGE)
+            self._usage_keys = tuple(SeriesKey(*series.named(name), metric) for name in names for metric in USAGE)
         flat = [value for usage in usages.values() for value in usage]
         self.append_values(second, self._usage_keys, np.array(flat), readings)
 
@@ -185,14 +181,14 @@ class MetricCache:
         By model key: NODE, SYSTEM, NON_POD, PROD_PEAK, of_class, of_workload and the uids of pods; those without a
         sample of both resources in the window are absent. A workload's value is the mean over its pods on this node.
         """
-        found = self._aggregate(how, window_seconds, until, _of_usage)
+        found = self._windows.aggregate(how, window_seconds, until, _of_usage)
         pairs: dict[tuple[Kind, str], dict[Metric, float]] = {}
         for (kind, entity, metric), value in found.items():
             pairs.setdefault((kind, entity), {})[metric] = value
         return {
             name: Usage(pair[Metric.CPU], pair[Metric.MEMORY])
             for named, pair in pairs.items()
-            if len(pair) == len(_USAGE) and (name := series.model_key(*named)) is not None
+            if len(pair) == len(USAGE) and (name := series.model_key(*named)) is not None
         }
 
     def aggregate(
@@ -213,26 +209,28 @@ class MetricCache:
         def wanted(key: SeriesKey) -> bool:
             return (kind is None or key.kind is kind) and (metric is None or key.metric is metric)
 
-        return self._aggregate(how, window_seconds, until, None if kind is None and metric is None else wanted)
+        return self._windows.aggregate(how, window_seconds, until, None if kind is None and metric is None else wanted)
 
     def aggregate_one(
         self, key: SeriesKey, how: Aggregation, window_seconds: int, until: int | None = None
     ) -> float | None:
         """The same for one series; None without a sample."""
-        window = self._window(window_seconds, until)
-        return self._answer(how, window, [key], fine=_home(key) == _QUARTER or self._is_fine(window)).get(key)
+        window = self._windows.window(window_seconds, until)
+        fine = find_home(key) == QUARTER or self._windows.is_fine(window)
+        return self._windows.answer(how, window, [key], fine=fine).get(key)
 
     def tier(
         self, kind: Kind, window_seconds: int, until: int | None = None, *, metric: Metric = Metric.CPU
     ) -> StorageTier:
         """The source of an aggregate over this window."""
-        coarse = StorageTier.MEANS in tiers(kind, metric) and not self._is_fine(self._window(window_seconds, until))
+        window = self._windows.window(window_seconds, until)
+        coarse = StorageTier.MEANS in tiers(kind, metric) and not self._windows.is_fine(window)
         return StorageTier.MEANS if coarse else StorageTier.SECONDS
 
     def range(self, key: SeriesKey, start: int, end: int, tier: StorageTier = StorageTier.SECONDS) -> Range:
         """The samples from second `start` to second `end`, both included, as far as the tier reaches back."""
         with self._lock:
-            ring = self._rings[_home(key)] if tier is StorageTier.SECONDS else self._week
+            ring = self._rings[find_home(key)] if tier is StorageTier.SECONDS else self._week
             step = ring.step_seconds
             first, last = ring.reach(start // step, end // step)
             values = np.full(max(0, last - first + 1), np.nan, np.float32)
@@ -293,7 +291,7 @@ class MetricCache:
     def _resolved(self, keys: tuple[SeriesKey, ...]) -> list[_Resolved]:
         homes: list[list[tuple[int, int]]] = [[], []]
         for place, key in enumerate(keys):
-            home = _home(key)
+            home = find_home(key)
             column = self._rings[home].claim(key)
             if column is not None:
                 homes[home].append((place, column))
@@ -325,7 +323,7 @@ class MetricCache:
             if not len(slots) or not keys:
                 continue
             columns = np.fromiter(self._hour.columns.values(), np.intp, len(keys))
-            parts = [aggregate.summary(self._hour.read(slots, part)) for part in _parts(columns, len(slots))]
+            parts = [aggregate.summary(self._hour.read(slots, part)) for part in split_reads(columns, len(slots))]
             summary = np.concatenate(parts, axis=1)
             pairs = [
                 (place, column)
@@ -337,78 +335,10 @@ class MetricCache:
             values[:, both[:, 1]] = summary[:, both[:, 0]]
             self._week.append(row, values)
 
-    def _window(self, seconds: int, until: int | None) -> _Window:
-        end = self.last_second if until is None else until
-        return _Window(end - seconds + 1, end)
-
-    def _is_fine(self, window: _Window) -> bool:
-        """Whether single seconds answer: they reach back far enough, or no other samples reach further."""
-        gone_by = self.last_second - self._hour.rows
-        return window.first > gone_by or self._week.last < 0 or self._week.first * STEP_SECONDS > gone_by
-
-    def _aggregate(
-        self, how: Aggregation, window_seconds: int, until: int | None, wanted: Callable[[SeriesKey], bool] | None
-    ) -> dict[SeriesKey, float]:
-        window = self._window(window_seconds, until)
-        fine = self._is_fine(window)
-        with self._lock:
-            quarter = list(filter(wanted, self._quarter.columns)) if wanted else list(self._quarter.columns)
-            held: Iterable[SeriesKey] = self._hour.columns if fine else self._hour.columns | self._week.columns
-            others = list(filter(wanted, held)) if wanted else list(held)
-        return self._answer(how, window, quarter, fine=True) | self._answer(how, window, others, fine=fine)
-
-    def _answer(
-        self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey], *, fine: bool
-    ) -> dict[SeriesKey, float]:
-        """`keys` are all in the same ring of single seconds."""
-        if not keys:
-            return {}
-        if fine:
-            return self._from_seconds(how, window, keys)
-        coarse = self._from_week(how, window, keys)
-        # The exact last sample is better than a mean.
-        return coarse | self._from_seconds(how, window, keys) if how is Aggregation.LAST else coarse
-
-    def _from_seconds(self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey]) -> dict[SeriesKey, float]:
-        ring = self._rings[_home(keys[0])]
-        answer: dict[SeriesKey, float] = {}
-        with self._lock:
-            slots = ring.held(*window)
-        for part in _parts(keys, len(slots)):
-            with self._lock:
-                known, columns = _held(ring, part)
-                samples = ring.read(slots, columns)
-            answer |= _known(known, aggregate.aggregate(samples, how), how)
-        return answer
-
-    def _from_week(self, how: Aggregation, window: _Window, keys: Sequence[SeriesKey]) -> dict[SeriesKey, float]:
-        answer: dict[SeriesKey, float] = {}
-        first, last = (second // STEP_SECONDS for second in window)
-        with self._lock:
-            slots = self._week.held(first, last)
-            rest = self._hour.held(max(first, self._week.last + 1) * STEP_SECONDS, window.last)
-        for part in _parts(keys, len(slots) + len(rest)):
-            rows = np.full((3, len(slots) + 1, len(part)), np.nan, np.float32)
-            with self._lock:
-                places, columns = _places(self._week, part)
-                for plane in range(len(rows)):
-                    rows[plane, :-1, places] = self._week.read(slots, columns, plane).T
-                places, columns = _places(self._hour, part)
-                rows[:, -1, places] = aggregate.summary(self._hour.read(rest, columns))
-            means, maxima, counts = rows
-            answer |= _known(part, aggregate.aggregate_rows(means, maxima, counts, how), how)
-        return answer
-
 
 def tiers(kind: Kind, metric: Metric) -> tuple[StorageTier, ...]:
     """The tiers that hold the series of a kind and metric."""
-    return (StorageTier.SECONDS,) if _home(SeriesKey(kind, "", metric)) == _QUARTER else tuple(StorageTier)
-
-
-def _home(key: SeriesKey) -> int:
-    """The index of the ring of single seconds that holds a series."""
-    hour = key.kind in _NODE_WIDE or (key.kind in _ENTITIES and key.metric in _USAGE)
-    return _HOUR if hour else _QUARTER
+    return (StorageTier.SECONDS,) if find_home(SeriesKey(kind, "", metric)) == QUARTER else tuple(StorageTier)
 
 
 def _uid(key: SeriesKey) -> str | None:
@@ -419,30 +349,4 @@ def _uid(key: SeriesKey) -> str | None:
 
 
 def _of_usage(key: SeriesKey) -> bool:
-    return key.metric in _USAGE and (key.kind in _ENTITIES or key.kind in _NODE_WIDE)
-
-
-def _places(ring: Ring, keys: Sequence[SeriesKey]) -> tuple[Columns, Columns]:
-    """The positions of those `keys` that the ring has, and their columns."""
-    columns = np.fromiter((ring.columns.get(key, -1) for key in keys), np.intp, len(keys))
-    places = np.flatnonzero(columns >= 0)
-    return places, columns[places]
-
-
-def _held(ring: Ring, keys: Sequence[SeriesKey]) -> tuple[Sequence[SeriesKey], Columns]:
-    """Those of `keys` that the ring still has, and their columns."""
-    places, columns = _places(ring, keys)
-    return (keys if len(places) == len(keys) else [keys[place] for place in places]), columns
-
-
-def _known(keys: Sequence[SeriesKey], values: Values, how: Aggregation) -> dict[SeriesKey, float]:
-    """The values of series with at least one sample."""
-    known = values > 0 if how is Aggregation.COUNT else ~np.isnan(values)
-    return dict(itertools.compress(zip(keys, values.tolist(), strict=True), known.tolist()))
-
-
-def _parts(whole: Sequences, rows: int) -> Iterator[Sequences]:
-    """Pieces whose width limits `rows` of them to one read."""
-    width = max(1, _CHUNK_SAMPLES // max(1, rows))
-    for first in range(0, len(whole), width):
-        yield whole[first : first + width]
+    return key.metric in USAGE and (key.kind in ENTITIES or key.kind in NODE_WIDE)

@@ -53,12 +53,15 @@ class Percentile(Predictor):
 
     def reclaimable(self, situation: Situation, inputs: Inputs) -> Reclaimable:
         """Koordinator's rule: the lesser of its pod level and its class level."""
-        warm = zip(situation.pods.keys, whole(self.by_pod(situation)), situation.cold.tolist(), strict=True)
-        peaks = {uid: peak for uid, peak, cold in warm if not cold}
-
+        peaks = self.of_warm_pods(situation)
         seen = [as_koordinator(one, peaks.get(one.pod.uid)) for one in inputs.lending]
         (class_peak,) = whole(self.by_class(situation))
         return by_pod_and_class(inputs, seen, class_peak)
+
+    def of_warm_pods(self, situation: Situation) -> dict[str, Resources]:
+        """The peaks of the pods with enough history, by uid."""
+        pods = zip(situation.pods.keys, whole(self.by_pod(situation)), situation.cold.tolist(), strict=True)
+        return {uid: peak for uid, peak, cold in pods if not cold}
 
     def by_pod(self, situation: Situation) -> Floats:
         """Each pod's peak in whole milli-cores and bytes, shape (pods, 2). The system is not included."""

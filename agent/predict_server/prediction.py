@@ -46,6 +46,7 @@ class NodePrediction:
     """One result. `prod` is None while the history is unknown; nothing is reclaimable then, for the reason in
     `unclaimed`.
 
+    `pod_peaks` are those of prod pods with enough history, by uid: the `percentile` model's, whatever the model.
     `history_percent` is how much of the cold-start period the prod history covers. `predictor_problem` says why the
     model's own result is not used, if it is not. `n_sigma` are the peaks of v1 and v2, whatever the model.
     `recommended` is None without models to choose from.
@@ -59,6 +60,7 @@ class NodePrediction:
     node_peak: Resources | None = None
     reclaimable: Reclaimable | None = None
     n_sigma: Mapping[str, Resources] = field(default_factory=dict)
+    pod_peaks: Mapping[str, Resources] = field(default_factory=dict)
     promises: tuple[HorizonPromise, ...] = ()
     shadows: tuple[ShadowResult, ...] = ()
     withdrawn: tuple[WithdrawalRecord, ...] = ()
@@ -81,3 +83,9 @@ def recommended(
         for name, kept in ((model, promises[0].kept), *shadows)
     ]
     return recommend(rows, target_percent) if shadows else None
+
+
+def covered_percent(history_seconds: float, cold_start_seconds: float) -> int:
+    """How much of the cold start the history covers."""
+    covered_seconds = max(0.0, history_seconds)
+    return 100 if covered_seconds >= cold_start_seconds else int(100 * covered_seconds / cold_start_seconds)

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import msgspec
+
 from agent.metric_cache import series
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.series import Usage
@@ -26,6 +28,7 @@ from shared.api.nodemetric import (
     NodeMetricInfoReport,
     NodeMetricReport,
     NumaUsage,
+    PodExtensions,
     PodMetricInfoReport,
     PredictionReport,
     Pressure,
@@ -110,9 +113,14 @@ def _pods(observed: ReportInputs) -> tuple[PodMetricInfoReport, ...]:
             pod_usage=_usage(averages[pod.uid]),
             priority=pod.priority_class,
             qos=pod.qos,
+            extensions=_extensions(observed.prediction.pod_peaks.get(pod.uid)),
         )
         for pod in sorted(measured, key=lambda pod: (pod.pod.metadata.namespace, pod.pod.metadata.name))
     )
+
+
+def _extensions(peak: Resources | None) -> dict[str, object] | None:
+    return None if peak is None else msgspec.to_builtins(PodExtensions(dict(peak.quantities())))
 
 
 def _host_applications(observed: ReportInputs) -> tuple[HostApplicationMetricInfo, ...]:

@@ -17,9 +17,10 @@ import msgspec
 import numpy as np
 
 from agent.main import METRIC_CACHE_DIRECTORY
-from agent.metric_cache.cache import STEP_SECONDS, WEEK_SECONDS, MetricCache, StorageTier
+from agent.metric_cache.cache import WEEK_SECONDS, MetricCache, StorageTier
 from agent.metric_cache.series import Kind, Metric
 from agent.metric_cache.storage import Disk
+from agent.metric_cache.windows import STEP_SECONDS
 from agent.predict_server import checkpoint
 from agent.predict_server.checkpoint import Content, UnusableCheckpoint
 from agent.predict_server.decay import Floats

@@ -22,6 +22,20 @@ class Access:
     token_file: Path | None = None
     ca_file: Path | None = None
 
+    def authorization(self) -> str:
+        """The header's value, empty without a token. Raises InvalidInput."""
+        if self.token_file is None:
+            return ""
+        try:
+            token = self.token_file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            path = str(self.token_file)
+            raise InvalidInput(source="command line", field="--token-file", value=path, problem=str(error)) from error
+        if not token.isprintable() or not token or " " in token:
+            problem = "expected a token on one line"
+            raise InvalidInput(source=str(self.token_file), field="token", value="...", problem=problem)
+        return f"Bearer {token}"
+
 
 class PrometheusServer:
     """One server, by the URL its API is below, as `named` on the command line. Raises InvalidInput for a URL that is
@@ -58,11 +72,11 @@ class PrometheusServer:
         `fields` are the query of a GET, and the form of a POST. Raises HeadroomError for no answer, or one too large.
         """
         content = bytearray()
+        authorization = self._access.authorization()
+        headers = {"Authorization": authorization} if authorization else {}
         query, form = (fields, None) if method == "GET" else (None, fields)
         try:
-            with self._client.stream(
-                method, f"{self._url}{path}", params=query, data=form, headers=self._headers()
-            ) as answer:
+            with self._client.stream(method, f"{self._url}{path}", params=query, data=form, headers=headers) as answer:
                 for piece in answer.iter_bytes():
                     content += piece
                     if len(content) > MOST_ANSWER_BYTES:
@@ -71,16 +85,3 @@ class PrometheusServer:
         except httpx.HTTPError as error:
             raise HeadroomError(f"{self.name}: {error}") from error
         return answer.status_code, bytes(content)
-
-    def _headers(self) -> dict[str, str]:
-        if self._access.token_file is None:
-            return {}
-        try:
-            token = self._access.token_file.read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            path = str(self._access.token_file)
-            raise InvalidInput(source="command line", field="--token-file", value=path, problem=str(error)) from error
-        if not token.isprintable() or not token or " " in token:
-            problem = "expected a token on one line"
-            raise InvalidInput(source=str(self._access.token_file), field="token", value="...", problem=problem)
-        return {"Authorization": f"Bearer {token}"}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from deploy.local import profile as profiles
-from deploy.local.profile import Profile
+from deploy.local.profile import ClusterProfile
 from deploy.local.simulated import annotations
 from shared import names
 from shared.api.core import Node, Pod
@@ -18,7 +18,7 @@ from shared.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS
 SERVICE_ACCOUNT_SECONDS = 15.0
 
 
-def install(client: Client, profile: Profile) -> bool:
+def install(client: Client, profile: ClusterProfile) -> bool:
     """Creates the product's namespace and ConfigMap; False if an earlier configuration exists, which stays."""
     create_namespace(client, names.INSTALL_NAMESPACE)
     config = msgspec.json.format(msgspec.json.encode(profiles.colocation_config(profile)), indent=2).decode()

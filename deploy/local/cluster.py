@@ -1,14 +1,11 @@
 """The local cluster as processes: which ones, on which ports, with which arguments."""
 
-import enum
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from deploy.local import bootstrap, identities, kubeconfig, samples, webhook
 from deploy.local import profile as profiles
@@ -19,8 +16,8 @@ from deploy.local.home import Home
 from deploy.local.kubelet import node
 from deploy.local.kubelet.process import VARIABLE_CLUSTER
 from deploy.local.notices import Notices
+from deploy.local.options import ClusterKind, SchedulerKind, UpOptions
 from deploy.local.ports import LOOPBACK
-from deploy.local.profile import Profile
 from deploy.local.supervisor import Program, Supervisor
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -40,88 +37,21 @@ class StartFailed(HeadroomError):
     """The cluster did not start."""
 
 
-@dataclass(frozen=True)
-class Ports:
-    """Loopback ports, each one free when it was chosen."""
-
-    api: int
-    manager: int
-    agent: int
-    webhook: int = 0  # of the manager's admission webhook
-
-
-class ClusterKind(enum.StrEnum):
-    """The kind of API server that the cluster has."""
-
-    EMBEDDED = "embedded"
-    APISERVER = "apiserver"
-
-
-class SchedulerKind(enum.StrEnum):
-    """The scheduler of the cluster: the embedded one, or kube-scheduler (only with a real control plane)."""
-
-    HEADROOM = "headroom"
-    KUBE = "kube-scheduler"
-
-
-class Server(Protocol):
-    """The processes that serve the Kubernetes API."""
-
-    @property
-    def server(self) -> str:
-        """Its URL."""
-        ...
-
-    @property
-    def ca_file(self) -> Path | None:
-        """The file that verifies the certificate of an https URL."""
-        ...
-
-    @property
-    def kubelet_certificate(self) -> tuple[str, ...]:
-        """Flags for the kubelet if the API server requests logs only over TLS."""
-        ...
-
-    def programs(self) -> list[Program]:
-        """The server's processes, in start order."""
-        ...
-
-    def prepare(self, admin: Path) -> None:
-        """Makes the served cluster fit for the product, with the administrator's kubeconfig."""
-        ...
-
-    def controllers(self) -> list[Program]:
-        """The controllers, which start once the API server serves."""
-        ...
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to run."""
-
-    kind: ClusterKind
-    scheduler: SchedulerKind
-    profile: Profile
-    ports: Ports
-    simulated_nodes: int
-    speed: float
-    trace: Path | None
-    cloud: LocalCloud | None = None
-
-
 class LocalCluster:
-    """One cluster in one home; `start` once, `close` once."""
+    """One cluster in one home, on the very ports of its `options`; `start` once, `close` once."""
 
-    def __init__(self, home: Home, plan: Plan, say: Say) -> None:
+    def __init__(self, home: Home, options: UpOptions, cloud: LocalCloud | None, say: Say) -> None:
         self._home = home
-        self._plan = plan
+        self._options = options
+        self._cloud = cloud
+        self._profile = profiles.PROFILES[options.profile]
         self._say = say
         self.name = f"headroom-{home.cluster_id}"
         self.node_name = node.host_name()
-        self.manager_url = f"http://{LOOPBACK}:{plan.ports.manager}"
-        self.agent_url = f"http://{LOOPBACK}:{plan.ports.agent}"
+        self.manager_url = f"http://{LOOPBACK}:{options.ports.manager}"
+        self.agent_url = f"http://{LOOPBACK}:{options.ports.agent}"
         self._token = home.token_file.read_text().strip()
-        self._server = _server(home, plan, self._token)
+        self._server = _server(home, options, self._token)
         self._supervisor: Supervisor | None = None
         self.notices: Notices | None = None
         """Reports the simulated cloud's actions, if there is a cloud; set by the start."""
@@ -129,7 +59,7 @@ class LocalCluster:
     def write_files(self) -> None:
         """Writes the kubeconfig and the settings of agents, which the processes read at their start."""
         kubeconfig.write(self._home.kubeconfig, self._server.server, self._token, self._server.ca_file)
-        self._agent_config.write_text(profiles.agent_settings(self._plan.profile))
+        self._agent_config.write_text(profiles.agent_settings(self._profile))
 
     def start(self, cancelled: Callable[[], bool]) -> None:
         """Returns once every process has started and the API server serves. Raises StartFailed, HeadroomError."""
@@ -142,21 +72,21 @@ class LocalCluster:
         for program in self._server.controllers():
             self._supervisor.add(program)
         client = Client(self._connection(), "headroom-up")
-        if self._plan.cloud is not None:
-            self.notices = Notices(client, self._plan.cloud.file)
+        if self._cloud is not None:
+            self.notices = Notices(client, self._cloud.file)
             self.notices.new()  # skips the events of earlier starts
-        if not bootstrap.install(client, self._plan.profile):
+        if not bootstrap.install(client, self._profile):
             self._say(f"configuration: {profiles.config_map_key()} was there already and is kept as it is")
         webhook.create_priority_classes(client)
         self._server.prepare(self._home.kubeconfig)
-        webhook.register(client, f"https://{LOOPBACK}:{self._plan.ports.webhook}")
+        webhook.register(client, f"https://{LOOPBACK}:{self._options.ports.webhook}")
         for program in self._programs(client):
             self._supervisor.add(program)
         bootstrap.create_pods(client, samples.sample_pods(self.node_name, node.host_size()), samples.NAMESPACE)
         # The load of the start is no usage to learn from, so this machine's agent starts last.
-        _await(lambda: cancelled() or bootstrap.has_settled(client, self._plan.simulated_nodes), SETTLE_SECONDS)
+        _await(lambda: cancelled() or bootstrap.has_settled(client, self._options.nodes), SETTLE_SECONDS)
         self._supervisor.add(self._agent(client))
-        if self._plan.cloud is not None and self._plan.cloud.is_sample:
+        if self._cloud is not None and self._cloud.is_sample:
             bootstrap.create_pods(client, samples.cloud_pods(), samples.NAMESPACE)
 
     def close(self) -> None:
@@ -199,22 +129,22 @@ class LocalCluster:
     def _programs(self, client: Client) -> list[Program]:
         """In start order; the agent of this machine starts later, because the kubelet creates the cgroups it reads."""
         access = ("--kubeconfig", str(self._home.kubeconfig))
-        schedule = "true" if self._plan.scheduler is SchedulerKind.HEADROOM else "false"
+        schedule = "true" if self._options.scheduler is SchedulerKind.HEADROOM else "false"
         simulated = Program("simulated", "deploy.local.simulated", (*access, *self._simulation()))
         return [
             Program("manager", "manager", (
                 *self._access(client, identities.MANAGER),
-                *("--listen", f"{LOOPBACK}:{self._plan.ports.manager}"),
+                *("--listen", f"{LOOPBACK}:{self._options.ports.manager}"),
                 *("--leader-elect", "false"),
                 *("--cluster-name", self.name),
-                *("--webhook-listen", f"{LOOPBACK}:{self._plan.ports.webhook}", "--webhook-hosts", LOOPBACK),
-                *(self._plan.cloud.flags if self._plan.cloud is not None else ()),
+                *("--webhook-listen", f"{LOOPBACK}:{self._options.ports.webhook}", "--webhook-hosts", LOOPBACK),
+                *(self._cloud.flags if self._cloud is not None else ()),
             )),
             Program("node", "deploy.local.node", (
                 *access, *self._cgroup_parent, *self._state("kubelet"), *self._server.kubelet_certificate,
                 *("--schedule", schedule, "--extender-url", f"{self.manager_url}/scheduler"),
             )),
-            *([simulated] if self._plan.simulated_nodes or self._plan.cloud is not None else []),
+            *([simulated] if self._options.nodes or self._cloud is not None else []),
         ]  # fmt: skip
 
     def _agent(self, client: Client) -> Program:
@@ -223,14 +153,14 @@ class LocalCluster:
             *self._cgroup_parent,
             *self._state("agent"),
             *("--node-name", self.node_name),
-            *("--listen", f"{LOOPBACK}:{self._plan.ports.agent}"),
+            *("--listen", f"{LOOPBACK}:{self._options.ports.agent}"),
             *("--config", str(self._agent_config)),
         )
         return Program("agent", "agent", arguments)
 
     def _access(self, client: Client, service_account: str, node_name: str | None = None) -> tuple[str, str]:
         """On a real API server the product uses the chart's service accounts, with exactly their rights."""
-        if self._plan.kind is ClusterKind.EMBEDDED:
+        if self._options.kind is ClusterKind.EMBEDDED:
             return ("--kubeconfig", str(self._home.kubeconfig))
         path = self._home.directory / f"{service_account}.kubeconfig"
         token = identities.token(client, service_account, node_name)
@@ -238,12 +168,12 @@ class LocalCluster:
         return ("--kubeconfig", str(path))
 
     def _simulation(self) -> tuple[str, ...]:
-        agents = identities.AGENT if self._plan.kind is ClusterKind.APISERVER else ""
+        agents = identities.AGENT if self._options.kind is ClusterKind.APISERVER else ""
         return (
             *self._state("simulated"),
-            *("--nodes", str(self._plan.simulated_nodes)),
-            *("--speed", str(self._plan.speed)),
-            *(("--trace", str(self._plan.trace)) if self._plan.trace else ()),
+            *("--nodes", str(self._options.nodes)),
+            *("--speed", str(self._options.speed)),
+            *(("--trace", str(self._options.trace)) if self._options.trace else ()),
             *("--agent-config", str(self._agent_config)),
             *("--agent-service-account", agents),
         )
@@ -256,16 +186,16 @@ class LocalCluster:
         return ("--state-dir", str(self._home.directory / name))
 
 
-def _server(home: Home, plan: Plan, token: str) -> Server:
-    if plan.kind is ClusterKind.EMBEDDED:
-        return EmbeddedServer(home.directory / "apiserver", plan.ports.api, home.token_file)
+def _server(home: Home, options: UpOptions, token: str) -> EmbeddedServer | ControlPlane:
+    if options.kind is ClusterKind.EMBEDDED:
+        return EmbeddedServer(home.directory / "apiserver", options.ports.api, home.token_file)
     return ControlPlane(
         home.directory / "control-plane",
-        plan.ports.api,
+        options.ports.api,
         token,
         durable=not home.claim.temporary,
-        scheduler=plan.scheduler is SchedulerKind.KUBE,
-        manager_url=f"http://{LOOPBACK}:{plan.ports.manager}",
+        scheduler=options.scheduler is SchedulerKind.KUBE,
+        manager_url=f"http://{LOOPBACK}:{options.ports.manager}",
     )
 
 

@@ -1,30 +1,11 @@
 """`headroom up` on the command line. Imports the modules of the cluster only when the command runs."""
 
-import enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class UpFormat(enum.StrEnum):
-    TABLE = "table"
-    JSON = "json"
-
-
-class ProfileChoice(enum.StrEnum):
-    DEMO = "demo"
-    PRODUCTION = "production"
-
-
-class ClusterChoice(enum.StrEnum):
-    EMBEDDED = "embedded"
-    APISERVER = "apiserver"
-
-
-class SchedulerChoice(enum.StrEnum):
-    HEADROOM = "headroom"
-    KUBE = "kube-scheduler"
+from deploy.local.options import ClusterKind, LoopbackPorts, ProfileName, SchedulerKind, UpFormat, UpOptions
 
 
 def _seconds(text: str) -> float:
@@ -57,38 +38,36 @@ def up(
     output: Annotated[
         UpFormat, typer.Option("--output", "-o", help="table, or the last state as JSON.")
     ] = UpFormat.TABLE,
-    profile: Annotated[ProfileChoice, typer.Option(help="How fast the prediction learns.")] = ProfileChoice.DEMO,
+    profile: Annotated[ProfileName, typer.Option(help="How fast the prediction learns.")] = ProfileName.DEMO,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server (0: any).")] = 6443,
     manager_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the manager (0: any).")] = 8080,
     agent_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of this machine's agent (0: any).")] = 9316,
     cluster: Annotated[
-        ClusterChoice,
+        ClusterKind,
         typer.Option(help="The embedded API server, or a real control plane (see docs/how-to/local-cluster.md)."),
-    ] = ClusterChoice.EMBEDDED,
+    ] = ClusterKind.EMBEDDED,
     scheduler: Annotated[
-        SchedulerChoice, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")
-    ] = SchedulerChoice.HEADROOM,
+        SchedulerKind, typer.Option(help="Who places pods; kube-scheduler needs --cluster apiserver.")
+    ] = SchedulerKind.HEADROOM,
     cloud: Annotated[
         str, typer.Option(metavar="FILE", help="Simulated cloud to buy nodes from, or none; a small one if not given.")
     ] = "",
 ) -> int:
     """Run a whole cluster on this machine: API server, this machine as a node, simulated nodes, agents, manager."""
     from deploy.local import up as local_cluster
-    from deploy.local.cluster import ClusterKind, Ports, SchedulerKind
-    from deploy.local.profile import ProfileName
 
     return local_cluster.run(
-        local_cluster.UpOptions(
+        UpOptions(
             nodes=nodes,
             trace=trace,
             speed=speed,
             keep=keep,
             for_seconds=for_,
             as_json=output is UpFormat.JSON,
-            profile=ProfileName(profile),
-            ports=Ports(api=port, manager=manager_port, agent=agent_port),
-            kind=ClusterKind(cluster),
-            scheduler=SchedulerKind(scheduler),
+            profile=profile,
+            ports=LoopbackPorts(api=port, manager=manager_port, agent=agent_port),
+            kind=cluster,
+            scheduler=scheduler,
             cloud=cloud,
         )
     )

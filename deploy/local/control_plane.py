@@ -5,6 +5,7 @@ loopback; TLS, RBAC, service-account tokens and the default admission plugins ar
 """
 
 import os
+import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -14,7 +15,6 @@ from pathlib import Path
 import yaml
 
 from deploy.local import kubeconfig, ports, private
-from deploy.local.client_certificates import ClientAuthority
 from deploy.local.identities import CHART, RELEASE
 from deploy.local.ports import LOOPBACK
 from deploy.local.supervisor import Program
@@ -40,6 +40,7 @@ _VALUES = (
     "rbac.eviction=true",
     "manager.autoscaler.cloudProvider=simulated",
     "manager.settings.capacityQuotasEnabled=true",
+    "manager.settings.capacityBufferPodInjectionEnabled=true",
 )
 
 
@@ -95,7 +96,7 @@ class ControlPlane:
         return (f"--tls-cert-file={self.ca_file}", f"--tls-private-key-file={self.serving_key}")
 
     def component_kubeconfig(self, component: str) -> Path:
-        """The kubeconfig of a control-plane component, with a client certificate as under kubeadm."""
+        """The kubeconfig of a control-plane component."""
         return self.directory / f"{component}.kubeconfig"
 
     def prepare(self, admin: Path) -> None:
@@ -131,7 +132,6 @@ class ControlPlane:
             f"--secure-port={self.port}",
             f"--cert-dir={self._certificates}",
             f"--token-auth-file={self._tokens}",
-            f"--client-ca-file={self._client_authority.file}",
             f"--service-account-key-file={self._signing_key}",
             f"--service-account-signing-key-file={self._signing_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -196,19 +196,17 @@ class ControlPlane:
         return self.directory / "tokens.csv"
 
     def _write_keys(self) -> None:
-        """Writes the signing key of service-account tokens, the administrator's token, and component certificates."""
+        """Writes the signing key of service-account tokens, and the tokens of the administrator and the components."""
         self.directory.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
         if not self._signing_key.exists():
             command = [str(binary("openssl")), "genrsa", "-out", str(self._signing_key), "2048"]
             subprocess.run(command, check=True, capture_output=True)
-        private.write(self._tokens, f'{self.admin_token},admin,admin,"system:masters"\n')
+        tokens = f'{self.admin_token},admin,admin,"system:masters"\n'
         for component in (CONTROLLER_MANAGER, SCHEDULER):
-            user = kubeconfig.certificate_user(*self._client_authority.issued(f"system:{component}"))
-            kubeconfig.write_for(self.component_kubeconfig(component), self.server, user, self.ca_file)
-
-    @property
-    def _client_authority(self) -> ClientAuthority:
-        return ClientAuthority(self._certificates)
+            token = secrets.token_hex(24)
+            tokens += f"{token},system:{component},system:{component}\n"
+            kubeconfig.write(self.component_kubeconfig(component), self.server, token, self.ca_file)
+        private.write(self._tokens, tokens)
 
 
 def _managers_extender(manager_url: str) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """Kubeconfig files of the local cluster: one server, one user, one context."""
 
-import base64
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,12 +13,6 @@ NAME = "headroom"
 def write(path: Path, server: str, token: str, ca_file: Path | None = None) -> None:
     """Writes a kubeconfig that only its owner can read."""
     write_for(path, server if ca_file else _with_user(server, token), {"token": token}, ca_file)
-
-
-def certificate_user(certificate: str, key: str) -> dict[str, str]:
-    """The user that a client certificate names (PEM)."""
-    encoded = (base64.b64encode(text.encode()).decode() for text in (certificate, key))
-    return dict(zip(("client-certificate-data", "client-key-data"), encoded, strict=True))
 
 
 def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | None = None) -> None:

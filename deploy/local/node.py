@@ -18,8 +18,8 @@ from msgspec import Meta
 from deploy.local.kubelet import containment
 from deploy.local.kubelet.kubelet import Kubelet
 from deploy.local.kubelet.logs import Certificate, LogServer
-from deploy.local.kubelet.node import ADDRESS, NodeFacts, NodeHeart, host_name, host_size
-from deploy.local.kubelet.runner import Machine
+from deploy.local.kubelet.node import ADDRESS, NodeHeart, ReportedNode, host_name, host_size
+from deploy.local.kubelet.runner import KubeletHost
 from deploy.local.scheduler import scheduler
 from deploy.local.scheduler.extender import Extender
 from deploy.local.scheduler.scheduler import Scheduler
@@ -78,11 +78,11 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
     logger.info("pods run in %s", held.description)
     loops = Loops()
     recorder = Recorder(client, "kubelet", name)
-    machine = Machine(Path(chosen.state_dir), held, ADDRESS)
+    machine = KubeletHost(Path(chosen.state_dir), held, ADDRESS)
     kubelet = Kubelet(client, recorder, machine, name)
     logs = LogServer(kubelet.log_file, certificate=_certificate(chosen))
     logs.start()
-    heart = NodeHeart(client, NodeFacts(name, host_size(), kubelet_port=logs.port), SystemClock())
+    heart = NodeHeart(client, ReportedNode(name, host_size(), kubelet_port=logs.port), SystemClock())
     loops.start("node-heart", heart.run)
     loops.start("kubelet-events", recorder.run)
     kubelet.start(loops)

@@ -19,7 +19,7 @@ class Notices:
     def __init__(self, client: Client, cloud: Path) -> None:
         self._client = client.single_attempt(REQUEST_SECONDS)
         self._told: set[tuple[str, int]] | None = None
-        self._file = CloudFile(cloud)
+        self._file = WatchedCloudFile(cloud)
 
     def new(self) -> list[str]:
         """The messages since the last call, oldest first."""
@@ -41,7 +41,7 @@ class Notices:
         ]
 
 
-class CloudFile:
+class WatchedCloudFile:
     """The cloud file as last read.
 
     An invalid file leaves the cloud unchanged, so its error must be reported.

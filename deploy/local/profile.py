@@ -1,20 +1,15 @@
 """How fast the local cluster learns: with the demo's shortened times, or with those of production."""
 
-import enum
 from dataclasses import dataclass
 
 import yaml
 
+from deploy.local.options import ProfileName
 from shared import durations, names
 
 
-class ProfileName(enum.StrEnum):
-    DEMO = "demo"
-    PRODUCTION = "production"
-
-
 @dataclass(frozen=True)
-class Profile:
+class ClusterProfile:
     """The times that differ. `used_window_seconds`: the period over which the reported usage is averaged."""
 
     name: ProfileName
@@ -29,7 +24,7 @@ class Profile:
 
 
 PROFILES = {
-    ProfileName.DEMO: Profile(
+    ProfileName.DEMO: ClusterProfile(
         ProfileName.DEMO,
         # A day takes 48 seconds: predictions are judged from the first minute on, and old load fades within minutes.
         prediction_hour_seconds=2,
@@ -42,7 +37,7 @@ PROFILES = {
         checkpoint_interval_seconds=10,
         node_update_seconds=15,
     ),
-    ProfileName.PRODUCTION: Profile(
+    ProfileName.PRODUCTION: ClusterProfile(
         ProfileName.PRODUCTION,
         prediction_hour_seconds=3600,
         histogram_update_interval_seconds=30,
@@ -56,7 +51,7 @@ PROFILES = {
 }
 
 
-def agent_settings(profile: Profile) -> str:
+def agent_settings(profile: ClusterProfile) -> str:
     """The agents' settings file (YAML)."""
     return yaml.safe_dump(
         {
@@ -71,7 +66,7 @@ def agent_settings(profile: Profile) -> str:
     )
 
 
-def colocation_config(profile: Profile) -> dict[str, object]:
+def colocation_config(profile: ClusterProfile) -> dict[str, object]:
     """The ConfigMap's data. The agents set the length of an hour: simulated agents have their own time."""
     return {
         "enable": True,
@@ -85,7 +80,7 @@ def config_map_key() -> str:
     return f"{names.INSTALL_NAMESPACE}/{names.CONFIG_MAP}"
 
 
-def described(profile: Profile) -> list[str]:
+def described(profile: ClusterProfile) -> list[str]:
     """The values, for the first lines of the output."""
 
     def text(seconds: float) -> str:

@@ -7,11 +7,9 @@ pods fit on no existing node, so that the manager buys nodes.
 import sys
 from dataclasses import dataclass
 
-from deploy.local.simulated import annotations
 from deploy.local.simulated.curves import Curve
+from deploy.local.simulated.workloads import prod_pod
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
-from shared import names
-from shared.names import PriorityClass
 from shared.quantity import Resources
 
 NAMESPACE = "default"
@@ -35,7 +33,7 @@ _BURN = (
 
 
 @dataclass(frozen=True)
-class Sample:
+class SamplePod:
     """One pod; `portion` is its share, in percent, of the total requests of all samples."""
 
     name: str
@@ -48,9 +46,9 @@ def _burning(share: float, busy_seconds: float, idle_seconds: float) -> tuple[st
 
 
 SAMPLES = (
-    Sample("idle", ("sleep", "2147483647"), 40),
-    Sample("steady", _burning(0.1, 3600, 0), 40),
-    Sample("bursty", _burning(0.2, 4, 16), 20),
+    SamplePod("idle", ("sleep", "2147483647"), 40),
+    SamplePod("steady", _burning(0.1, 3600, 0), 40),
+    SamplePod("bursty", _burning(0.2, 4, 16), 20),
 )
 
 
@@ -74,65 +72,23 @@ def cloud_pods() -> list[dict[str, object]]:
     return [_cloud_pod(sample, f"{sample.name}-{number}") for sample in CLOUD_SAMPLES for number in range(sample.count)]
 
 
+def _cloud_pod(sample: CloudSample, name: str) -> dict[str, object]:
+    apart = {"dedicated": sample.dedicated} if sample.dedicated else {}
+    spec = {
+        "nodeSelector": {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD, **apart},
+        "tolerations": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in apart.items()],
+    }
+    return prod_pod(name, NAMESPACE, sample.name, sample.request, curve=Curve.DIURNAL, spec=spec)
+
+
 def sample_pods(node_name: str, size: Resources) -> list[dict[str, object]]:
     """Pods with requests in proportion to the machine, so that they fit and their unused part is visible."""
     cpu_milli = max(0, size.cpu_milli - KEPT_FREE_CPU_MILLI)
     memory_mib = size.memory_bytes * REQUESTED_MEMORY_PERCENT // 100 >> 20
-    return [
-        _pod(
-            sample,
-            node_name,
-            Resources(
-                max(LEAST_CPU_MILLI, cpu_milli * sample.portion // 100), (memory_mib * sample.portion // 100) << 20
-            ),
-        )
-        for sample in SAMPLES
-    ]
-
-
-def _cloud_pod(sample: CloudSample, name: str) -> dict[str, object]:
-    apart = {"dedicated": sample.dedicated} if sample.dedicated else {}
-    selector = {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD, **apart}
-    container = {
-        "name": "main",
-        "image": "headroom.io/simulated",
-        "resources": {"requests": sample.request.quantities()},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"app": sample.name, names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value},
-            "annotations": {annotations.USAGE_CURVE: Curve.DIURNAL.value},
-        },
-        "spec": {
-            "containers": [container],
-            "nodeSelector": selector,
-            "tolerations": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in apart.items()],
-        },
-    }
-
-
-def _pod(sample: Sample, node_name: str, request: Resources) -> dict[str, object]:
-    container = {
-        "name": "main",
-        "image": "headroom.io/process",
-        "command": list(sample.command),
-        "resources": {"requests": request.quantities()},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": sample.name,
-            "namespace": NAMESPACE,
-            "labels": {"app": sample.name, names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value},
-        },
-        "spec": {
-            "containers": [container],
-            "nodeSelector": {"kubernetes.io/hostname": node_name},
-            "terminationGracePeriodSeconds": 2,
-        },
-    }
+    spec = {"nodeSelector": {"kubernetes.io/hostname": node_name}, "terminationGracePeriodSeconds": 2}
+    pods = []
+    for sample in SAMPLES:
+        least = max(LEAST_CPU_MILLI, cpu_milli * sample.portion // 100)
+        request = Resources(least, (memory_mib * sample.portion // 100) << 20)
+        pods.append(prod_pod(sample.name, NAMESPACE, sample.name, request, command=sample.command, spec=spec))
+    return pods

@@ -1,56 +1,38 @@
 """`headroom up`: starts the local cluster, shows its state, and stops it."""
 
 import contextlib
+import dataclasses
 import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
-from deploy.local import cloud, freshness, home, ports, private
+from deploy.local import cloud, home, ports, private
 from deploy.local import profile as profiles
-from deploy.local.cluster import ClusterKind, LocalCluster, Plan, Ports, SchedulerKind
-from deploy.local.freshness import Seen
+from deploy.local.cloud import LocalCloud
+from deploy.local.cluster import LocalCluster
 from deploy.local.home import Home
 from deploy.local.kubelet.containment import CgroupContainment
-from deploy.local.profile import ProfileName
+from deploy.local.options import ClusterKind, LoopbackPorts, SchedulerKind, UpOptions
+from deploy.manager_api import ManagerApi
 from deploy.top import lines
+from deploy.top.command import PATH, Following
 from deploy.top.nodes import Sorting, chosen
 from manager.nodeside.answers import Nodes
-from shared import termination
+from shared import durations, termination
 from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 PLAIN_SECONDS = 15.0
-REQUEST_SECONDS = 5.0
 LAST_ANSWER_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class UpOptions:
-    """The options of the command line. Port 0: any free one. `for_seconds` None: until Ctrl-C.
-
-    `cloud` is a file, "none", or empty for the sample.
-    """
-
-    nodes: int
-    trace: Path | None
-    speed: float
-    keep: Path | None
-    for_seconds: float | None
-    as_json: bool
-    profile: ProfileName
-    ports: Ports
-    kind: ClusterKind
-    scheduler: SchedulerKind
-    cloud: str
+QUIET_SECONDS = 3.0  # the manager may legitimately take that long to answer
+LATE_REPORTS = 3  # so many intervals without a report from any node are no coincidence
 
 
 def run(options: UpOptions) -> int:
@@ -75,20 +57,12 @@ def run(options: UpOptions) -> int:
 
 
 def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
-    plan = Plan(
-        kind=options.kind,
-        scheduler=options.scheduler,
-        profile=profiles.PROFILES[options.profile],
-        ports=_ports(options.ports),
-        simulated_nodes=options.nodes,
-        speed=options.speed,
-        trace=options.trace,
-        cloud=cloud.choose(options.cloud, found),
-    )
+    wished, options = options.ports, dataclasses.replace(options, ports=_ports(options.ports))
+    chosen_cloud = cloud.choose(options.cloud, found)
     voice = _Voice()
-    local = LocalCluster(found, plan, voice.say)
+    local = LocalCluster(found, options, chosen_cloud, voice.say)
     local.write_files()
-    _introduce(options, plan, found, local)
+    _introduce(options, wished, chosen_cloud, found, local)
     try:
         local.start(stop.is_set)
         return _watch(options, local, stop, voice)
@@ -102,12 +76,12 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
 
 def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event, voice: "_Voice") -> int:
     """Shows the table until the time is over or Ctrl-C; then prints its last state for scripts."""
-    reader = _Reader(local.manager_url)
+    manager = ManagerApi(local.manager_url)
     if options.as_json:
         stop.wait(options.for_seconds)
-        return _print_json(reader)
+        return _print_json(manager)
     deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
-    view = _View(options, local, reader)
+    view = _View(options, local, manager)
     if sys.stdout.isatty():
         _show_live(view, local, stop, deadline, voice)
     else:
@@ -118,38 +92,47 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event, voice
 class _View:
     """What the table shows: the manager's last answer, and what is wrong with it."""
 
-    def __init__(self, options: UpOptions, local: LocalCluster, reader: "_Reader") -> None:
+    def __init__(self, options: UpOptions, local: LocalCluster, manager: ManagerApi) -> None:
         self._local = local
-        self._reader = reader
+        self._manager = manager
         self._report_interval_seconds = profiles.PROFILES[options.profile].reporting_interval_seconds
-        self._answered_at = 0.0
-        self.answer: Nodes | None = None
+        self._following = Following(lambda: manager.read(PATH, Nodes))
 
     def notices(self) -> list[str]:
         """What has happened since the last call."""
         new = self._local.notices.new() if self._local.notices is not None else []
         return [f"{time.strftime('%H:%M:%S')}  {notice}" for notice in new]
 
-    def ask(self) -> None:
-        """Keeps the last answer where the manager gives none."""
-        if fresh := self._reader.nodes():
-            self.answer, self._answered_at = fresh, time.monotonic()
+    def look(self) -> tuple[Nodes | None, float, list[str]]:
+        """The newest answer, its age in seconds, and why it is older than it looks, or what takes too long."""
+        answer, silent_seconds, _ = self._following.look()
+        if answer is None:
+            return None, silent_seconds, []
+        newest = min((age for row in answer.nodes if (age := answer.report_seconds(row)) is not None), default=None)
+        report_seconds = None if newest is None else newest + silent_seconds
+        stale = stale_data(silent_seconds, report_seconds, self._report_interval_seconds)
+        return answer, silent_seconds, [*stale, *late_loops(overdue(self._manager))]
 
-    @property
-    def silent_seconds(self) -> float:
-        return time.monotonic() - self._answered_at
 
-    def warnings(self) -> list[str]:
-        """Why the table is older than it looks, and what takes too long."""
-        if self.answer is None:
-            return []
-        newest = freshness.newest_report_seconds([self.answer.report_seconds(row) for row in self.answer.nodes])
-        seen = Seen(
-            silent_seconds=self.silent_seconds,
-            report_seconds=None if newest is None else newest + self.silent_seconds,
-            report_interval_seconds=self._report_interval_seconds,
-        )
-        return [*freshness.warnings(seen), *late_loops(self._reader.overdue())]
+def stale_data(silent_seconds: float, report_seconds: float | None, report_interval_seconds: float) -> list[str]:
+    """Why the numbers stand still, each with the age of the data.
+
+    `silent_seconds`: since the manager's last answer; `report_seconds`: the age of the newest report of any node.
+    """
+    found = []
+    if silent_seconds > QUIET_SECONDS:
+        found.append(f"the manager does not answer: the table is {durations.render(int(silent_seconds))} old")
+    if report_seconds is not None and report_seconds > LATE_REPORTS * report_interval_seconds:
+        found.append(f"no report arrives: the newest report is {durations.render(int(report_seconds))} old")
+    return found
+
+
+def overdue(manager: ManagerApi) -> dict[str, float]:
+    """The manager's loops that take too long, with their time in seconds."""
+    try:
+        return msgspec.json.decode(manager.get("/healthz").content, type=_Health).overdue_loops
+    except (HeadroomError, msgspec.MsgspecError):
+        return {}
 
 
 def late_loops(overdue: Mapping[str, float]) -> list[str]:
@@ -163,10 +146,10 @@ def _show_live(
     from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
 
     def look() -> Frame:
-        view.ask()
+        answer, silent_seconds, warnings = view.look()
         is_over = stop.is_set() or (deadline is not None and time.monotonic() >= deadline)
         notices = [*voice.collected(), *view.notices()]
-        return Frame(view.answer, view.silent_seconds, view.warnings(), notices, is_over)
+        return Frame(answer, silent_seconds, warnings, notices, is_over)
 
     with voice.collecting():
         TopApp(look, this_node=local.node_name).run()
@@ -179,10 +162,9 @@ def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, vo
     while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
         for notice in view.notices():
             voice.say(notice)
-        view.ask()
-        warnings = view.warnings()
-        if view.answer is not None and (time.monotonic() >= table_at or bool(warned) != bool(warnings)):
-            print(printed(view.answer, view.silent_seconds, warnings), flush=True)
+        answer, silent_seconds, warnings = view.look()
+        if answer is not None and (time.monotonic() >= table_at or bool(warned) != bool(warnings)):
+            print(printed(answer, silent_seconds, warnings), flush=True)
             table_at = time.monotonic() + PLAIN_SECONDS
         warned = warnings
         stop.wait(LOOK_SECONDS if deadline is None else max(0.0, min(LOOK_SECONDS, deadline - time.monotonic())))
@@ -196,12 +178,14 @@ def printed(answer: Nodes, silent_seconds: float, warnings: Sequence[str]) -> st
     return "\n".join([lines.header(shown), *rows, f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *stale, ""])
 
 
-def _print_json(reader: "_Reader") -> int:
+def _print_json(manager: ManagerApi) -> int:
     deadline = time.monotonic() + LAST_ANSWER_SECONDS
     while time.monotonic() < deadline:
-        if body := reader.body():
-            print(msgspec.json.format(body, indent=2).decode())
-            return 0
+        with contextlib.suppress(HeadroomError):
+            answer = manager.get(PATH)
+            if answer.is_success:
+                print(msgspec.json.format(answer.content, indent=2).decode())
+                return 0
         time.sleep(0.2)
     _say("the manager does not answer")
     return 1
@@ -211,56 +195,28 @@ class _Health(msgspec.Struct, frozen=True):
     overdue_loops: dict[str, float] = {}
 
 
-class _Reader:
-    """Queries the manager; a missing answer is normal while the manager starts."""
-
-    def __init__(self, url: str) -> None:
-        import httpx
-
-        self._url = f"{url}/api/v1/nodes"
-        self._health = f"{url}/healthz"
-        # Over plain HTTP there is nothing to verify, and reading every trusted certificate takes 40 ms of CPU.
-        self._http = httpx.Client(timeout=REQUEST_SECONDS, verify=False)
-        self._errors = httpx.HTTPError
-
-    def body(self) -> bytes | None:
-        try:
-            answer = self._http.get(self._url)
-        except self._errors:
-            return None
-        return answer.content if answer.status_code == 200 else None
-
-    def overdue(self) -> dict[str, float]:
-        """The manager's loops that take too long, with their time in seconds."""
-        try:
-            return msgspec.json.decode(self._http.get(self._health).content, type=_Health).overdue_loops
-        except (self._errors, msgspec.MsgspecError):
-            return {}
-
-    def nodes(self) -> Nodes | None:
-        body = self.body()
-        return None if body is None else msgspec.json.decode(body, type=Nodes)
-
-
-def _introduce(options: UpOptions, plan: Plan, found: Home, local: LocalCluster) -> None:
+def _introduce(
+    options: UpOptions, wished: LoopbackPorts, chosen_cloud: LocalCloud | None, found: Home, local: LocalCluster
+) -> None:
     """Prints what starts, and the paths and URLs."""
-    _say(f"Headroom: a local cluster with this machine ({local.node_name}) and {plan.simulated_nodes} simulated nodes")
-    for index, line in enumerate(profiles.described(plan.profile)):
-        _say(f"{f'profile {plan.profile.name}:' if index == 0 else '':16} {line}")
-    if plan.simulated_nodes:
+    profile = profiles.PROFILES[options.profile]
+    _say(f"Headroom: a local cluster with this machine ({local.node_name}) and {options.nodes} simulated nodes")
+    for index, line in enumerate(profiles.described(profile)):
+        _say(f"{f'profile {profile.name}:' if index == 0 else '':16} {line}")
+    if options.nodes:
         usage = f"trace {options.trace}" if options.trace else "generated curves (diurnal, bursty, batch)"
-        _say(f"simulated usage: {usage}, time runs x{plan.speed:g}")
+        _say(f"simulated usage: {usage}, time runs x{options.speed:g}")
     for name, wanted, got in (
-        ("--port", options.ports.api, plan.ports.api),
-        ("--manager-port", options.ports.manager, plan.ports.manager),
-        ("--agent-port", options.ports.agent, plan.ports.agent),
+        ("--port", wished.api, options.ports.api),
+        ("--manager-port", wished.manager, options.ports.manager),
+        ("--agent-port", wished.agent, options.ports.agent),
     ):
         if wanted not in (0, got):
             _say(f"port {wanted} ({name}) is in use, using {got} instead")
     _say(f"pods:            {_containment(found)}")
-    if plan.cloud is not None:
-        _say(f"cloud:           {plan.cloud.file} (simulated; changes count while it runs)")
-    policy = msgspec.json.encode(profiles.colocation_config(plan.profile)).decode()
+    if chosen_cloud is not None:
+        _say(f"cloud:           {chosen_cloud.file} (simulated; changes count while it runs)")
+    policy = msgspec.json.encode(profiles.colocation_config(profile)).decode()
     _say(f"configuration:   ConfigMap {profiles.config_map_key()}: {policy}")
     _say(f"state and logs:  {found.directory}{'' if options.keep else ' (removed at the end; --keep DIR keeps it)'}")
     _say(f"kubeconfig:      {found.kubeconfig}")
@@ -277,8 +233,8 @@ def _containment(found: Home) -> str:
     return f"run as real processes in {held.description} below {found.cgroup_parent}"
 
 
-def _ports(wanted: Ports) -> Ports:
-    return Ports(
+def _ports(wanted: LoopbackPorts) -> LoopbackPorts:
+    return LoopbackPorts(
         api=ports.free(wanted.api),
         manager=ports.free(wanted.manager),
         agent=ports.free(wanted.agent),

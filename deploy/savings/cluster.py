@@ -14,7 +14,8 @@ from deploy.backtest.prometheus import Period, Prometheus
 from deploy.backtest.server import Access, PrometheusServer
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
-from deploy.savings import from_agents, from_objects, from_prometheus, objects, workloads
+from deploy.savings import agent_pods, from_agents, from_objects, from_prometheus, objects, workloads
+from deploy.savings.from_agents import AgentWeeks
 from deploy.savings.objects import (
     HorizontalPodAutoscaler,
     PodMetrics,
@@ -40,16 +41,16 @@ ObjectT = TypeVar("ObjectT", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class WhereToLook:
-    """Sources, alone or together. Without `files` it is the live cluster of the kubeconfig."""
+    """Sources, alone or together. Without `files` it is the live cluster of the kubeconfig, where agents are found."""
 
     files: Sequence[Path] = ()
     kubeconfig: str = ""
     context: str = ""
-    namespace: str = names.INSTALL_NAMESPACE
     prometheus: str = ""
     agents: Sequence[str] = ()
     history_days: float = 8.0
     access: Access = field(default_factory=Access)
+    agents_namespace: str = ""  # "": none
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,13 @@ def look(
     came: Callable[[str], None] = lambda what: None,
 ) -> LookedAt:
     """Raises InvalidInput and HeadroomError."""
-    key = ConfigKey(where.namespace, names.CONFIG_MAP)
+    key = ConfigKey(names.INSTALL_NAMESPACE, names.CONFIG_MAP)
     if where.files:
-        seen = plan_sources.from_files(where.files, where.namespace, key, pod_type=SeenPod, also=objects.ALSO)
+        seen = plan_sources.from_files(where.files, names.INSTALL_NAMESPACE, key, pod_type=SeenPod, also=objects.ALSO)
         others = _of_dump(seen)
     else:
         seen = plan_sources.from_cluster(
-            where.kubeconfig, where.namespace, key, context=where.context, pod_type=SeenPod
+            where.kubeconfig, names.INSTALL_NAMESPACE, key, context=where.context, pod_type=SeenPod
         )
         others = _of_client(seen)
     pods = [pod for pod in seen.objects.pods if isinstance(pod, SeenPod)]
@@ -101,11 +102,16 @@ def look(
             period = Period(end - where.history_days * DAY_SECONDS, end, STEP_SECONDS)
             found = from_prometheus.usage(server, period, listed.owner_of, with_history=with_history, came=came)
             known = known.with_better(found)
+        weeks: Sequence[AgentWeeks] = ()
         if where.agents:
             servers = [stack.enter_context(PrometheusServer(url, where.access, "--agent")) for url in where.agents]
-            known = known.with_better(
-                from_agents.usage(servers, listed, [node.metadata.name for node in seen.objects.nodes])
-            )
+            weeks = [from_agents.read(server) for server in servers]
+        elif seen.client is not None and where.agents_namespace:
+            weeks, silent = agent_pods.read(seen.client, pods, where.agents_namespace, where.access, came)
+            notes += silent
+        if weeks:
+            nodes = [node.metadata.name for node in seen.objects.nodes]
+            known = known.with_better(from_agents.usage(weeks, listed, nodes))
     return LookedAt(seen, listed, known, others.vpas, end, [*notes, *known.notes])
 
 

@@ -25,6 +25,10 @@ AgentUrls = Annotated[
     list[str] | None,
     typer.Option("--agent", metavar="URL", help="Agent of a node: what its pods used in a week (repeatable)."),
 ]
+AgentsNamespace = Annotated[
+    str,
+    typer.Option(help="Namespace of a live cluster whose agents are asked through its API server; empty: none."),
+]
 HistoryDays = Annotated[float, typer.Option(min=0.1, max=90, help="So many days of history are asked for.")]
 Until = Annotated[
     str, typer.Option(help="Until when usage is asked for, in RFC 3339; now, or when the dump was made, unless set.")
@@ -45,6 +49,7 @@ class RecommendationFormat(enum.StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+    NAME = "name"
     CSV = "csv"
     PATCH = "patch"
     KUBECTL = "kubectl"
@@ -59,6 +64,7 @@ def recommend(
     file: Files = None,
     prometheus: PrometheusUrl = "",
     agent: AgentUrls = None,
+    agents_namespace: AgentsNamespace = names.INSTALL_NAMESPACE,
     history_days: HistoryDays = 8.0,
     until: Until = "",
     kubeconfig: Kubeconfig = "",
@@ -107,11 +113,11 @@ def recommend(
         file or (),
         kubeconfig,
         context,
-        names.INSTALL_NAMESPACE,
         prometheus,
         agent or (),
         history_days,
         Access(token_file, ca_file),
+        agents_namespace,
     )
     opened = book.open_book(prices, discounts, price_region)
     found = cluster.look(where, with_history=estimator == "vpa", until=settings.instant(until))
@@ -121,6 +127,8 @@ def recommend(
             text = recommend_table.render(answer, top=top, details=output is RecommendationFormat.WIDE)
         case RecommendationFormat.CSV:
             text = recommend_table.table_csv(answer)
+        case RecommendationFormat.NAME:
+            text = recommend_table.changed_names(answer)
         case RecommendationFormat.JSON | RecommendationFormat.YAML:
             text = rendering.structured(answer, output.value)
         case RecommendationFormat.PATCH:
@@ -143,8 +151,10 @@ def recommend(
 
 class SavingsFormat(enum.StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+    NAME = "name"
     CSV = "csv"
 
 
@@ -152,6 +162,7 @@ def savings(
     file: Files = None,
     prometheus: PrometheusUrl = "",
     agent: AgentUrls = None,
+    agents_namespace: AgentsNamespace = names.INSTALL_NAMESPACE,
     history_days: HistoryDays = 8.0,
     until: Until = "",
     kubeconfig: Kubeconfig = "",
@@ -191,7 +202,7 @@ def savings(
     rules = settings.rules(estimator, limits, 15, 15, minds_hpa=not allow_hpa)
     access = Access(token_file, ca_file)
     where = cluster.WhereToLook(
-        file or (), kubeconfig, context, names.INSTALL_NAMESPACE, prometheus, agent or (), history_days, access
+        file or (), kubeconfig, context, prometheus, agent or (), history_days, access, agents_namespace
     )
     question = core.SavingsQuestion(rules, book.open_book(prices, discounts, price_region), group_label)
     found = cluster.look(where, with_history=estimator == "vpa", until=settings.instant(until))
@@ -199,14 +210,16 @@ def savings(
     record = lending_record.ask(prometheus, access, found.now, history_days) if prometheus else None
     answer = core.answer(found, question, predicted, record)
     match output:
-        case SavingsFormat.TABLE:
-            text = savings_table.render(answer, top=top)
+        case SavingsFormat.TABLE | SavingsFormat.WIDE:
+            text = savings_table.render(answer, top=top, whole=output is SavingsFormat.WIDE)
         case SavingsFormat.CSV:
             text = savings_table.table_csv(answer)
+        case SavingsFormat.NAME:
+            text = savings_table.freed_names(answer)
         case _:
             text = rendering.structured(answer, output.value)
     print(text, flush=True)
-    if output is not SavingsFormat.TABLE:
+    if output not in (SavingsFormat.TABLE, SavingsFormat.WIDE):
         for note in answer.notes:
             print(f"headroom savings: {note}", file=sys.stderr)
     return 1 if fail_above is not None and answer.with_headroom > fail_above else 0

@@ -5,13 +5,12 @@ pods that are gone they keep the mean over the pods of a workload on their node.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import httpx
 import msgspec
 
-from deploy.backtest.server import PrometheusServer
 from deploy.savings.usage import DAY_SECONDS, ContainerUse, KnownUsage, ResourceUse, Source
 from deploy.savings.workloads import ContainerRole, Listed, WorkloadContainer
 from shared.errors import HeadroomError, shown
@@ -19,7 +18,8 @@ from shared.errors import HeadroomError, shown
 WEEK = "168h"
 _SAMPLE_SECONDS = 1.0  # between two of those that are counted; where an agent measures less often, a week looks shorter
 _QUANTILE = "p99"  # of a week: a twentieth of its busiest day is no less
-_METRICS = ("cpu", "memory")
+_UNITS = {"cpu": "cores", "memory": "bytes"}
+_METRICS = tuple(_UNITS)
 _MOST_NAMED = 3
 
 _Owner = tuple[str, str, str]
@@ -33,6 +33,7 @@ class _Value(msgspec.Struct, frozen=True):
 
 class _Aggregates(msgspec.Struct, frozen=True):
     tier: str
+    unit: str
     values: list[_Value]
 
 
@@ -57,19 +58,41 @@ class _Weeks(NamedTuple):
     together: list[_Week]
 
 
-def usage(servers: Iterable[PrometheusServer], listed: Listed, nodes: Collection[str] = ()) -> KnownUsage:
-    """Of all pods that these agents know; a note names `nodes` whose agent is not among them. Raises HeadroomError."""
+class AgentWeeks(NamedTuple):
+    """What one agent told: of its node's pods ("namespace/pod") and workloads ("namespace/kind/name"), by resource."""
+
+    node: str
+    pods: Mapping[str, Mapping[str, _Week]]
+    workloads: Mapping[str, Mapping[str, _Week]]
+
+
+class AgentServer(Protocol):
+    """Where an agent is asked. `PrometheusServer` is one."""
+
+    @property
+    def name(self) -> str: ...
+    def asked(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> tuple[int, bytes]: ...
+
+
+def read(server: AgentServer) -> AgentWeeks:
+    """Raises HeadroomError."""
+    node = _answer(server, "/api/v1/node", {}, _AskedNode).name
+    pods = {metric: _read_weeks(server, "pod", metric) for metric in _METRICS}
+    return AgentWeeks(node, pods, {metric: _read_weeks(server, "workload", metric) for metric in _METRICS})
+
+
+def usage(answers: Iterable[AgentWeeks], listed: Listed, nodes: Collection[str] = ()) -> KnownUsage:
+    """Of all pods that these agents know; a note names `nodes` whose agent is not among them."""
     weeks: dict[str, defaultdict[_Owner, _Weeks]] = {metric: defaultdict(lambda: _Weeks([], [])) for metric in _METRICS}
     owners, asked = set(listed.owner_of.values()), set()
-    for server in servers:
-        asked.add(_answer(server, "/api/v1/node", {}, _AskedNode).name)
+    for answer in answers:
+        asked.add(answer.node)
         for metric in _METRICS:
-            for labels, week in _read_weeks(server, "pod", metric):
-                pod = f"{labels['namespace']}/{labels['pod']}"
+            for pod, week in answer.pods[metric].items():
                 if pod in listed.owner_of:
                     weeks[metric][listed.owner_of[pod]].pods.append(week._replace(whose=pod))
-            for labels, week in _read_weeks(server, "workload", metric):
-                namespace, kind, name = labels["workload"].split("/", 2)
+            for workload, week in answer.workloads[metric].items():
+                namespace, kind, name = workload.split("/", 2)
                 if (namespace, kind, name) in owners:
                     weeks[metric][namespace, kind, name].together.append(week._replace(whose=f"pods of {name}"))
     by_owner: defaultdict[_Owner, list[WorkloadContainer]] = defaultdict(list)
@@ -99,26 +122,35 @@ def _notes(silent: Sequence[str], nodes: int) -> tuple[str, ...]:
     return (f"no agent of {len(silent)} of {nodes} nodes was asked, so what ran there is not known ({named})",)
 
 
-def _read_weeks(server: PrometheusServer, kind: str, metric: str) -> Iterable[tuple[dict[str, str], _Week]]:
-    """Of each pod, or workload, that the agent has a name for, with its labels."""
+def _read_weeks(server: AgentServer, kind: str, metric: str) -> dict[str, _Week]:
+    """Of each pod, or workload, that the agent has a name for."""
     found = {how: _aggregate(server, kind, metric, how) for how in ("p50", _QUANTILE, "max", "count")}
-    for key, (labels, most) in found["max"].items():
-        (_, median), (_, quantile) = (found[how].get(key, (labels, most)) for how in ("p50", _QUANTILE))
-        _, points = found["count"].get(key, (labels, 0.0))
-        yield labels, _Week("", median, quantile, most, int(points))
+    return {
+        whose: _Week(
+            "",
+            found["p50"].get(whose, most),
+            found[_QUANTILE].get(whose, most),
+            most,
+            int(found["count"].get(whose, 0)),
+        )
+        for whose, most in found["max"].items()
+    }
 
 
-def _aggregate(server: PrometheusServer, kind: str, metric: str, how: str) -> dict[str, tuple[dict[str, str], float]]:
+def _aggregate(server: AgentServer, kind: str, metric: str, how: str) -> dict[str, float]:
     query = {"kind": kind, "metric": metric, "window": WEEK, "agg": how}
     answer = _answer(server, "/api/v1/aggregate", query, _Aggregates)
+    unit = "samples" if how == "count" else _UNITS[metric]
+    if answer.unit != unit:
+        raise HeadroomError(f"{server.name}: {metric} in {shown(answer.unit)}, expected {unit}")
     return {
-        f"{each.labels['namespace']}/{each.labels[kind]}": (each.labels, each.value)
+        each.labels[kind] if kind == "workload" else f"{each.labels['namespace']}/{each.labels[kind]}": each.value
         for each in answer.values
         if each.value is not None and kind in each.labels and "namespace" in each.labels
     }
 
 
-def _answer(server: PrometheusServer, path: str, query: dict[str, str], kind: type[AnswerT]) -> AnswerT:
+def _answer(server: AgentServer, path: str, query: dict[str, str], kind: type[AnswerT]) -> AnswerT:
     status, content = server.asked("GET", path, query)
     if status != httpx.codes.OK:
         raise HeadroomError(f"{server.name}: {status} {shown(content[:200].decode(errors='replace'))}")

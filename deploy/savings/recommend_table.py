@@ -44,6 +44,12 @@ def render(of: Recommendations, *, top: int | None = None, details: bool = False
     return "\n".join(lines)
 
 
+def changed_names(of: Recommendations) -> str:
+    """The workloads whose requests or limits should change, as `--workload` takes them; each once."""
+    changed = (f"{row.namespace}/{row.kind}/{row.workload}" for row in of.containers if row.changes)
+    return "\n".join(dict.fromkeys(changed))
+
+
 def table_csv(of: Recommendations) -> str:
     out = io.StringIO()
     writer: csv.DictWriter[str] | None = None

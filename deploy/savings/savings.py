@@ -29,7 +29,7 @@ from deploy.savings.stages import PricedNodes, Staged
 from deploy.savings.usage import Source
 from deploy.savings.workloads import ContainerRole
 from manager.autoscaler.pricing import gce, list_prices
-from manager.autoscaler.pricing.model import Machine
+from manager.autoscaler.pricing.model import GIB, Machine
 from shared import durations
 from shared.quantity import MILLI_PER_CORE, Resources
 
@@ -80,6 +80,10 @@ def answer(
     )
 
 
+def _amount(both: Resources) -> str:
+    return f"{both.cpu_milli / MILLI_PER_CORE:,.1f} cores and {both.memory_bytes / GIB:,.1f} GiB"
+
+
 def _lendable(
     staged: Staged, lendable: LendableAnswer | None, offered: ReclaimedCapacity, split: recommend.OwnUnits | None
 ) -> StageRow:
@@ -92,8 +96,11 @@ def _lendable(
     if lendable is None or not lendable.rows:
         if lendable is not None and lendable.problem:
             return skipped(lendable.problem)
-        if offered.exists:
+        if offered.exists and split is not None:
             return skipped("no recorded usage to predict from; what is offered now is told apart")
+        if offered.exists:
+            now, held = _amount(offered.offered), _amount(offered.held)
+            return skipped(f"no recorded usage to predict from; {now} are on offer now, and pods hold {held} of that")
         return skipped("no recorded usage to predict from: name a Prometheus")
     promised = {row.resource: row for row in lendable.rows}
     amounts = []

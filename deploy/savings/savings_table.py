@@ -14,8 +14,11 @@ MOST_ROWS = 10
 _GIB = 1 << 30
 
 
-def render(of: Savings, *, top: int = MOST_ROWS) -> str:
-    blocks = [_bill(of), _stages(of), _groups(of), _owners(of, of.namespaces, top), _owners(of, of.workloads, top)]
+def render(of: Savings, *, top: int = MOST_ROWS, whole: bool = False) -> str:
+    """With `whole`, every row, names in full, and the kind of each workload."""
+    top = max(top, len(of.workloads), len(of.namespaces), len(of.obstacles)) if whole else top
+    blocks = [_bill(of), _stages(of), _groups(of, whole=whole)]
+    blocks += [_owners(of, rows, top, whole=whole) for rows in (of.namespaces, of.workloads)]
     blocks += [_obstacles(of, top), _prediction(of), _since(of), _ends(of)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
@@ -27,6 +30,12 @@ def table_csv(of: Savings) -> str:
     writer.writeheader()
     writer.writerows(asdict(row) for row in of.workloads)
     return out.getvalue().rstrip()
+
+
+def freed_names(of: Savings) -> str:
+    """The workloads that right-sizing frees something of, as `headroom recommend --workload` takes them."""
+    freed = [row for row in of.workloads if row.cpu_freed > 0 or row.memory_freed > 0]
+    return "\n".join(f"{row.namespace}/{row.kind}/{row.workload}" for row in freed)
 
 
 def money(value: float | None) -> str:
@@ -95,13 +104,13 @@ def _amounts(cpu: int, memory: int) -> tuple[str, str]:
     return f"{cpu / MILLI_PER_CORE:,.1f}", f"{memory / _GIB:,.1f}"
 
 
-def _groups(of: Savings) -> list[str]:
+def _groups(of: Savings, *, whole: bool) -> list[str]:
     if not of.groups:
         return []
     header = ("  GROUP", "MACHINE", "NODES", "EACH/H", f"{of.currency}/MONTH", "COULD GO", "THEN", "SAVED")
     rows = [
         (
-            f"  {shorten(row.group) or '(none)'}",
+            f"  {(row.group if whole else shorten(row.group)) or '(none)'}",
             row.machine_type or rendering.UNKNOWN,
             str(row.nodes),
             rendering.price(row.price_per_hour),
@@ -115,7 +124,7 @@ def _groups(of: Savings) -> list[str]:
     return ["Node groups:", *rendering.aligned([header, *rows], numbers=range(2, 8))]
 
 
-def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int) -> list[str]:
+def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int, *, whole: bool) -> list[str]:
     if not rows:
         return []
     by_workload = bool(rows[0].workload)
@@ -123,10 +132,11 @@ def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int) -> list[str]
     header = (f"  {what}", "CORES", "GIB", f"{of.currency}/MONTH", "CORES FREED", "GIB FREED", "WORTH")
     lines = [header]
     for row in rows[:top]:
-        name = f"{row.namespace}/{row.workload}" if by_workload else row.namespace
+        parts = (row.namespace, row.kind if whole else "", row.workload) if by_workload else (row.namespace,)
+        name = "/".join(filter(None, parts))
         lines.append(
             (
-                f"  {shorten(name)}",
+                f"  {name if whole else shorten(name)}",
                 *_amounts(row.cpu_requested, row.memory_requested),
                 money(row.cost),
                 *_amounts(row.cpu_freed, row.memory_freed),
@@ -139,7 +149,7 @@ def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int) -> list[str]
         *rendering.aligned(lines, numbers=range(1, 7)),
     ]
     if len(rows) > top:
-        listed.append(f"  and {len(rows) - top} more (--top N; all: -o json)")
+        listed.append(f"  and {len(rows) - top} more (--top N; all: -o wide)")
     return listed
 
 

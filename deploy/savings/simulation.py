@@ -23,7 +23,7 @@ from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reporting import answers
-from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.settings import AutoscalerSettings

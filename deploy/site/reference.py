@@ -159,7 +159,7 @@ def _events() -> list[tuple[str, str, str]]:
     """Reason, type and message of each Event, wherever a type stands before a reason and a message."""
     rows: dict[tuple[str, str], str] = {}
     for module in source.modules().values():
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             parts = node.args if isinstance(node, ast.Call) else getattr(node, "elts", [])
             for place, part in enumerate(parts[:-1]):
                 found = source.resolved(module, part)
@@ -179,7 +179,7 @@ def _reasons(module: source.Module) -> Iterator[tuple[str, str]]:
     """Reasons that are constants or stand in tables, in modules that speak of Events."""
     if not module.name.startswith("manager") or not re.search("event|evict", "".join(module.lines), re.IGNORECASE):
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Assign):
             continue
         name = ast.unparse(node.targets[0])

@@ -17,10 +17,11 @@ PACKAGES = ("shared", "agent", "manager")
 
 @dataclass(frozen=True)
 class Module:
-    """One module: its tree, what its names stand for, and the text of its lines."""
+    """One module: its tree, all nodes of it, what its names stand for, and the text of its lines."""
 
     name: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
     lines: tuple[str, ...]
     constants: Mapping[str, ast.expr] = field(default_factory=dict)
     imported: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # name -> module, and its name there ("": it)
@@ -58,11 +59,12 @@ def _module(file: Path) -> Module:
             constants |= {each.id: given for each, given in pairs if isinstance(each, ast.Name)}
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
             constants[node.target.id] = node.value
-    return Module(name, tree, tuple(text.splitlines()), constants, dict(_imports(tree)))
+    nodes = tuple(ast.walk(tree))
+    return Module(name, tree, nodes, tuple(text.splitlines()), constants, dict(_imports(nodes)))
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
-    for node in ast.walk(tree):
+def _imports(nodes: tuple[ast.AST, ...]) -> Iterator[tuple[str, tuple[str, str]]]:
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:
             for each in node.names:
                 yield each.asname or each.name, (node.module, each.name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from deploy.top.lines import sparkline
+from deploy.top.lines import sparkline, why_in_full
 from manager.nodeside.answers import Amount, NodeRow
 from shared import explanation
 
@@ -40,4 +40,4 @@ def text(row: NodeRow, history: Sequence[NodeRow], width: int) -> str:
             f"{explanation.amount(wanted.cpu_milli, 'milli')} and {explanation.amount(wanted.memory_bytes, 'bytes')}"
         )
         lines.append(f"Wanted: {amounts}, which is written once it differs by enough, or long enough.")
-    return "\n".join([*lines, f"Why: {row.reason}"])
+    return "\n".join([*lines, f"Why: {why_in_full(row)}"])

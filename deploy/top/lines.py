@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from manager.nodeside.answers import Amount, NodeRow, Nodes
+from manager.nodeside.noderesource import explain
+from shared.names import Tier
 
 UNKNOWN = "-"
+NO_REPORT = "no report yet"
 NARROW, WIDE = 80, 120
 LEAST_NAME, MOST_NAME = 12, 40
 GIB = 2**30
@@ -33,7 +36,7 @@ def columns(answer: Nodes, width: int, silent_seconds: float = 0.0, *, cut: bool
         *_resource("CPU", _cores, wide),
         *_resource("GIB", _gib, wide),
         TableColumn("AGE", 4, lambda row: age(answer.report_seconds(row), silent_seconds)),
-        TableColumn("WHY", 12, (lambda row: row.reason) if wide else why, right=False),
+        TableColumn("WHY", len(NO_REPORT), why_in_full if wide else why, right=False),
     ]
     longest = max((len(row.name) for row in answer.nodes), default=0)
     room = min(MOST_NAME, width - sum(column.width + 1 for column in others))
@@ -75,18 +78,35 @@ def _line(shown: Sequence[TableColumn], cells: Sequence[str]) -> str:
 def why(row: NodeRow) -> str:
     """In a word what decides Mid, and where it is going."""
     if row.bound is None:
-        return "undecided"
-    if row.history_percent is not None and row.history_percent < 100 and not (row.wanted and row.wanted.cpu_milli):
+        return explain.UNDECIDED
+    if _waits_for_report(row):
+        return NO_REPORT
+    is_learning = row.history_percent is not None and row.history_percent < 100
+    if is_learning and row.bound.cpu not in _WITHHELD and not (row.wanted and row.wanted.cpu_milli):
         return f"learning {row.history_percent}%"
     words = (_WORDS.get(bound, bound.replace("_", " ")) for bound in (row.bound.cpu, row.bound.memory))
     return "/".join(dict.fromkeys(words)) + _direction(row)
 
 
+def why_in_full(row: NodeRow) -> str:
+    """The reason for Mid without Koordinator's words for every offer that is withheld."""
+    if _waits_for_report(row):
+        return NO_REPORT
+    if row.bound is not None and row.bound.cpu == explain.DISABLED:
+        return "colocation is off"
+    return row.reason.removeprefix(f"{explain.DEGRADED_REASONS[Tier.MID]}: ")
+
+
+def _waits_for_report(row: NodeRow) -> bool:
+    return row.reported is None and row.bound is not None and row.bound.cpu == explain.STALE
+
+
+_WITHHELD = {explain.DISABLED, explain.STALE, explain.UNREADABLE, explain.FAILED}
 _WORDS = {
     "reclaimable": "peak",
     "reclaimable - buffer": "peak",
     "reclaimable_limit": "requests",
-    "disabled": "off",
+    explain.DISABLED: "off",
 }
 
 

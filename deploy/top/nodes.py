@@ -4,6 +4,7 @@ import enum
 import re
 from collections.abc import Callable, Sequence
 
+from deploy.top import lines
 from manager.nodeside.answers import Amount, NodeRow
 from shared import durations
 
@@ -31,9 +32,9 @@ _KEYS: dict[Sorting, Callable[[NodeRow], tuple[float, ...]]] = {
 
 
 def chosen(nodes: Sequence[NodeRow], sorting: Sorting, first: str = "", containing: str = "") -> list[NodeRow]:
-    """The rows whose name or reason contains the text, sorted; the node `first` leads where the order is by name."""
+    """The rows whose name or reason, short or whole, has the text; the node `first` leads an order by name."""
     text = containing.casefold()
-    found = [row for row in nodes if text in row.name.casefold() or text in row.reason.casefold()]
+    found = [row for row in nodes if any(text in said.casefold() for said in (row.name, lines.why(row), row.reason))]
     leads = first if sorting is Sorting.NAME else ""
     return sorted(found, key=lambda row: (row.name != leads, *_KEYS[sorting](row), *_natural(row.name)))
 

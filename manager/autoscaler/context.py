@@ -9,11 +9,13 @@ from typing import Protocol, TypeVar
 
 from manager.autoscaler import pending_pods
 from manager.autoscaler.autoprovisioning import candidates
+from manager.autoscaler.capacity_buffers.reading import BufferChunks
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state.registry import active_backoff
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.estimator import binpacking, problem
@@ -24,7 +26,6 @@ from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reconciliation import Reconciliation
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import groups
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -82,7 +83,8 @@ class LastConsolidation:
 
 class AutoscalerCache:
     """Caches that outlive an iteration and may be lost: templates of groups, and the last valid priorities and
-    CapacityQuotas (by name), and the last search for replacements.
+    CapacityQuotas (by name) and CapacityBuffers (by key), and the last searches for replacements, by price and of nodes
+    that have to go.
     """
 
     def __init__(self, settings: DecisionSettings) -> None:
@@ -91,12 +93,14 @@ class AutoscalerCache:
         )
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
+        self.buffers: Mapping[str, BufferChunks] = {}
         self.consolidation: LastConsolidation | None = None
+        self.disruption: LastConsolidation | None = None
 
     def for_question(self, settings: DecisionSettings) -> "AutoscalerCache":
         """A copy that a plan request under this configuration may change; for any thread."""
         cache = AutoscalerCache(settings)
-        cache.priorities, cache.capacity_limits = self.priorities, self.capacity_limits
+        cache.priorities, cache.capacity_limits, cache.buffers = self.priorities, self.capacity_limits, self.buffers
         return cache
 
 
@@ -266,7 +270,7 @@ class AutoscalingContext:
             found.append((node, state))
         return found
 
-    def states(self) -> list[GroupState]:
+    def states(self) -> list[GroupStatus]:
         """All groups; a group that may not grow carries the reason."""
         state = self.reconciled.state
         corrected = {action.group for action in self.reconciled.corrections if action.mode is Mode.ENFORCE}
@@ -279,19 +283,8 @@ class AutoscalingContext:
                 blocked_reason = CORRECTED
             elif status.unconfirmed:
                 blocked_reason = UNCONFIRMED
-            found.append(
-                GroupState(
-                    status.group,
-                    self.templates.get(group),
-                    healthy=status.healthy,
-                    backed_off=status.backoff is not None and status.backoff.holds(self.objects.now),
-                    zero_or_max=bool(status.options.zero_or_max_node_scaling),
-                    blocked_reason=blocked_reason,
-                )
-            )
-        return found + [
-            GroupState(Group(group, 0, 0, 0), None, blocked_reason=why) for group, why in state.refused.items()
-        ]
+            found.append(replace(status, template=self.templates.get(group), blocked_reason=blocked_reason))
+        return found + [GroupStatus(Group(group, 0, 0, 0), blocked_reason=why) for group, why in state.refused.items()]
 
     def _provided(self, group: str) -> Node | None:
         try:
@@ -307,7 +300,7 @@ class CandidateGroups:
 
     context: AutoscalingContext
 
-    def states(self, classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
+    def states(self, classes: Sequence[EquivalenceGroup]) -> list[GroupStatus]:
         """The groups that could be created for these pods, and for those that no cloud would make the reason.
 
         If no candidate helps, the machine types without any labels say why.
@@ -322,7 +315,7 @@ class CandidateGroups:
             )
         offered = [name for name in types if not rules.machine_types or name in rules.machine_types]
         wanted: list[Iterator[GroupSpec]] = []
-        plain: list[GroupState] = []
+        plain: list[GroupStatus] = []
         for zone, members in candidates.by_zone(classes).items():
             where = {candidates.LABEL_ZONE: zone} if zone else {}
             bare = {name: self._theoretical(GroupSpec(name, rules.prefix, where)) for name in offered}
@@ -334,9 +327,9 @@ class CandidateGroups:
         made = made or [each for each in plain if each.template is not None]
         return [*made, *_refused(each for each in (*plain, *tried) if each.template is None)]
 
-    def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[EquivalenceGroup]) -> list[GroupState]:
+    def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[EquivalenceGroup]) -> list[GroupStatus]:
         """The best of every candidate; while that is refused, backed off, or fits no pod, the next best."""
-        found: list[GroupState] = []
+        found: list[GroupStatus] = []
         for number in range(MOST_TRIED):
             tried = [(each, self._theoretical(spec)) for each in wanted if (spec := next(each, None)) is not None]
             if not tried:
@@ -346,7 +339,7 @@ class CandidateGroups:
             wanted = []
             for each, state in tried:
                 fits = state.template is not None and binpacking.fit_on_new_node(asked, state.template).flags.any()
-                if not fits or state.backed_off:
+                if not fits or state.backoff is not None:
                     wanted.append(each)
                 if fits or number == 0:
                     found.append(state)
@@ -361,7 +354,7 @@ class CandidateGroups:
             (*(each.group for each in observed.groups.values()), *others), self.context.settings.autoprovisioning
         )
 
-    def _theoretical(self, spec: GroupSpec) -> GroupState:
+    def _theoretical(self, spec: GroupSpec) -> GroupStatus:
         """Without a template, but with the reason, if the group cannot be made."""
         try:
             made = candidates.candidate_state(
@@ -369,11 +362,11 @@ class CandidateGroups:
             )
         except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
             name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
-            return GroupState(Group(name, 0, 0, 0, autoprovisioned=True), None, spec=spec, blocked_reason=error.problem)
-        backed_off = active_backoff(self.context.reconciled.registry, made.id, self.context.objects.now) is not None
+            return GroupStatus(Group(name, 0, 0, 0, autoprovisioned=True), spec=spec, blocked_reason=error.problem)
+        backoff = active_backoff(self.context.reconciled.registry, made.id, self.context.objects.now)
         template = None if made.template is None else self.context.offering(made.template)
         blocked_reason = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
-        return replace(made, template=template, backed_off=backed_off, blocked_reason=blocked_reason)
+        return replace(made, template=template, backoff=backoff, blocked_reason=blocked_reason)
 
 
 def none_if_unsupported(ask: Callable[[], T]) -> T | None:
@@ -384,9 +377,9 @@ def none_if_unsupported(ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _refused(states: Iterable[GroupState]) -> list[GroupState]:
+def _refused(states: Iterable[GroupStatus]) -> list[GroupStatus]:
     """The groups that cannot be made, one per id with all reasons."""
-    found: dict[str, GroupState] = {}
+    found: dict[str, GroupStatus] = {}
     for each in states:
         known = found.setdefault(each.id, each)
         if each.blocked_reason not in known.blocked_reason.split("; "):

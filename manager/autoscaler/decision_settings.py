@@ -13,7 +13,9 @@ from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
 from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
-from manager.autoscaler.consolidation.rules import ConsolidationRules, parse_limit
+from manager.autoscaler.consolidation.rules import ConsolidationRules, DisruptionLimit, parse_limit
+from manager.autoscaler.disruption import rules as disruption
+from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.limits import ResourceBounds
@@ -63,8 +65,8 @@ class DecisionSettings:
 
     `mode` caps the mode of every group, `group_modes` holds the modes of the file's groups for pending pods. `groups`
     are all groups of the file, `scanned` the rules of those that scale by utilization. `prices` is the value of
-    `--prices`, or the model from a file. Without `consolidation` no node is replaced. `minds_peaks`: nodes
-    go only if the others also hold the predicted usage.
+    `--prices`, or the model from a file. Without `consolidation` no node is replaced for its price; `disruption` says
+    which are for other reasons. `minds_peaks`: nodes go only if the others also hold the predicted usage.
     """
 
     provider: str = ""
@@ -89,11 +91,14 @@ class DecisionSettings:
     actuation: ActuationOptions = field(default_factory=ActuationOptions)
     scales_from_zero: bool = True
     minds_capacity_quotas: bool = False
+    minds_capacity_buffers: bool = False
+    buffers_on_mid: bool = False
     cluster_name: str = ""
     salvo_seconds: float | None = None
     parallel: bool = False
     prices: str | PricingModel = AUTO
     consolidation: ConsolidationRules | None = None
+    disruption: DisruptionRules = field(default_factory=DisruptionRules)
     clock: Callable[[], float] | None = None
 
     @property
@@ -123,6 +128,7 @@ class DecisionSettings:
             scale_down_unready_seconds=rules.unready_seconds,
             max_node_provision_seconds=self.start.provision_seconds,
             max_node_startup_seconds=self.start.startup_seconds,
+            max_node_lifetime_seconds=self.disruption.lifetime_seconds,
             zero_or_max_node_scaling=rules.zero_or_max,
             ignore_daemonsets_utilization=rules.ignores_daemons,
         )
@@ -166,7 +172,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     groups = _groups(settings)
     listed = _listed(settings, groups)
     provider = build.find(settings.cloud_provider) if settings.cloud_provider else None
-    opted_in = provider is not None and provider.groups_opt_in
+    opted_in = build.opts_in(provider, settings.node_group_auto_discovery)
     if not listed and not settings.node_autoprovisioning and not opted_in:
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
@@ -231,12 +237,15 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         actuation=_actuation(settings),
         scales_from_zero=settings.scale_up_from_zero,
         minds_capacity_quotas=settings.capacity_quotas_enabled,
+        minds_capacity_buffers=settings.capacity_buffer_pod_injection_enabled,
+        buffers_on_mid=settings.capacity_buffer_on_mid,
         cluster_name=settings.cluster_name,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,
         prices=_prices(settings, expanders, provider),
         simulation_seconds=settings.scale_down_simulation_timeout_seconds,
         consolidation=_consolidation(settings),
+        disruption=_disruption(settings, groups),
         clock=clock,
     )
 
@@ -317,9 +326,7 @@ def _scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
 
 
 def _consolidation(settings: AutoscalerSettings) -> ConsolidationRules | None:
-    """None where nothing is replaced. The budgets are checked in any case."""
-    name = "consolidation-budgets"
-    limits = tuple(parse_limit(each, source=FLAGS, name=name) for each in settings.consolidation_budgets)
+    """None where nothing is replaced for its price."""
     chosen = settings.consolidation
     if chosen == CONSOLIDATION_OFF:
         return None
@@ -334,9 +341,34 @@ def _consolidation(settings: AutoscalerSettings) -> ConsolidationRules | None:
         balance=settings.consolidation_balance,
         min_age_seconds=settings.consolidation_min_node_age_seconds,
         cooldown_seconds=settings.consolidation_cooldown_seconds,
-        limits=limits,
+        limits=_disruption_limits(settings),
         spot_alternatives=settings.consolidation_spot_alternatives,
     )
+
+
+def _disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> DisruptionRules:
+    """The budgets are checked even where nothing is replaced."""
+    found = DisruptionRules(
+        lifetime_seconds=settings.max_node_lifetime_seconds,
+        lifetimes=disruption.lifetimes(groups, settings.node_groups),
+        replaces_drifted=settings.replace_drifted_nodes,
+        repairs=disruption.parse_repairs(settings.node_repair_conditions, source=FLAGS, name="node-repair-conditions"),
+        grace_seconds=settings.disruption_termination_grace_seconds or None,
+        limits=_disruption_limits(settings),
+    )
+    for name, value, is_on in (
+        ("max-node-lifetime", found.lifetime_seconds, found.lifetime_seconds > 0),
+        ("replace-drifted-nodes", True, found.replaces_drifted),
+        ("node-repair-conditions", settings.node_repair_conditions, found.repairs),
+    ):
+        if is_on and not settings.scale_down_enabled:
+            problem = "it needs scale-down, which is off (--scale-down-enabled)"
+            raise InvalidInput(source=FLAGS, field=name, value=value, problem=problem)
+    return found
+
+
+def _disruption_limits(settings: AutoscalerSettings) -> tuple[DisruptionLimit, ...]:
+    return tuple(parse_limit(each, source=FLAGS, name="disruption-budgets") for each in settings.disruption_budgets)
 
 
 def _actuation(settings: AutoscalerSettings) -> ActuationOptions:

@@ -125,6 +125,8 @@ def open_cloud(
         enforced=[name for name, each in by_id.items() if decision_settings.scan_mode_of(each) is Mode.ENFORCE],
         own_options={name: each for name, each in own_options.items() if each is not None},
         options=decision_settings.group_options,
+        minds_drift=decision_settings.disruption.replaces_drifted,
+        discovery=settings.node_group_auto_discovery,
     )
     provider = build.build(
         settings.cloud_provider,

@@ -4,9 +4,10 @@ Log, Events, metrics, the API, `headroom plan` and the page all report this one 
 """
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from manager.autoscaler.capacity_buffers.planning import BufferPlan
 from manager.autoscaler.cluster_state.state import ClusterState, Incident
 from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.cost import Cost
@@ -94,6 +95,7 @@ class Iteration:
     the iteration before. `scale_down` has a verdict on every node (None: no node was considered). `leaving` are nodes
     under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
     scale by utilization. `consolidation` has a verdict on the nodes that might be replaced (None: none was considered).
+    `buffers` has the state of the CapacityBuffers (None: none was considered).
     """
 
     number: int
@@ -113,11 +115,24 @@ class Iteration:
     scans: tuple[utilization.ScanDecision, ...] = ()
     cluster: str = ""
     consolidation: ConsolidationDecision | None = None
+    buffers: BufferPlan | None = None
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
-        """All scale-up decisions, in their order."""
+        """All scale-up decisions, in their order: those about pods, then those about buffers."""
+        return self.for_pods + (() if self.buffers is None else self.buffers.decisions)
+
+    @property
+    def for_pods(self) -> tuple[ScaleUpDecision, ...]:
         return (() if self.decision is None else (self.decision,)) + self.further
+
+    def with_decisions(self, decisions: Sequence[ScaleUpDecision]) -> "Iteration":
+        """The same with these decisions, which are as many as there were."""
+        pods = [each for each in decisions if not each.for_buffers]
+        buffers = self.buffers
+        if buffers is not None:
+            buffers = replace(buffers, decisions=tuple(each for each in decisions if each.for_buffers))
+        return replace(self, decision=pods[0] if pods else None, further=tuple(pods[1:]), buffers=buffers)
 
     @property
     def deleted_by_scans(self) -> frozenset[str]:

@@ -1,4 +1,6 @@
-"""Reports the iterations: metrics, the log of decisions, its history, Events, the status ConfigMap, quotas' status."""
+"""Reports the iterations: metrics, the log of decisions, its history, Events, the status ConfigMap, and
+the status of CapacityQuotas and CapacityBuffers.
+"""
 
 import logging
 from collections.abc import Callable
@@ -9,9 +11,10 @@ from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.reporting import decision_history, events, metrics, status
-from manager.autoscaler.reporting.decision_history import DecisionHistory
-from manager.autoscaler.reporting.decision_log import DecisionLog
+from manager.autoscaler.reporting import decision_log, events, metrics, status
+from manager.autoscaler.reporting.buffer_status import BufferStatus
+from manager.autoscaler.reporting.cost_trend import CostTrend
+from manager.autoscaler.reporting.decision_log import DecisionHistory, DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
@@ -26,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class IterationReporter:
-    """For the loop's thread; other threads read the `decision_log`, and scrape the `metrics`.
+    """For the loop's thread; other threads read the `decision_log` and the `cost_trend`, and scrape the `metrics`.
 
     A report that fails now is written with the next iteration, and never blocks one.
     """
@@ -43,13 +46,15 @@ class IterationReporter:
         """Raises InvalidInput for an unusable name of the status ConfigMap."""
         name = status.checked_name(settings.status_config_map_name, others=(names.BOOKS_CONFIG_MAP,))
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
+        self.cost_trend = CostTrend(process.clock)
         self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
         self._quota_status = QuotaStatus(access.client, access.may_write, process.clock)
+        self._buffer_status = BufferStatus(access.client, access.may_write, process.clock)
         self._access = access
         self._clock = process.clock
         self._max_nodes_total = settings.max_nodes_total
         self._history = DecisionHistory(
-            ConfigMapStore(access.client, access.namespace, names.DECISIONS_CONFIG_MAP, decision_history.KEY)
+            ConfigMapStore(access.client, access.namespace, names.DECISIONS_CONFIG_MAP, decision_log.KEY)
         )
         self._regarding = ObjectRef("v1", "ConfigMap", name, access.namespace)
         self._status: ConfigMapStore | None = None
@@ -69,6 +74,13 @@ class IterationReporter:
             context.settings.scale_up.usage,
         )
 
+    def report_buffers(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
+        """The status of the CapacityBuffers that were planned for."""
+        iteration = planned.iteration
+        self._buffer_status.write(
+            objects.capacity_buffers, planned.context.cache.buffers, iteration.invalid_objects, iteration.buffers
+        )
+
     def count(
         self, iteration: Iteration, planned: PlannedIteration | None, failure: Exception | None, seconds: float
     ) -> None:
@@ -79,6 +91,7 @@ class IterationReporter:
     def announce(self, iteration: Iteration, planned: PlannedIteration | None) -> None:
         """Writes it to the log, and on the leader to the history, the status ConfigMap and Events."""
         self.decision_log.note(iteration)
+        self.cost_trend.note(iteration)
         if not self._access.may_write():
             self._written = self._last = None
             self._history.forget()

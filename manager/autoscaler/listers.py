@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from manager.autoscaler import pending_pods
+from manager.autoscaler.chunk_sources import ChunkSources
 from manager.autoscaler.expander import priority
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
@@ -12,6 +13,7 @@ from manager.autoscaler.scale_down.pods_on_nodes import Controllers
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.informers import CachedPod, SharedInformers
 from manager.node_peaks import NodePeaks
+from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
 from shared.api.capacityquota import CapacityQuota
 from shared.api.core import (
     ConfigMap,
@@ -21,10 +23,12 @@ from shared.api.core import (
     PersistentVolumeClaim,
     Pod,
 )
+from shared.api.resourcequota import ResourceQuota
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.kube.client import Client
 from shared.kube.informer import Change, Informer, Kept
 from shared.kube.resources import (
+    CAPACITYBUFFERS,
     CAPACITYQUOTAS,
     CONFIGMAPS,
     DAEMONSETS,
@@ -34,6 +38,7 @@ from shared.kube.resources import (
     PODDISRUPTIONBUDGETS,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
+    RESOURCEQUOTAS,
     STATEFULSETS,
 )
 from shared.quantity import Amounts
@@ -48,7 +53,9 @@ class ClusterObjects:
     the node's next report will add. `priorities` is the text of the priority expander's ConfigMap, None without one.
 
     `controllers` are None where they are not watched; then every owner counts as present. `peaks` holds the nodes with
-    a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced.
+    a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced,
+    and `capacity_buffers` where they are not planned for; `chunk_sources` has what those name, or why it was not read,
+    and `resource_quotas` limit them.
     """
 
     now: float
@@ -63,9 +70,14 @@ class ClusterObjects:
     budgets: tuple[PodDisruptionBudget, ...] = ()
     peaks: Mapping[str, NodePeaks] | None = None
     capacity_quotas: tuple[CapacityQuota, ...] = ()
+    capacity_buffers: tuple[CapacityBuffer, ...] = ()
+    chunk_sources: Mapping[ChunkSourceRef, ChunkSource | str] = field(default_factory=dict)
+    resource_quotas: tuple[ResourceQuota, ...] = ()
 
 
-ABSENT_SECONDS = 60.0  # between two checks for CapacityQuotas while the cluster does not know the kind
+ABSENT_SECONDS = (
+    60.0  # between two checks for CapacityQuotas or CapacityBuffers while the cluster does not know the kind
+)
 
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
@@ -74,12 +86,14 @@ Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 @dataclass(frozen=True)
 class WatchedKinds:
     """What the settings make the decisions read: the priority expander's ConfigMap in this namespace (empty: not read),
-    the `controllers` and budgets that decide whether pods may be evicted, and CapacityQuotas.
+    the `controllers` and budgets that decide whether pods may be evicted, CapacityQuotas, and
+    CapacityBuffers.
     """
 
     priorities_namespace: str = ""
     controllers: bool = False
     quotas: bool = False
+    buffers: bool = False
 
 
 class Listers:
@@ -128,6 +142,14 @@ class Listers:
             self._quotas = self._own["capacityquotas"] = Informer(
                 client, CAPACITYQUOTAS, CapacityQuota, absent_seconds=ABSENT_SECONDS
             )
+        self._buffers: Informer[CapacityBuffer] | None = None
+        self._resource_quotas: Informer[ResourceQuota] | None = None
+        self._sources = ChunkSources(client)
+        if watched.buffers:
+            self._buffers = self._own["capacitybuffers"] = Informer(
+                client, CAPACITYBUFFERS, CapacityBuffer, absent_seconds=ABSENT_SECONDS
+            )
+            self._resource_quotas = self._own["resourcequotas"] = Informer(client, RESOURCEQUOTAS, ResourceQuota)
         self._budgets: Informer[PodDisruptionBudget] | None = None
         self._controllers: list[Informer[PodController]] = []
         if watched.controllers:
@@ -172,6 +194,7 @@ class Listers:
         missing = self.unsynced()
         assert not missing, f"not seen in full: {', '.join(missing)}"
         nodes = tuple(self._nodes.values())
+        buffers = () if self._buffers is None else tuple(self._buffers.values())
         return ClusterObjects(
             now,
             nodes=nodes,
@@ -188,6 +211,9 @@ class Listers:
             budgets=self.budgets(),
             peaks=self._peaks(nodes),
             capacity_quotas=() if self._quotas is None else tuple(self._quotas.values()),
+            capacity_buffers=buffers,
+            chunk_sources=self._sources.read(buffers),
+            resource_quotas=() if self._resource_quotas is None else tuple(self._resource_quotas.values()),
         )
 
     def node(self, name: str) -> Node | None:

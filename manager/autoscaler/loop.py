@@ -24,6 +24,7 @@ from manager.autoscaler.iteration_reporter import IterationReporter
 from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.reporting import metrics
+from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.scale_down_controller import ScaleDownController
 from manager.autoscaler.scanning import Scans
@@ -111,6 +112,7 @@ class Autoscaler:
                 access.namespace if decision_settings.uses_priorities else "",
                 controllers=decision_settings.scales_down,
                 quotas=decision_settings.minds_capacity_quotas,
+                buffers=decision_settings.minds_capacity_buffers,
             ),
             expected=forecasts.expected,
             peaks=forecasts.peaks,
@@ -138,6 +140,10 @@ class Autoscaler:
     @property
     def decision_log(self) -> DecisionLog:
         return self._reporter.decision_log
+
+    @property
+    def cost_trend(self) -> CostTrend:
+        return self._reporter.cost_trend
 
     def plan_question(self, more: Sequence[Pod], settings: DecisionSettings) -> Iteration:
         """The iteration that would run now with `more` pods and under this configuration, on the last observation of
@@ -291,6 +297,7 @@ class Autoscaler:
             )
         self._reporter.metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
         self._reporter.report_quotas(objects, planned)
+        self._reporter.report_buffers(objects, planned)
         self._again_seconds = planned.again_seconds
         return planned
 

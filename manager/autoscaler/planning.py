@@ -5,20 +5,24 @@ Pure, except for reads through `cloud` and for the `AutoscalerCache`, which outl
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from manager.autoscaler import (
     capacity_quotas,
-    consolidation_planning,
     cost,
+    disruption_planning,
     pending_pods,
     reconciliation,
     scale_down_planning,
 )
 from manager.autoscaler.autoprovisioning import candidates
+from manager.autoscaler.capacity_buffers import planning as buffer_planning
+from manager.autoscaler.capacity_buffers import reading as buffer_reading
+from manager.autoscaler.capacity_buffers import resource_quotas
 from manager.autoscaler.cloudprovider.contract import Gpus
 from manager.autoscaler.cluster_state.registry import Registry
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.context import (
     AutoscalerCache,
     AutoscalingContext,
@@ -38,9 +42,9 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import PendingPods
 from manager.autoscaler.reconciliation import ReconcileRules
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
-from manager.autoscaler.scale_up import options, orchestrator, salvo
-from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.options import ScaleUpInput, TimeLimits
+from manager.autoscaler.scale_up import orchestrator, salvo
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.snapshot import equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -116,6 +120,13 @@ def plan(
     reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
     priorities, invalid_objects = _priorities(objects, settings, cache)
     cache.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
+    buffers, refused_buffers = buffer_reading.read_buffers(
+        objects.capacity_buffers,
+        buffer_reading.BufferSources(objects.chunk_sources, objects.pods, objects.surroundings),
+        cache.buffers,
+        on_mid=settings.buffers_on_mid,
+    )
+    cache.buffers, full = resource_quotas.limit_chunks(buffers, objects.resource_quotas)
     pricing = settings.pricing(lambda: none_if_unsupported(cloud.pricing))
     estimates = replace(settings.scale_up.estimates, gpu_label=gpus.label)
     settings = replace(
@@ -140,7 +151,7 @@ def plan(
         state=reconciled.state,
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
-        invalid_objects={**invalid_objects, **refused, **settings.unpriced(pricing)},
+        invalid_objects={**invalid_objects, **refused, **refused_buffers, **full, **settings.unpriced(pricing)},
         cost=cost.cluster_cost(context.current, cloud.observed.group_of_node, pricing, context.templates),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
@@ -180,15 +191,17 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
         expected=objects.expected,
         templates_of_nodes=templates,
     )
+    buffers = tuple(context.cache.buffers.values())
+    chunks = buffer_planning.chunk_classes(scale_up_input, buffers)
     if context.settings.autoprovisioning.enabled:
         created = CandidateGroups(context)
-        creatable = created.states(_unschedulable_groups(scale_up_input))
+        creatable = created.states(_unschedulable_groups(_with_chunks(scale_up_input, chunks)))
         scale_up_input = replace(
             scale_up_input,
             groups=[*scale_up_input.groups, *creatable],
             new_groups=candidates.creatable_groups(created.groups_left, creatable),
         )
-    decisions = _decisions(scale_up_input, context)
+    decisions = _decisions(replace(scale_up_input, buffers=chunks), context)
     actions = [
         *iteration.actions,
         *_creations(decisions, context.settings),
@@ -197,10 +210,10 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
     if context.settings.scales_down and not any(_is_growth(decision) for decision in decisions):
-        inputs = scale_down_planning.scale_down_inputs(context, scale_up_input)
+        inputs = scale_down_planning.scale_down_inputs(context, _with_chunks(scale_up_input, chunks))
         scale_down = scale_down_planning.decide(context, inputs)
         if not any(decision.increases for decision in decisions):
-            replacing = consolidation_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost.by_node)
+            replacing = disruption_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost.by_node)
             scale_down, registry = replacing.scale_down, replacing.registry
             actions += replacing.launches
             iteration = replace(iteration, consolidation=replacing.decision)
@@ -208,12 +221,16 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
     decided = replace(
         iteration,
         scale_down=scale_down,
-        decision=decisions[0],
-        further=tuple(decisions[1:]),
+        buffers=buffer_planning.buffer_plan(buffers, [each for each in decisions if each.for_buffers]),
         actions=tuple(actions),
         invalid_objects={**iteration.invalid_objects, **classified.refused, **_failed_expanders(decisions)},
     )
-    return decided, registry
+    return decided.with_decisions(decisions), registry
+
+
+def _with_chunks(scale_up_input: ScaleUpInput, chunks: Sequence[EquivalenceGroup]) -> ScaleUpInput:
+    """The input with the chunks of buffers among its pods."""
+    return replace(scale_up_input, classes=[*scale_up_input.classes, *chunks]) if chunks else scale_up_input
 
 
 def _failed_expanders(decisions: Iterable[ScaleUpDecision]) -> dict[str, InvalidInput]:
@@ -257,19 +274,14 @@ def _decisions(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> lis
 
 
 def _salvo(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[ScaleUpDecision]:
-    """The decision; in a salvo also those that follow, each with the nodes of all before it as upcoming."""
+    """The decision, in a salvo also those that follow, and at last the one about buffers."""
     settings = context.settings
-    decisions = [orchestrator.decide(scale_up_input, settings.scale_up, context.chance)]
-    is_late = options.no_deadline
-    if settings.salvo_seconds and settings.clock is not None:
-        is_late = TimeLimits(settings.clock).deadline(settings.salvo_seconds)
-    while settings.salvo_seconds and decisions[-1].outcome is ScaleUpOutcome.GROW and not is_late():
-        scale_up_input = salvo.apply_decision(scale_up_input, decisions[-1])
-        following = orchestrator.decide(scale_up_input, settings.scale_up, context.chance)
-        if following.outcome is not ScaleUpOutcome.GROW:
-            break
-        decisions.append(following)
-    return decisions
+    decisions = salvo.decide(
+        scale_up_input, settings.scale_up, context.chance, seconds=settings.salvo_seconds, clock=settings.clock
+    )
+    if not scale_up_input.buffers:
+        return decisions
+    return [*decisions, buffer_planning.decide(scale_up_input, decisions, settings.scale_up, context.chance)]
 
 
 def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
@@ -316,8 +328,8 @@ def _merge_increases(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increas
 
 
 def _for_pods(decision: ScaleUpDecision) -> str:
-    count = len(decision.triggered)
-    return "1 pending pod" if count == 1 else f"{count} pending pods"
+    count, what = len(decision.triggered), "buffer chunk" if decision.for_buffers else "pending pod"
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def _creations(decisions: Iterable[ScaleUpDecision], settings: DecisionSettings) -> list[Action]:

@@ -22,12 +22,12 @@ from manager.autoscaler.cluster_state.state import (
     HealthLimits,
     Incident,
     IncidentKind,
+    Increase,
     Readiness,
     ScaleUpRequest,
 )
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from shared import durations

@@ -15,10 +15,12 @@ from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.plan_request import Copies, Overrides
-from manager.autoscaler.reporting import answers, node_answers
+from manager.autoscaler.reporting import answers, group_rows, node_rows
+from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
+from manager.autoscaler.reporting.cost_trend import CostHistory, CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
-from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
+from manager.autoscaler.reporting.group_rows import Groups
+from manager.autoscaler.reporting.node_rows import NodeLeft
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Pod
@@ -33,6 +35,8 @@ class Asked(Protocol):
 
     @property
     def decision_log(self) -> DecisionLog: ...
+    @property
+    def cost_trend(self) -> CostTrend: ...
     def plan_question(self, more: Sequence[Pod], settings: DecisionSettings) -> Iteration: ...
 
 
@@ -55,7 +59,7 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     @routes.get("/groups", summary="Node groups: sizes, health, what is on its way, cost", response_model=Groups)
     def groups() -> Response:
         latest = decision_log.latest
-        return _json(answers.no_groups(settings.cluster_name) if latest is None else answers.groups(latest))
+        return _json(group_rows.no_groups(settings.cluster_name) if latest is None else group_rows.groups(latest))
 
     @routes.get(
         "/decisions",
@@ -74,12 +78,13 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
             Decisions(settings.cluster_name, latest, rounds, list(decision_log.earlier[: limit - len(rounds)]))
         )
 
+    @routes.get("/costs", summary="What the cluster cost in the last day", response_model=CostHistory)
+    def costs() -> Response:
+        return _json(autoscaler.cost_trend.answer())
+
     @routes.get("/autoscaler/nodes", summary="Why every node is still here", response_model=NodesLeft)
     def nodes() -> Response:
-        latest = decision_log.plan()
-        return _json(
-            node_answers.empty_answer(settings.cluster_name) if latest is None else node_answers.nodes_answer(latest)
-        )
+        return _json(answers.nodes_answer(decision_log.plan(), settings.cluster_name))
 
     @routes.get(
         "/autoscaler/nodes/{name}",
@@ -89,7 +94,7 @@ def router(autoscaler: Asked, settings: AutoscalerSettings) -> APIRouter:
     )
     def node(name: str) -> Response:
         latest = decision_log.latest
-        found = None if latest is None else node_answers.node_answer(latest, name)
+        found = None if latest is None else node_rows.node_answer(latest, name)
         if found is None:
             why = f": {latest.blocked_reason}" if latest is not None and latest.blocked_reason else ""
             raise HTTPException(404, f"there is no word on Node {shown(name)}{why}")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import Group, InstanceState
-from manager.autoscaler.cluster_state.replacement import Replacement
+from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
 from manager.autoscaler.context import AutoscalingContext
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Action, ActionKind
@@ -47,6 +47,8 @@ OBSERVED = "its group is only observed"
 SCANNED = "nodes leave its group by how full that is"
 REPLACED = "it is being replaced by cheaper nodes"
 REPLACES = "it is here to replace dearer nodes"
+RENEWED = "it is being replaced"
+RENEWS = "it is here to replace another node"
 
 
 def decide(context: AutoscalingContext, inputs: ScaleDownInputs) -> ScaleDownDecision:
@@ -155,11 +157,13 @@ def _beside_replacement(inputs: ScaleDownInputs, context: AutoscalingContext) ->
     old = [each for each in replacing.removed if uids.get(each.name) == each.uid]
     waiting = Counter(each.group for each in old if each.name not in inputs.leaving)
     new = (node.metadata.name for nodes in launched_nodes(replacing, context).values() for node in nodes)
+    is_by_price = replacing.reason is DisruptionReason.UNDERUTILIZED
+    replaced, replaces = (REPLACED, REPLACES) if is_by_price else (f"{RENEWED}: {replacing.reason}", RENEWS)
     return replace(
         inputs,
         leaving={*inputs.leaving, *(each.name for each in old)},
         groups={name: replace(group, deleting=group.deleting + waiting[name]) for name, group in inputs.groups.items()},
-        replacing={**dict.fromkeys(new, REPLACES), **{each.name: REPLACED for each in old}},
+        replacing={**dict.fromkeys(new, replaces), **{each.name: replaced for each in old}},
     )
 
 

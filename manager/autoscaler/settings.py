@@ -56,6 +56,13 @@ class GroupSettings(CloudSettings, frozen=True, kw_only=True, forbid_unknown_fie
     nodes: Annotated[
         tuple[str, ...], Meta(description="a group that may grow, <min>:<max>:<id>; may be given more than once")
     ] = ()
+    node_group_auto_discovery: Annotated[
+        tuple[Key, ...],
+        Meta(
+            description="groups that ask by their tags to be managed, asg:tag=KEY,KEY=VALUE, with the cloud's own "
+            "bounds; may be given more than once"
+        ),
+    ] = ()
     node_groups: Annotated[str, Meta(description="file with node groups, in Escalator's form")] = ""
     node_autoprovisioning: Annotated[bool, Meta(description="create the group that is missing")] = False
     autoprovisioning_prefix: Annotated[
@@ -172,7 +179,22 @@ class PendingPodSettings(LimitSettings, frozen=True, kw_only=True, forbid_unknow
     ] = ()
 
 
-class EstimateSettings(PendingPodSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BufferSettings(PendingPodSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which room is kept free."""
+
+    capacity_buffer_pod_injection_enabled: Annotated[
+        bool, Meta(description="keep the room free that CapacityBuffers ask for, and write their status")
+    ] = False
+    capacity_buffer_on_mid: Annotated[
+        bool,
+        Meta(
+            description="Mid on offer counts as room of CapacityBuffers before a node is bought; the buffer's "
+            "annotation headroom.io/buffer-on-mid overrides it"
+        ),
+    ] = False
+
+
+class EstimateSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How new nodes are estimated, and shared out over similar groups."""
 
     max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
@@ -366,19 +388,47 @@ class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid
         float,
         Meta(ge=0, le=_MOST_SECONDS, description="no replacement begins for so long after nodes were added or deleted"),
     ] = 600.0
-    consolidation_budgets: Annotated[
-        tuple[Key, ...],
-        Meta(
-            description="nodes on their way out at one time at most, for a replacement to begin: 10%, 3, or "
-            "0;schedule=0 8 * * mon-fri;duration=10h; may be given repeatedly, and the smallest counts"
-        ),
-    ] = ("10%",)
     consolidation_spot_alternatives: Annotated[
         int, Meta(ge=0, description="groups of spot nodes that would save, before spot nodes are replaced or bought")
     ] = 15
 
 
-class AutoscalerSettings(ConsolidationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which nodes are replaced for their own sake, and how many nodes at one time."""
+
+    disruption_budgets: Annotated[
+        tuple[Key, ...],
+        Meta(
+            description="nodes on their way out at one time at most, for a replacement to begin: 10%, 3, or "
+            "0;schedule=0 8 * * mon-fri;duration=10h;reasons=Expired+Drifted; may be given repeatedly, and the "
+            "smallest counts"
+        ),
+    ] = ("10%",)
+    max_node_lifetime_seconds: Annotated[
+        float, Meta(ge=0, le=315_360_000, description="after which a node is replaced; 0: never; a group may differ")
+    ] = 0.0
+    replace_drifted_nodes: Annotated[
+        bool, Meta(description="replace nodes that are not what their group would launch now, where the cloud can tell")
+    ] = False
+    node_repair_conditions: Annotated[
+        tuple[Key, ...],
+        Meta(
+            description="replace nodes that have had a condition for so long: Ready=Unknown:30m; may be given "
+            "repeatedly; none while more than 20 % of the nodes are unhealthy"
+        ),
+    ] = ()
+    disruption_termination_grace_seconds: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=_MOST_SECONDS,
+            description="after so long of draining, an expired, drifted or unhealthy node goes with the pods that are "
+            "still there, whatever protects them; 0: never",
+        ),
+    ] = 0.0
+
+
+class AutoscalerSettings(DisruptionSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All sections, and what is told of the decisions.
 
     Without a `cloud_provider` there is no autoscaler, and nothing else here means anything.

@@ -2,9 +2,9 @@
 
 import operator
 import threading
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Response
@@ -15,6 +15,7 @@ from manager.pods import PodRecord
 from shared import durations, errors
 from shared.clock import Clock
 from shared.names import LENDING_CLASSES, PriorityClass
+from shared.quantity import Resources
 
 # For which one count is served: 150,000 pods take tenths of a second of CPU, and their reports come by the minute.
 KEPT_SECONDS = 10.0
@@ -58,13 +59,19 @@ class WorkloadsAnswer:
 
 @dataclass(frozen=True)
 class WorkloadPodRow:
-    """One pod; `used` is null if no recent report has it."""
+    """One pod; `used` is null if no recent report has it.
+
+    `predicted_peak` is the `percentile` model's: by default 95 % of the time the pod uses no more cpu, 98 % no more
+    memory, and a tenth is added. It is null for a pod with little history, for one that is not Prod, and where the
+    listed pods are on more than 20 nodes.
+    """
 
     name: str
     node: str
     tier: str
     requested: Amount
     used: Amount | None
+    predicted_peak: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,10 @@ class WorkloadPods:
     name: str
     total: int
     pods: list[WorkloadPodRow]
+
+
+# The predicted peaks of the pods on some nodes, by "namespace/name"; `pod_peaks.PodPeaks.read` is one.
+PeakSource: TypeAlias = Callable[[Collection[str]], Mapping[str, Resources]]
 
 
 class PodSource(Protocol):
@@ -104,8 +115,9 @@ class _Sum:
 class WorkloadTable:
     """Adds up at most once in `KEPT_SECONDS`, and only when asked. Safe for any thread."""
 
-    def __init__(self, cluster: PodSource, clock: Clock) -> None:
+    def __init__(self, cluster: PodSource, clock: Clock, peaks: PeakSource = lambda _nodes: {}) -> None:
         self._cluster = cluster
+        self._peaks = peaks
         self._clock = clock
         self._lock = threading.Lock()
         self._rows: list[WorkloadRow] = []
@@ -141,27 +153,33 @@ class WorkloadTable:
                 name=pod.key.partition("/")[2],
                 node=node,
                 tier=tier_of(pod.priority_class),
-                requested=Amount(*_requested(pod)),
+                requested=Amount(*requested_amounts(pod)),
                 used=None if used is None else Amount(*used),
             )
-            for node, pod, used in _measured(self._cluster, now)
+            for node, pod, used in measured_pods(self._cluster, now)
             if (pod.workload == workload if pod.workload else pod.key == bare)
         ]
         if not found:
             return None
         found.sort(key=lambda pod: (pod.used is None, -(pod.used.cpu_milli if pod.used else 0), pod.name))
-        return WorkloadPods(durations.timestamp(now), namespace, kind, name, len(found), found[:limit])
+        listed = found[:limit]
+        peaks = self._peaks({pod.node for pod in listed})
+        told = [
+            replace(pod, predicted_peak=Amount(*peaks[key])) if (key := f"{namespace}/{pod.name}") in peaks else pod
+            for pod in listed
+        ]
+        return WorkloadPods(durations.timestamp(now), namespace, kind, name, len(found), told)
 
 
 def rows(cluster: PodSource, now: float) -> list[WorkloadRow]:
     """All workloads with active pods on nodes, by namespace, name and kind."""
     sums: dict[str, _Sum] = {}
-    for node, pod, used in _measured(cluster, now):
+    for node, pod, used in measured_pods(cluster, now):
         key = pod.workload or pod.key
         total = sums.get(key)
         if total is None:
             total = sums[key] = _Sum()
-        cpu, memory = _requested(pod)
+        cpu, memory = requested_amounts(pod)
         total.pods += 1
         total.cpu += cpu
         total.memory += memory
@@ -210,7 +228,7 @@ def router(table: WorkloadTable) -> APIRouter:
     return routes
 
 
-def _measured(cluster: PodSource, now: float) -> Iterator[tuple[str, PodRecord, tuple[int, int] | None]]:
+def measured_pods(cluster: PodSource, now: float) -> Iterator[tuple[str, PodRecord, tuple[int, int] | None]]:
     """The active pods of all nodes, each with its node and what a recent report says that it uses."""
     for node in cluster.names():
         report = cluster.report(node)
@@ -222,7 +240,7 @@ def _measured(cluster: PodSource, now: float) -> Iterator[tuple[str, PodRecord, 
                 yield node, pod, None if used is None else (used.cpu_milli, used.memory_bytes)
 
 
-def _requested(pod: PodRecord) -> tuple[int, int]:
+def requested_amounts(pod: PodRecord) -> tuple[int, int]:
     """cpu in milli and memory in bytes, of whatever kind."""
     (cpu, memory), (held_cpu, held_memory), (more_cpu, more_memory) = pod.requests, pod.held, pod.held_beside
     return cpu + held_cpu + more_cpu, memory + held_memory + more_memory

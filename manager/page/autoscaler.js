@@ -69,18 +69,26 @@ const drawCosts = cost => {
 const costs = makeCosts();
 let costPlot = null;
 
-const drawSpending = cost => {
-  rememberCost(costs, Date.now(), cost);
+const drawSpending = async (cost, time) => {
   if (!costPlot) {
+    await remembered("costs", past => rememberCosts(costs, past));
     costPlot = makePlot("Cost", "$ an hour", COSTS);
     byId("spending").append(costPlot.root, legend(COSTS));
   }
+  rememberCost(costs, time, cost);
   costPlot.draw({ times: [...costs.times], lines: Object.keys(COSTS).map(kind => [kind, [...costs.values[kind]]]) });
 };
 
+let done = []; // the events of the timeline
+const timelineTable = tableBehind(() => [["Time", "Kind", "What was done"],
+  done.map(({ time, lane, text }) => [lane === "failed" ? "bad-text" : "", new Date(time).toLocaleString(), LANES[lane], text]).reverse()]);
+byId("timeline").after(timelineTable.behind);
+
 const drawDone = (rounds, latest) => {
-  const events = eventsOf(rounds, { did, happened, isSoft: act => SOFT.has(act.reason) });
+  const events = done = eventsOf(rounds, { did, happened, isSoft: act => SOFT.has(act.reason) });
   byId("timeline").classList.toggle("none", !events.length);
+  timelineTable.behind.hidden = !events.length;
+  timelineTable.refresh();
   const last = Math.max(latest ? Date.parse(latest.time) : 0, events.length ? events.at(-1).time : 0);
   if (events.length) drawTimeline(byId("timeline"), events, byId("autoscaler").clientWidth || 400, last);
 };
@@ -318,7 +326,7 @@ const refreshAutoscaler = async () => {
     drawState(latest);
     section.hidden = false;
     drawCosts(groups.cost_per_hour);
-    drawSpending(groups.cost_per_hour);
+    await drawSpending(groups.cost_per_hour, latest ? Date.parse(latest.time) : Date.now());
     drawGroups(groups);
     drawPending(latest || { pending: [], unplaced: [], aside: [] });
     drawNotConsidered(latest || { skipped: [], caps: [], unread: [] });

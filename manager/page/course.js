@@ -95,6 +95,13 @@ const brokenOf = (times, used, promised, horizon) => used.map((value, sample) =>
   return value !== null && running.length && value > Math.min(...running) ? value : null;
 });
 
+// Sums over those that know it.
+const totalOf = nodes => Object.fromEntries([...COURSES, "allocatable"].map(amount => {
+  const known = nodes.map(node => node[amount]).filter(Boolean);
+  const total = key => known.reduce((before, each) => before + each[key], 0);
+  return [amount, known.length ? { cpu_milli: total("cpu_milli"), memory_bytes: total("memory_bytes") } : null];
+}));
+
 const rounded = value => Number(value.toFixed(1));
 
 // Runs of [x, y] without a gap; `top` is at y = 0.
@@ -176,19 +183,29 @@ const zoomedSpan = ({ from, to }, factor, around, all) => {
   return start <= all.from && end >= all.to ? null : { from: start, to: end };
 };
 
+// What a plot shows, in words: `told` makes [heads, lines] of it, when the table is open. `refresh` is to follow each drawing.
+const tableBehind = told => {
+  const behind = element("details"), scroll = element("div", "samples"), table = element("table");
+  const refresh = () => {
+    if (!behind.open) return;
+    table.replaceChildren();
+    lined(table, ...told());
+  };
+  behind.append(element("summary", "", "As a table"), scroll);
+  scroll.append(table);
+  behind.addEventListener("toggle", refresh);
+  return { behind, refresh };
+};
+
 // Amounts in one unit over time, each line of a kind. `draw` redraws them in place, so that the crosshair, the zoom, the
 // focus and an open table stay.
 const makePlot = (title, unit, labels) => {
   const root = element("figure", "plot"), caption = element("figcaption", "", `${title}, ${unit}`);
   const svg = drawn("svg", { role: "img", tabindex: "0" }), readout = element("p", "readout");
-  const behind = element("details"), scroll = element("div", "samples"), table = element("table");
   const whole = element("button", "whole", "Show all");
   whole.type = "button";
   whole.hidden = true;
   caption.append(" ", whole);
-  behind.append(element("summary", "", "As a table"), scroll);
-  scroll.append(table);
-  root.append(caption, svg, readout, behind);
   let all = { times: [], lines: [] }, times = [], lines = [], pointed = null, box = null; // as last drawn; `pointed`: the time under the crosshair
   let zoom = null, dragged = null; // spans, and null for none
 
@@ -218,13 +235,9 @@ const makePlot = (title, unit, labels) => {
     svg.append(cross);
   };
 
-  const tabulate = () => {
-    if (!behind.open) return;
-    const texts = times.map((time, sample) =>
-      ["", new Date(time).toLocaleTimeString(), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse();
-    table.replaceChildren();
-    lined(table, ["Time", ...lines.map(([kind]) => ` ${labels[kind]}, ${unit}`)], texts);
-  };
+  const { behind, refresh } = tableBehind(() => [["Time", ...lines.map(([kind]) => ` ${labels[kind]}, ${unit}`)], times.map((time, sample) =>
+    ["", new Date(time).toLocaleTimeString(), ...lines.map(([, values]) => inUnit(values[sample]))]).reverse()]);
+  root.append(caption, svg, readout, behind);
 
   // `given` are {times, lines}, lines being [kind, values]; the first one is drawn as an area, too.
   const draw = given => {
@@ -251,7 +264,7 @@ const makePlot = (title, unit, labels) => {
     svg.setAttribute("viewBox", `0 0 ${width} ${PLOT.height}`);
     svg.replaceChildren(plane);
     point();
-    tabulate();
+    refresh();
   };
 
   const zoomTo = span => { zoom = span; dragged = null; draw(all); };
@@ -290,13 +303,12 @@ const makePlot = (title, unit, labels) => {
     if (factor) zoomTo(factor === Infinity ? null : zoomedSpan(box, factor, pointed, spanOf(all.times)));
     else point();
   });
-  behind.addEventListener("toggle", tabulate);
   return { root, draw };
 };
 
 const plotsOfBoth = (title, labels) => {
   const root = element("div"), grid = element("div", "plots");
-  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, UNITS[key], labels)]);
+  const plots = [["cpu_milli", "CPU"], ["memory_bytes", "Memory"]].map(([key, label]) => [key, makePlot(`${title}${label}`, UNITS[key], labels), UNITS[key]]);
   grid.append(...plots.map(([, plot]) => plot.root));
   root.append(grid, legend(labels));
   return { root, plots };

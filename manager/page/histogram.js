@@ -1,6 +1,7 @@
 "use strict";
 // How often Prod and the system of a node use how much, and where the promised peak lies. Uses course.js.
 
+const BARS = 12; // of a histogram of samples
 const LABEL_WIDTH = 30; // pixels that a mark's name needs
 const MARKS = { percentile: "percentiles 50, 95, 98 and 99", predicted_peak: "promised peak" };
 
@@ -15,12 +16,26 @@ const histogramOf = ({ resource, bounds, shares, percentiles, peak }) => {
   return { bars, marks: Object.entries(percentiles).map(([p, value]) => [`p${p}`, value / scale]), peak: peak === null ? null : peak / scale };
 };
 
-const marginOf = ({ marks, peak }, unit) => {
+// The same of samples that weigh alike; null without any.
+const histogramOfSamples = (values, peak) => {
+  const known = values.filter(value => value !== null).sort((one, other) => one - other);
+  if (!known.length) return null;
+  const least = known[0], step = (known.at(-1) - least) / BARS || known.at(-1) / BARS || 1;
+  let most = 0;
+  const bars = Array.from({ length: BARS }, (_, place) => {
+    const from = least + place * step, to = from + step, before = most;
+    most = place === BARS - 1 ? 100 : 100 * known.filter(value => value < to).length / known.length;
+    return { from, to, percent: most - before, most };
+  });
+  return { bars, marks: [50, 95, 100].map(p => [`p${p}`, known[Math.ceil(p * known.length / 100) - 1]]), peak };
+};
+
+const marginOf = ({ marks, peak }, unit, called = MARKS.predicted_peak) => {
   const said = marks.map(([name, value]) => `${name} ${inUnit(value)}`).join(", ");
-  if (peak === null) return `${said} ${unit}; no peak is promised`;
+  if (peak === null) return `${said} ${unit}; no ${called} is known`;
   const [name, value] = marks.at(-1), margin = peak - value;
   const share = value ? ` (${percentText(100 * Math.abs(margin) / value)})` : "";
-  return `${said} ${unit}; the promised peak ${inUnit(peak)} has a margin of ${inUnit(Math.abs(margin))}${share} ${margin < 0 ? "below" : "above"} ${name}`;
+  return `${said} ${unit}; the ${called} ${inUnit(peak)} has a margin of ${inUnit(Math.abs(margin))}${share} ${margin < 0 ? "below" : "above"} ${name}`;
 };
 
 const percentText = percent => percent > 0 && percent < 0.1 ? "< 0.1 %" : `${percent.toFixed(1)} %`;
@@ -29,11 +44,14 @@ const percentText = percent => percent > 0 && percent < 0.1 ? "< 0.1 %" : `${per
 const namedMarks = (places, width) => places.reduce((kept, x) =>
   kept.every(each => Math.abs(each - x) >= width) ? [...kept, x] : kept, []);
 
-const makeHistogram = (title, unit) => {
+const makeHistogram = (title, unit, { predicted_peak: called } = MARKS) => {
   const root = element("figure", "plot"), svg = drawn("svg", { role: "img", tabindex: "0" }), readout = element("p", "readout");
-  const behind = element("details"), scroll = element("div", "samples"), table = element("table");
-  behind.append(element("summary", "", "As a table"), scroll);
-  scroll.append(table);
+  const { behind, refresh } = tableBehind(() => {
+    const { bars, marks, peak } = shown;
+    const lines = bars.map(bar => ["", `${inUnit(bar.from)} to ${inUnit(bar.to)}`, percentText(bar.percent), percentText(bar.most)]);
+    const of = marks.map(([name, value]) => ["", inUnit(value), name, `${name.slice(1)} %`]);
+    return [[`Used, ${unit}`, " Of the time", " At most that"], [...lines, ...of, ...peak === null ? [] : [["", inUnit(peak), called, "–"]]]];
+  });
   root.append(element("figcaption", "", `${title}, ${unit}`), svg, readout, behind);
   let shown = null, pointed = null, box = null;
   const xOf = value => rounded(PLOT.left + box.width * value / box.top);
@@ -43,7 +61,7 @@ const makeHistogram = (title, unit) => {
     const bar = shown.bars[pointed];
     readout.textContent = bar
       ? `${inUnit(bar.from)} to ${inUnit(bar.to)} ${unit}: ${percentText(bar.percent)} of the time; at most ${inUnit(bar.to)}: ${percentText(bar.most)}`
-      : `${marginOf(shown, unit)}.`;
+      : `${marginOf(shown, unit, called)}.`;
     svg.setAttribute("aria-label", `${title}, ${unit}. ${readout.textContent}`);
   };
 
@@ -74,16 +92,7 @@ const makeHistogram = (title, unit) => {
     svg.replaceChildren(...parts);
     if (pointed !== null) pointed = Math.min(pointed, bars.length - 1);
     point();
-    tabulate();
-  };
-
-  const tabulate = () => {
-    if (!behind.open || !shown) return;
-    const { bars, marks, peak } = shown;
-    const lines = bars.map(bar => ["", `${inUnit(bar.from)} to ${inUnit(bar.to)}`, percentText(bar.percent), percentText(bar.most)]);
-    const of = marks.map(([name, value]) => ["", inUnit(value), name, `${name.slice(1)} %`]);
-    table.replaceChildren();
-    lined(table, [`Used, ${unit}`, " Of the time", " At most that"], [...lines, ...of, ...peak === null ? [] : [["", inUnit(peak), "promised peak", "–"]]]);
+    refresh();
   };
 
   const leave = () => { pointed = null; readout.removeAttribute("aria-live"); if (shown) point(); };
@@ -105,7 +114,6 @@ const makeHistogram = (title, unit) => {
     pointed = Math.min(last, Math.max(0, from + step));
     point();
   });
-  behind.addEventListener("toggle", tabulate);
   return { root, draw };
 };
 

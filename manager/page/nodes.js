@@ -3,6 +3,7 @@
 
 const PAGE_SIZE = 50;
 const CHANGE_WORTH_TELLING = 0.05; // of what the node shows
+const WITHHELD = new Set(["disabled", "stale", "unreadable", "failed"]);
 const BOUND_WORDS = { "reclaimable": "peak", "reclaimable - buffer": "peak", "reclaimable_limit": "requests", "disabled": "off" };
 
 const directionOf = ({ wanted, mid }) => {
@@ -14,7 +15,8 @@ const directionOf = ({ wanted, mid }) => {
 const shortWhy = node => {
   const { bound, wanted, history_percent: learned } = node;
   if (!bound) return "undecided";
-  if (typeof learned === "number" && learned < 100 && !(wanted && wanted.cpu_milli)) return `learning ${learned} %`;
+  if (bound.cpu === "stale" && !node.reported) return "no report yet";
+  if (typeof learned === "number" && learned < 100 && !WITHHELD.has(bound.cpu) && !(wanted && wanted.cpu_milli)) return `learning ${learned} %`;
   const words = [bound.cpu, bound.memory].map(each => BOUND_WORDS[each] || each.replaceAll("_", " "));
   return [...new Set(words)].join("/") + (wanted ? directionOf(node) : "");
 };

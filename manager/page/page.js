@@ -225,12 +225,6 @@ const drawTotals = nodes => {
 
 const TOTAL = ""; // the cluster's name among the nodes' in the course
 
-const totalOf = nodes => Object.fromEntries([...COURSES, "allocatable"].map(amount => {
-  const known = nodes.map(node => node[amount]).filter(Boolean);
-  const total = key => known.reduce((before, each) => before + each[key], 0);
-  return [amount, known.length ? { cpu_milli: total("cpu_milli"), memory_bytes: total("memory_bytes") } : null];
-}));
-
 const drawCourse = total => {
   if (!coursePlots) {
     coursePlots = makePlots("Cluster: ", course, TOTAL);

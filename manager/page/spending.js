@@ -8,7 +8,7 @@ const LANE = { height: 24, left: 92, right: 10, top: 6, bottom: 18 };
 
 const makeCosts = () => ({ times: [], interval: 0, values: Object.fromEntries(Object.keys(COSTS).map(kind => [kind, []])) });
 
-// Drops every other sample where there are too many, so that all of the time since the page was opened stays.
+// Drops every other sample where there are too many, so that all of the time stays.
 const rememberCost = (costs, time, { total, idle, offered, used }) => {
   const { times, values } = costs;
   if (times.length && time <= times.at(-1)) return;
@@ -22,6 +22,10 @@ const rememberCost = (costs, time, { total, idle, offered, used }) => {
   times[sample] = time;
   for (const [kind, value] of Object.entries({ total, idle, offered, avoided: used })) values[kind][sample] = value;
 };
+
+// Begins with what the manager remembers.
+const rememberCosts = (costs, { times, ...parts }) => times.forEach((time, sample) =>
+  rememberCost(costs, Date.parse(time), Object.fromEntries(Object.entries(parts).map(([kind, values]) => [kind, values[sample]]))));
 
 // What was done, as {time, lane, text}, the oldest first; marks that nothing comes of yet are none of it.
 const eventsOf = (rounds, told) => rounds.flatMap(round => {
@@ -43,7 +47,7 @@ const drawTimeline = (svg, events, width, now) => {
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
   svg.setAttribute("height", height);
   const count = kinds.map(kind => `${LANES[kind]}: ${events.filter(each => each.lane === kind).length}`).join(", ");
-  svg.setAttribute("aria-label", `What was done over time. ${count}. The list below has each in words.`);
+  svg.setAttribute("aria-label", `What was done over time. ${count}. The table below has each in words.`);
   svg.replaceChildren(...kinds.flatMap(kind => [
     drawn("path", { class: "grid", d: `M${LANE.left} ${middle(kind)}H${right}` }),
     drawn("text", { x: 0, y: middle(kind) + 4 }, LANES[kind]),

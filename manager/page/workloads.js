@@ -17,6 +17,14 @@ const WORKLOAD_COLUMNS = [
   ...AMOUNT_COLUMNS,
 ];
 
+const USAGE = { used: "used", requested: "requested", predicted_peak: "predicted peak", broken: "above the request" };
+const USAGE_MARKS = { percentile: "median, 95th percentile and most", predicted_peak: "predicted peak" };
+
+const PEAK = "The predicted peak of a pod is what it uses at most in 95 % of the time (memory: 98 %), and a tenth more, unless the policy says otherwise; that of a workload is the sum of its pods'.";
+
+// Null where one of them is not known.
+const totalPeak = pods => pods.every(pod => pod.predicted_peak) ? totalOf(pods).predicted_peak : null;
+
 const listing = { order: "workload", descending: false, page: 0, turn: 0 };
 const workloadRows = new Map(); // path of a visible workload -> {body, line, button, cells, detail}
 
@@ -35,8 +43,41 @@ const showNode = name => {
   byId("filter").focus({ preventScroll: true });
 };
 
-const podLine = pod => {
-  const line = element("tr"), name = element("td", "wide", pod.name), node = element("button", "whole", pod.node);
+// What a workload or a pod used and requested in the last day, and how often how much. `draw` adds its amounts of now.
+const makeUsage = (path, pod = "") => {
+  const name = pod || decodeURIComponent(path.split("/").at(-1)), { root, plots } = plotsOfBoth(`${name}: `, USAGE), grid = element("div", "plots"), often = legend(USAGE_MARKS);
+  const histograms = ["CPU", "memory"].map((label, place) => makeHistogram(`${name}: how often how much ${label} is used`, plots[place][2], USAGE_MARKS));
+  grid.append(...histograms.map(each => each.root));
+  root.append(grid, often, element("p", "quiet", PEAK));
+  const draw = async ({ time, used, requested, predicted_peak }) => {
+    let past = { times: [] };
+    await remembered(`${path.slice(7)}/history?${new URLSearchParams({ pod })}`, found => { past = found; });
+    const times = [...past.times, time].map(each => Date.parse(each));
+    grid.hidden = often.hidden = !used && !past.used?.cpu_milli.some(value => value !== null);
+    plots.forEach(([key, plot], place) => {
+      const course = (amount, now) => [...past[amount]?.[key] ?? [], now ? now[key] : null].map(value => value === null ? null : value / SCALES[key]);
+      const uses = course("used", used), requests = course("requested", requested), peak = predicted_peak ? predicted_peak[key] / SCALES[key] : null;
+      plot.draw({ times, lines: [["used", uses], ["requested", requests], ["predicted_peak", times.map((_, sample) => requests[sample] === null ? null : peak)],
+        ["broken", uses.map((value, sample) => value !== null && requests[sample] && value > requests[sample] ? value : null)]] });
+      const histogram = histogramOfSamples(uses, peak);
+      if (histogram) histograms[place].draw(histogram);
+    });
+  };
+  return { root, draw };
+};
+
+// The row of a pod and its button stay while the table around them is made anew.
+const podLine = (path, pod, shown, isAlone) => {
+  const line = element("tr"), name = element("td", "wide"), node = element("button", "whole", pod.node);
+  const button = shown.button ||= element("button", "name", pod.name);
+  button.type = "button";
+  button.disabled = isAlone; // a pod without a controller is what is shown above it
+  button.setAttribute("aria-expanded", String(Boolean(shown.usage)));
+  button.onclick = () => {
+    shown.usage = shown.usage ? null : makeUsage(path, pod.name);
+    drawPods(path, workloadRows.get(path));
+  };
+  name.append(button);
   node.type = "button";
   node.title = "Show this node";
   node.addEventListener("click", () => showNode(pod.node));
@@ -44,20 +85,29 @@ const podLine = pod => {
   where.append(node);
   name.append(where);
   line.append(name, ...AMOUNT_COLUMNS.map(column => element("td", column.kind, column.value(pod))));
-  return line;
+  if (!shown.usage) return [line];
+  const detail = element("tr", "detail"), cell = element("td");
+  cell.colSpan = 1 + AMOUNT_COLUMNS.length;
+  cell.append(shown.usage.root);
+  detail.append(cell);
+  return [line, detail];
 };
 
 const drawPods = async (path, row) => {
-  const { cell } = row.detail;
+  const { cell, usage, shown } = row.detail;
   try {
-    const { pods, total } = await answered(path);
+    const { pods, total, time } = await answered(path), focused = document.activeElement;
     if (!row.detail) return;
     const table = element("table", "pods"), body = element("tbody");
     lined(table, ["Pod", ...AMOUNT_COLUMNS.map(column => column.title)], []);
     AMOUNT_COLUMNS.forEach((column, place) => { table.tHead.rows[0].cells[place + 1].className = column.kind; });
-    body.append(...pods.map(podLine));
+    for (const { name } of pods) if (!shown.has(name)) shown.set(name, { button: null, usage: null });
+    body.append(...pods.flatMap(pod => podLine(path, pod, shown.get(pod.name), row.amounts.kind === "Pod")));
     table.append(body);
     cell.replaceChildren(table);
+    if (focused && focused !== document.activeElement && focused.isConnected) focused.focus();
+    usage.draw({ ...row.amounts, time, predicted_peak: pods.length === total ? totalPeak(pods) : null });
+    for (const pod of pods) shown.get(pod.name).usage?.draw({ ...pod, time });
     if (pods.length < total) cell.append(element("p", "written", `These ${pods.length} of ${total} pods use most CPU.`));
   } catch (error) {
     cell.textContent = `No pods: ${error.message}`;
@@ -74,10 +124,11 @@ const togglePods = path => {
   }
   const line = element("tr", "detail"), whole = element("td"), cell = element("div", "told", "Loading");
   whole.colSpan = WORKLOAD_COLUMNS.length;
-  whole.append(cell);
+  const usage = makeUsage(path);
+  whole.append(usage.root, cell);
   line.append(whole);
   row.body.append(line);
-  row.detail = { line, cell };
+  row.detail = { line, cell, usage, shown: new Map() }; // shown: name of a pod -> {button, usage}
   drawPods(path, row);
 };
 
@@ -94,6 +145,7 @@ const makeWorkloadRow = workload => {
 };
 
 const drawWorkloadRow = (row, workload) => {
+  row.amounts = workload;
   row.tag.replaceChildren(workload.kind, element("span", "phone", `, ${workload.tiers.join(", ")}, ${workload.pods} ${workload.pods === 1 ? "pod" : "pods"}`));
   for (const { id, value } of WORKLOAD_COLUMNS) if (value) row.cells[id].textContent = value(workload);
   const partly = partlyMeasured(workload);

@@ -394,13 +394,19 @@ class NodeMetricInfoReport(Wire, frozen=True):
     numa_usages: tuple[NumaUsage, ...] | None = None
 
 
+class PodExtensions(Wire, frozen=True):
+    """What our agents put into a pod's `extensions`: the peak of the `percentile` model, with its margin."""
+
+    predicted_peak: Quantities | None = None
+
+
 class PodMetricInfoReport(Wire, frozen=True):
     name: str = ""
     namespace: str = ""
     pod_usage: ResourceMap | None = None
     priority: str = ""
     qos: str = ""
-    extensions: dict[str, object] | None = None
+    extensions: dict[str, object] | None = None  # ours is PodExtensions
 
 
 class NodeMetricReport(_Status, frozen=True):

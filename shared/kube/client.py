@@ -60,6 +60,7 @@ class _Call:
     query: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
     content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True
     repeat_throttled: bool = True
 
@@ -126,9 +127,9 @@ class Client:
         response = self._send(_Call("get", "GET", resource.path(name, namespace)))
         return objects.decode(response.body, into)
 
-    def read(self, path: str, *, into: type[T]) -> T:
-        """What the server says at a path that is no object's, such as /apis/GROUP for the versions of a group."""
-        return objects.decode(self._send(_Call("get", "GET", path)).body, into)
+    def read(self, path: str, *, into: type[T], headers: Mapping[str, str] | None = None) -> T:
+        """What the server says at a path that is no object's: the versions of a group, or what a pod says behind it."""
+        return objects.decode(self._send(_Call("get", "GET", path, headers=headers or {})).body, into)
 
     @overload
     def list(
@@ -377,6 +378,7 @@ class Client:
                 query=call.query,
                 body=call.body,
                 content_type=call.content_type,
+                more_headers=call.headers,
                 timeout_seconds=self._timeout_seconds,
             ),
         )

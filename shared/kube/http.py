@@ -79,6 +79,7 @@ class Transport:
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
         content_type: str = "application/json",
+        more_headers: Mapping[str, str] | None = None,
         timeout_seconds: float,
     ) -> Response:
         """The whole answer. Raises ApiError for 300 and above, Unreachable."""
@@ -88,6 +89,7 @@ class Transport:
             query=query or {},
             body=body,
             content_type=content_type,
+            more_headers=more_headers,
             timeout_seconds=timeout_seconds,
             preload=True,
         )
@@ -117,9 +119,10 @@ class Transport:
         preload: bool,
         body: bytes | None = None,
         content_type: str | None = None,
+        more_headers: Mapping[str, str] | None = None,
     ) -> urllib3.BaseHTTPResponse:
         url = f"{self._prefix}{path}?{urllib.parse.urlencode(query)}" if query else self._prefix + path
-        headers = dict(self._headers)
+        headers = {**self._headers, **(more_headers or {})}
         if body is not None and content_type:
             headers["Content-Type"] = content_type
         timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=timeout_seconds)

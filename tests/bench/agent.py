@@ -38,8 +38,8 @@ from agent.metrics_advisor.host import Host
 from agent.metrics_advisor.pod_cgroups import PodCgroups
 from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
+from agent.predict_server.predicting import NOTHING_REQUESTED
 from agent.predict_server.prediction import NodePrediction
-from agent.predict_server.server import NOTHING_REQUESTED
 from agent.reporter import measurements, patch
 from agent.reporter import policy as report_policy
 from agent.reporter.report import ReportInputs, status

@@ -1,4 +1,4 @@
-"""What the embedded API server costs: its own CPU for status patches and for big lists, store durable."""
+"""What the embedded API server costs: its own CPU for status patches and for big lists."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ import msgspec
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
@@ -178,7 +178,9 @@ def _deciding(
         classes = equivalence_groups.build_equivalence_groups(pending, surroundings).classes
         taken = cluster.take_snapshot([(node, NodeState.READY) for node in nodes], placed, surroundings=surroundings)
         states = [
-            GroupState(Group(each.name, 0, LARGEST_GROUP, 0), templates.from_provider(each.name, each, daemons))
+            GroupStatus(
+                Group(each.name, 0, LARGEST_GROUP, 0), template=templates.from_provider(each.name, each, daemons)
+            )
             for each in machines
         ]
         if offered is not None:
@@ -194,13 +196,13 @@ def _deciding(
     return decide
 
 
-def _theoretical(spec: GroupSpec, daemons: tuple[Daemon, ...]) -> GroupState:
+def _theoretical(spec: GroupSpec, daemons: tuple[Daemon, ...]) -> GroupStatus:
     """A group that could be, as its cloud would make it."""
     machine = next(each for each in _machines(200) if each.name == spec.machine_type)
     name = f"{spec.prefix}-{spec.machine_type}"
     node = replace(machine, labels={**machine.labels, **spec.labels}, taints=spec.taints)
     group = Group(name, 0, LARGEST_GROUP, 0, autoprovisioned=True)
-    return GroupState(group, templates.from_provider(name, node, daemons), spec=spec)
+    return GroupStatus(group, template=templates.from_provider(name, node, daemons), spec=spec)
 
 
 def _full(count: int) -> list[Node]:

@@ -16,11 +16,11 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing.model import UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
@@ -85,7 +85,7 @@ def planning(
         classes = equivalence_groups.build_equivalence_groups(pending, surroundings).classes
         taken = cluster.snapshot_of_nodes(there)
         states = [
-            GroupState(Group(each.name, 0, LARGEST_GROUP, 0), templates.from_provider(each.name, each, ()))
+            GroupStatus(Group(each.name, 0, LARGEST_GROUP, 0), template=templates.from_provider(each.name, each, ()))
             for each in machines
         ]
         settings = ScaleUpSettings(Ownership({each.name: None for each in machines}), FilePricing(units=PRICES))

@@ -1,15 +1,15 @@
 """A day of demand on up to a hundred nodes, driven through the whole autoscaler by a clock that is moved by hand.
 
-One group is scaled in four ways, the first of which, Escalator as it is, is the baseline of the others. Times of
-creation are the API server's own, so that nodes look older than they are to whoever asks; what is decided here asks
-only which of them is the older one.
+One group is scaled in four ways, the first of which, Escalator as it is, is the baseline of the others. Beside groups
+of smaller machines, consolidation by price stands against the same day without it. Times of creation are the API
+server's own, so that nodes look older than they are to whoever asks; no decision here asks how old they are.
 """
 
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,10 +30,10 @@ from tests.bench.replay_figures import Figures
 from tests.bench.replay_peaks import NodeModels
 from tests.bench.replay_rehearsal import (
     CLOUD,
-    DOLLARS_PER_HOUR,
     GROUP,
     MINUTE,
     MOST_NODES,
+    SMALLER,
     STEP_MINUTES,
     ByHand,
     Led,
@@ -64,10 +64,12 @@ ESCALATORS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to scale the group: what is added to Escalator's file."""
+    """One way to scale: what is added to Escalator's file, the groups beside its own, and further settings."""
 
     name: str
     options: Mapping[str, str] = field(default_factory=dict)
+    more: Sequence[Mapping[str, Any]] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 VARIANTS = (
@@ -75,6 +77,12 @@ VARIANTS = (
     Variant("our default"),
     Variant("predicted_peaks: prod", {"predicted_peaks": "prod"}),
     Variant("policy: pending-pods", {"policy": "pending-pods"}),
+)
+PENDING = {"policy": "pending-pods"}
+CONSOLIDATES: dict[str, Any] = {"consolidation": "price", "consolidation_min_node_age_seconds": 0.0}
+OF_SIZES = (
+    Variant("three sizes of machines, pending pods", PENDING, SMALLER),
+    Variant("the same with --consolidation price", PENDING, SMALLER, CONSOLIDATES),
 )
 FIGURES = (
     ("nodes, mean", "mean_nodes", "nodes"),
@@ -97,9 +105,13 @@ def measures_on(cluster: str) -> tuple[Measure, ...]:
 
 
 def _rows(cluster: str) -> list[Row]:
-    """The figures of every variant beside those of the first, on that kind of API server."""
+    """The figures of every variant beside those of the first of its kind, on that kind of API server."""
     day = replay_demand.day(SEED)
-    baseline, *others = ((variant.name, replayed(variant, day, cluster)) for variant in VARIANTS)
+    return [row for variants in (VARIANTS, OF_SIZES) for row in _compared(variants, day, cluster)]
+
+
+def _compared(variants: Sequence[Variant], day: Day, cluster: str) -> list[Row]:
+    baseline, *others = ((variant.name, replayed(variant, day, cluster)) for variant in variants)
     return [
         Row(
             figure=f"a day on {MOST_NODES} nodes, {name}: {label}",
@@ -121,7 +133,7 @@ def replayed(variant: Variant, day: Day, cluster: str = EMBEDDED) -> Figures:
     with _rehearsal(variant, day, cluster) as rehearsal:
         for minute in range(day.steps * STEP_MINUTES):
             rehearsal.live(minute)
-        figures = replay_figures.of(rehearsal.seen, dollars_per_hour=DOLLARS_PER_HOUR)
+        figures = replay_figures.of(rehearsal.seen)
     print(f"  {variant.name}: {time.monotonic() - began:.0f} s", file=sys.stderr)
     return figures
 
@@ -131,7 +143,7 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place)
         cloud, groups = directory / "cloud.yaml", directory / "groups.yaml"
-        cloud.write_text(yaml.safe_dump({"groups": [CLOUD]}))
+        cloud.write_text(yaml.safe_dump({"groups": [CLOUD, *map(dict, variant.more)]}))
         groups.write_text(yaml.safe_dump({"node_groups": [ESCALATORS | dict(variant.options)]}))
         server = apiserver.started(cluster, directory)
         clock = ManualClock(time.time() + MINUTE)
@@ -143,7 +155,9 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
                 cloud_provider="simulated",
                 cloud_config=str(cloud),
                 node_groups=str(groups),
+                nodes=tuple(f"0:{MOST_NODES}:{each['name']}" for each in variant.more),
                 write_status_configmap=False,
+                **variant.settings,
             )
             informers = SharedInformers(client, with_autoscaler=True)
             led = Led(
@@ -153,7 +167,8 @@ def _rehearsal(variant: Variant, day: Day, cluster: str) -> Iterator[Rehearsal]:
                 NodeForecasts(lambda nodes: {}, lambda node: {}, lambda nodes: models.peaks),
                 ProcessParts(clock, loops, CollectorRegistry(), random.Random(SEED)),
             )
-            rehearsal = Rehearsal(led, informers, client, namespace, loops, clock, day, models)
+            prices = {str(each["name"]): float(each["price"]) for each in (CLOUD, *variant.more)}
+            rehearsal = Rehearsal(led, informers, client, namespace, loops, clock, day, models, prices)
             try:
                 rehearsal.begin()
                 yield rehearsal

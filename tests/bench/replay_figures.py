@@ -16,6 +16,7 @@ class Seen:
 
     targets: list[int] = field(default_factory=list)
     machines: list[int] = field(default_factory=list)  # that are paid for
+    costs: list[float] = field(default_factory=list)  # of all machines, in $/h
     open_nodes: list[int] = field(default_factory=list)  # that take pods
     pending: list[int] = field(default_factory=list)
     overloaded: list[int] = field(default_factory=list)  # nodes of which more is used than there is
@@ -43,13 +44,12 @@ class Figures:
     round_cpu_ms: float
 
 
-def of(seen: Seen, *, dollars_per_hour: float) -> Figures:
+def of(seen: Seen) -> Figures:
     hours = len(seen.machines) / MINUTES_PER_HOUR
-    mean = sum(seen.machines) / len(seen.machines)
     return Figures(
-        mean_nodes=mean,
+        mean_nodes=sum(seen.machines) / len(seen.machines),
         most_nodes=max(seen.machines),
-        dollars_per_day=mean * 24 * dollars_per_hour,
+        dollars_per_day=24 * sum(seen.costs) / len(seen.costs),
         pending_pod_minutes=sum(seen.pending),
         wait_p95_minutes=percentile(seen.waits, 95),
         wait_p99_minutes=percentile(seen.waits, 99),

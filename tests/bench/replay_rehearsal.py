@@ -56,7 +56,12 @@ CLOUD: dict[str, Any] = {
     "boot_seconds": 150,
     "delete_seconds": 30,
 }
+SMALLER: tuple[dict[str, Any], ...] = tuple(
+    {**CLOUD, "name": f"fleet-{size}", "machine_type": f"n1-standard-{size}", "price": DOLLARS_PER_HOUR * size / 8}
+    for size in (4, 2)
+)
 FENCE, FENCE_NODE = "fence", "control-plane"
+ANNOTATION_FENCE = "bench.kubernetes.io/fence"  # of a domain whose annotations the manager keeps of pods
 WAITING = (ScanRule.LOCKED, ScanRule.COOLING_DOWN)
 SAFE = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 UNSCHEDULABLE = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
@@ -121,8 +126,11 @@ class Rehearsal:
         clock: ManualClock,
         day: Day,
         models: NodeModels,
+        prices: Mapping[str, float],
     ) -> None:
+        """`prices` are those of all groups, per hour."""
         self._led = led
+        self._prices = prices
         self._informers = informers
         self._client = client
         self._namespace = namespace
@@ -199,7 +207,8 @@ class Rehearsal:
     def _turn_cloud(self) -> None:
         """What the cloud owes by now; a second time for what the API server has added to a new Node."""
         now = self._clock.now()
-        instances = () if self._rests else self._ledger.read().groups[GROUP].instances
+        groups = {} if self._rests else self._ledger.read().groups
+        instances = (each for entry in groups.values() for each in entry.instances)
         if any(each.phase != books.RUNNING and each.due is not None and each.due <= now for each in instances):
             for _ in range(2):
                 self._catch_up()
@@ -289,15 +298,17 @@ class Rehearsal:
 
     def _note(self, usage: Mapping[str, Resources]) -> None:
         self._catch_up()
-        entry = self._ledger.read().groups[GROUP]
-        seen = self.seen
-        seen.targets.append(entry.target)
-        seen.machines.append(len(entry.instances))
+        groups = self._ledger.read().groups
+        instances = [each for entry in groups.values() for each in entry.instances]
+        seen, nodes = self.seen, self._seen_nodes()
+        cpus = {node.metadata.name: Resources.parse(node.status.allocatable or {}).cpu_milli for node in nodes}
+        seen.targets.append(sum(entry.target for entry in groups.values()))
+        seen.machines.append(len(instances))
+        seen.costs.append(sum(len(entry.instances) * self._prices[name] for name, entry in groups.items()))
         seen.pending.append(sum(not each.node for each in self._pods.values()))
-        seen.overloaded.append(sum(used.cpu_milli > NODE_CPU_MILLI for used in usage.values()))
-        nodes = self._seen_nodes()
+        seen.overloaded.append(sum(used.cpu_milli > cpus.get(name, used.cpu_milli) for name, used in usage.items()))
         seen.open_nodes.append(len(replay_placing.open_nodes(nodes)))
-        on_their_way = any(each.phase != books.RUNNING for each in entry.instances) or self._led.is_taking_away
+        on_their_way = any(each.phase != books.RUNNING for each in instances) or self._led.is_taking_away
         if seen.pending[-1] or on_their_way or any(node.spec.taints for node in nodes):
             self._rests = False
 
@@ -331,14 +342,15 @@ class Rehearsal:
             return
         self._is_behind = False
         self._fences += 1
-        mark = {"metadata": {"annotations": {"fence": str(self._fences)}}}
-        node = self._client.patch(NODES, FENCE_NODE, mark).resource_version
-        pod = self._client.patch(PODS, FENCE, mark, self._namespace).resource_version
+        number = str(self._fences)
+        mark = {"metadata": {"annotations": {ANNOTATION_FENCE: number}}}
+        self._client.patch(NODES, FENCE_NODE, mark)
+        self._client.patch(PODS, FENCE, mark, self._namespace)
 
         def is_seen() -> bool:
             world = self._led.sees()
-            versions = {each.metadata.name: each.metadata.resource_version for each in world.nodes}
-            versions |= {each.metadata.name: each.metadata.resource_version for each in world.pods}
-            return versions.get(FENCE_NODE) == node and versions.get(FENCE) == pod
+            metas = [*(node.metadata for node in world.nodes), *(pod.metadata for pod in world.pods)]
+            marks = [each.annotation(ANNOTATION_FENCE) for each in metas if each.name in (FENCE_NODE, FENCE)]
+            return marks == [number, number]
 
         eventually(is_seen, PATIENCE_SECONDS, 0.001)

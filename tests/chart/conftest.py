@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from shared.kube.client import Client
-from shared.kube.errors import NotFound
 from shared.kube.resources import NAMESPACES, Resource
 from tests.chart.helm import Helm
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, RealApiServer, started
+from tests.support.custom_kinds import is_served
 from tests.support.programs import program
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
@@ -57,12 +57,4 @@ def add_kind(client: Client, resource: Resource, kind: str, field: str = "spec")
     metadata = {"name": str(resource), "annotations": approved}
     body = {"apiVersion": CRDS.api_version, "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec}
     client.create(CRDS, body)
-
-    def served() -> bool:
-        try:
-            client.list(resource)
-        except NotFound:
-            return False
-        return True
-
-    eventually(served)
+    eventually(lambda: is_served(client, resource))

@@ -12,7 +12,7 @@ import yaml
 from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART, RELEASE
-from manager.autoscaler import node_groups
+from manager.autoscaler import chunk_sources, node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.clusterapi import config as clusterapi_config
@@ -463,6 +463,23 @@ def test_capacity_quotas_may_be_read_only_where_they_count(helm: Helm, tmp_path:
     assert rules["capacityquotas/status"]["verbs"] == ["patch"]
     for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
         assert "capacityquota" not in str(_rules(helm.objects(*values), "ClusterRole", "headroom-manager"))
+
+
+def test_capacity_buffers_and_what_they_look_like_may_be_read_only_where_they_count(helm: Helm, tmp_path: Path) -> None:
+    enabled = ("--set", "manager.settings.capacityBufferPodInjectionEnabled=true")
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
+    assert settings_.autoscaler.capacity_buffer_pod_injection_enabled
+    rules = one(objects, "ClusterRole", "headroom-manager")["rules"]
+    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    read = {("capacitybuffers", "list"), ("capacitybuffers", "watch"), ("capacitybuffers/status", "patch")}
+    read |= {("resourcequotas", "list"), ("resourcequotas", "watch")}
+    sources = {each.plural for each in chunk_sources.RESOURCES.values()}
+    assert read | {(each, "get") for each in sources} <= may
+    for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
+        rules = one(helm.objects(*values), "ClusterRole", "headroom-manager")["rules"]
+        assert not {"capacitybuffers", "podtemplates", "deployments"} & {
+            each for rule in rules for each in rule["resources"]
+        }
 
 
 def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp_path: Path) -> None:

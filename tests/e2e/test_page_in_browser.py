@@ -200,10 +200,45 @@ def test_a_phone_shows_mid_of_each_node_without_scrolling_sideways(page: Page) -
     assert page.evaluate(sideways) <= 0
 
 
+def open_workload(page: Page) -> None:
+    page.evaluate("document.querySelector('#workloads .node-row .name').click()")
+    until(page, "document.querySelector('#workloads .detail .bar')")
+    until(page, "document.querySelector('#workloads .pods .name')")
+
+
+def test_a_workload_shows_its_usage_over_time_and_how_often_how_much(page: Page) -> None:
+    open_workload(page)
+    detail = "document.querySelector('#workloads .detail')"
+    titles = page.evaluate(f"[...{detail}.querySelectorAll('.plot figcaption')].map(each => each.textContent.trim())")
+    assert [title.split(": ")[1] for title in titles] == [
+        "CPU, cores Show all",
+        "Memory, GiB Show all",
+        "how often how much CPU is used, cores",
+        "how often how much memory is used, GiB",
+    ]
+    assert page.evaluate(f"{detail}.querySelectorAll('path.line.used').length") >= 2
+    said = page.evaluate(f"{detail}.querySelector('.readout').textContent")
+    assert ": used " in said
+    assert "requested " in said
+    page.resize(400, 800)
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_what_was_done_is_in_a_table_behind_its_timeline(page: Page) -> None:
+    until(page, "document.querySelector('#timeline .mark')")
+    page.evaluate("document.querySelector('#timeline + details').open = true")
+    lines = "[...document.querySelectorAll('#timeline + details tbody tr')].map(row => row.cells[1].textContent)"
+    eventually(lambda: page.evaluate(lines))
+    marks = "document.querySelectorAll('#timeline .mark').length"
+    assert page.evaluate(f"{lines}.length === {marks}")
+    assert "Grew" in page.evaluate(lines)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_and_plots_stand_out_in_both_schemes(page: Page, scheme: str) -> None:
     page.prefer(scheme)
     open_by_click(page, NODE)
+    open_workload(page)
     found = page.evaluate(CONTRASTS)
     assert {"bar", "line used", "line predicted_peak", "line percentile"} <= {each["what"] for each in found}
     faint = [each for each in found if each["contrast"] < (TEXT_CONTRAST if each["kind"] == "text" else SHAPE_CONTRAST)]
@@ -212,6 +247,7 @@ def test_texts_and_plots_stand_out_in_both_schemes(page: Page, scheme: str) -> N
 
 def test_every_plot_has_a_name_and_a_table_behind_it(page: Page) -> None:
     open_by_click(page, NODE)
+    open_workload(page)
     images = "[...document.querySelectorAll('svg[role=img]:not(.none)')]"
     assert page.evaluate(f"{images}.length") > NODES
     assert page.evaluate(f"{images}.filter(svg => !svg.getAttribute('aria-label')).map(svg => svg.outerHTML)") == []

@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from deploy.local import kubeconfig, private
-from deploy.local.client_certificates import ClientAuthority
 from shared.certificates import issued
 from tests.node.images import PROBE
 from tests.node.layout import (
@@ -24,6 +23,7 @@ from tests.node.layout import (
     SERVICES,
     Layout,
 )
+from tests.support import client_certificates
 
 VALID_SECONDS = 365 * 86_400.0
 _ETCD = "http://127.0.0.1:2379"
@@ -69,13 +69,13 @@ def _write_clusters_files(layout: Layout) -> None:
     private.write(layout.certificates / "apiserver.crt", pair.chain)
     private.write(layout.certificates / "apiserver.key", pair.key)
     private.write(layout.ca_file, pair.authority)
-    authority = ClientAuthority(layout.certificates)
+    authority = client_certificates.ClientAuthority(layout.certificates)
     for name, user, group in (
         ("kube-controller-manager", "system:kube-controller-manager", ""),
         ("kube-scheduler", "system:kube-scheduler", ""),
         *((f"kubelet-{node}", f"system:node:{node}", "system:nodes") for node in NODES),
     ):
-        credentials = kubeconfig.certificate_user(*authority.issued(user, group))
+        credentials = client_certificates.certificate_user(*authority.issued(user, group))
         kubeconfig.write_for(layout.kubeconfig(name), f"https://{API_IP}", credentials, layout.ca_file)
     certificate, key = authority.issued("kube-apiserver-kubelet-client", "system:masters")
     private.write(layout.certificates / "kubelet-client.crt", certificate)

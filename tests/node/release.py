@@ -10,7 +10,8 @@ import httpx
 import yaml
 
 from deploy.local.identities import CHART, RELEASE
-from deploy.local.profile import PROFILES, ProfileName, agent_settings, colocation_config
+from deploy.local.options import ProfileName
+from deploy.local.profile import PROFILES, agent_settings, colocation_config
 from shared import durations, names
 from tests.node.cluster import Failed, NodeCluster
 from tests.node.images import HEADROOM
@@ -45,6 +46,7 @@ class Told:
 
 
 WAIT = ("--wait", "--timeout", "180s")
+GONE_SECONDS = 180.0
 
 
 def demo_values() -> dict[str, Any]:
@@ -83,8 +85,10 @@ class Release:
         self.cluster.helm("upgrade", "--install", RELEASE, CHART, *where, "--force-conflicts", "--values", file, *WAIT)
 
     def uninstall(self) -> None:
-        """Returns once it is gone."""
+        """Returns once it is gone, and with it the pods, which Helm does not wait for."""
         self.cluster.helm("uninstall", RELEASE, "--namespace", NAMESPACE, *WAIT)
+        kinds = ("get", "pods,replicasets", f"--namespace={NAMESPACE}", "--output=name")
+        eventually(lambda: f"/{RELEASE}-" not in self.cluster.kubectl(*kinds), GONE_SECONDS, 0.5)
 
     def pods(self, component: str) -> list[dict[str, Any]]:
         """Those that are not about to go."""

@@ -80,6 +80,8 @@ def _namespace(namespace: Object) -> None:
 
 def _status(status: Object) -> None:
     status.pop("message", None)
+    if status.get("status") == "Success":
+        status.pop("code", None)
     for part in ("causes", "uid"):
         (status.get("details") or {}).pop(part, None)
 
@@ -93,8 +95,18 @@ def _workload(obj: Object) -> None:
         obj["metadata"].pop("annotations", None)
 
 
-def _managers(obj: Object) -> None:
-    obj["metadata"].pop("managedFields", None)
+def _metadata(obj: Object) -> None:
+    for field in ("managedFields", "remainingItemCount"):
+        obj["metadata"].pop(field, None)
+
+
+def _conditions(obj: Object) -> None:
+    if isinstance(conditions := _dig(obj, "status", "conditions"), list):
+        conditions.sort(key=lambda each: str(each.get("type")))
+
+
+def _budget(budget: Object) -> None:
+    (budget.get("status") or {}).pop("conditions", None)
 
 
 def _table(table: Object) -> None:
@@ -108,9 +120,11 @@ LEFT_OUT = (
     Omission("Deployment", "what its controller writes, and the version it moves on", _workload),
     Omission("ReplicaSet", "what its controller writes, and the version it moves on", _workload),
     Omission("Namespace", "conditions, which its controller writes, and the version it moves on", _namespace),
-    Omission("Status", "the message and the causes: what is wrong is said in other words", _status),
+    Omission("Status", "the message, the causes, the code of a success: what is wrong is said in other words", _status),
     Omission("Table", "the descriptions of columns, which no client shows", _table),
-    Omission("", "managedFields, which the embedded server does not keep", _managers),
+    Omission("PodDisruptionBudget", "conditions, which its controller writes", _budget),
+    Omission("", "managedFields and remainingItemCount, which the embedded server does not keep", _metadata),
+    Omission("", "the order of conditions", _conditions),
 )
 
 

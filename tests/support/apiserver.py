@@ -25,6 +25,7 @@ from shared.kube.errors import NotFound
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, CONFIGMAPS, NAMESPACES, NODEMETRICS, SERVICEACCOUNTS
 from shared.kube.retry import Jitter, Retry
 from tests.support import PATIENCE_SECONDS, eventually
+from tests.support.client_certificates import ClientAuthority
 from tests.support.daemons import Daemon
 from tests.support.proxy import FaultProxy
 
@@ -211,7 +212,12 @@ class RealApiServer(ApiServer):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._plane = ControlPlane(directory / "control-plane", ports.free(), TOKEN, durable=False)
-        self._programs = self._plane.programs()
+        self._clients = ClientAuthority(directory / "clients")
+        trusting = f"--client-ca-file={self._clients.file}"
+        self._programs = [
+            replace(each, arguments=(*each.arguments, trusting)) if each.name == APISERVER else each
+            for each in self._plane.programs()
+        ]
         self._proxy: FaultProxy | None = None
         self._port = ports.free()
         try:
@@ -238,6 +244,10 @@ class RealApiServer(ApiServer):
     def scheduler_kubeconfig(self) -> Path:
         """kube-scheduler's own."""
         return self._plane.component_kubeconfig(SCHEDULER)
+
+    def scheduler_certificate(self) -> tuple[str, str]:
+        """A client certificate with kube-scheduler's name, and its key, both PEM."""
+        return self._clients.issued(f"system:{SCHEDULER}")
 
     def start(self, *rules: dict[str, Any]) -> None:
         if rules:  # it takes so long to start that clients come back meanwhile

@@ -5,29 +5,20 @@ The management cluster is the workload cluster. Webhooks are not registered, so 
 
 import base64
 import contextlib
-import functools
-import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import yaml
-from prometheus_client import CollectorRegistry
 
 from deploy.local import ports
-from shared.api.core import Node
-from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, ApiError, NotFound
+from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import NODES, SECRETS, Resource
-from shared.telemetry import Loops
 from tests.apiserver.module_build import BuiltController
 from tests.support import certificates, eventually
-from tests.support.apiserver import ROOT, ApiServer
-from tests.support.kubelets import Kubelets
+from tests.support.apiserver import ApiServer
+from tests.support.foreign_controller import DEFINITIONS, ForeignController
 
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 GROUP, VERSION = "cluster.x-k8s.io", "v1beta2"
 INFRASTRUCTURE = f"infrastructure.{GROUP}"
 CLUSTERS, MACHINES, DEPLOYMENTS, SETS, POOLS = (
@@ -38,6 +29,7 @@ INFRA_CLUSTERS, INFRA_MACHINES, INFRA_TEMPLATES, CONTROL_PLANES = (
     Resource(INFRASTRUCTURE, VERSION, plural, namespaced=True)
     for plural in ("hrclusters", "hrmachines", "hrmachinetemplates", "hrcontrolplanes")
 )
+KINDS = (CLUSTERS, MACHINES, DEPLOYMENTS, SETS, POOLS, INFRA_MACHINES, INFRA_TEMPLATES, CONTROL_PLANES)
 TEMPLATES = f"{INFRA_TEMPLATES.plural}.{INFRASTRUCTURE}"
 MIN, MAX = (f"{GROUP}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
 MARK = f"{GROUP}/delete-machine"
@@ -46,29 +38,19 @@ NODE_LABEL = "test.headroom.io/cluster-api"  # on Nodes that the infrastructure 
 SIZE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 
-class ClusterApi:
+class ClusterApi(ForeignController):
     """It runs from the beginning, in one namespace; `stop` and `start` restart it."""
 
     def __init__(self, server: ApiServer, built: BuiltController, directory: Path) -> None:
-        self.client: Client = server.client()
-        self.server = server
+        super().__init__("cluster-api", NODE_LABEL, server, built, directory)
         self.namespace = server.add_namespace()
         self.broken = False  # the infrastructure provider makes no machine, and says so
-        self._built = built
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-        self._loops = Loops(CollectorRegistry())
-        self._define()
+        self._define((*self._core_definitions(), *_infrastructure_definitions()), KINDS)
         certificates.sign_certificates(directory)
         self.start()
         self._add_cluster()
         self._loops.every("infrastructure provider", lambda: 0.3, self._provide)
-        kubelets = Kubelets(self.client, self.nodes)
-        self._loops.every("kubelets of Cluster API's nodes", lambda: 0.3, kubelets.keep_alive)
-
-    @property
-    def log(self) -> Path:
-        return self._directory / "cluster-api.log"
+        self._keep_nodes_alive()
 
     def start(self) -> None:
         health = ports.free()
@@ -83,21 +65,7 @@ class ClusterApi:
             "--webhook-key-name=server.key",
             "--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields",
         ]
-        environment = os.environ | {
-            "KUBECONFIG": str(self.server.kubeconfig),
-            "POD_NAMESPACE": "default",
-            "GOMAXPROCS": "2",
-        }
-        command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), str(self._built.program), *arguments]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-        eventually(lambda: self._serves(health))
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(20)
-            self._process = None
+        self._launch(arguments, {"POD_NAMESPACE": "default"}, f"{health}/readyz")
 
     def add_group(
         self, name: str, replicas: int, annotations: dict[str, str], *, said: dict[str, Any] | None = None
@@ -143,9 +111,6 @@ class ClusterApi:
     def replicas(self, name: str) -> int:
         return int(self.client.get(DEPLOYMENTS, name, self.namespace)["spec"]["replicas"])
 
-    def nodes(self) -> list[Node]:
-        return self.client.list(NODES, into=Node, label_selector=NODE_LABEL).items
-
     def clear(self) -> None:
         """Takes away all groups, with their machines and nodes."""
         self.broken = False
@@ -158,43 +123,10 @@ class ClusterApi:
             with contextlib.suppress(NotFound):
                 self.client.delete(NODES, node.metadata.name)
 
-    def close(self) -> None:
-        self._loops.close()
-        self.stop()
-        self.client.close()
-
-    def _define(self) -> None:
-        for path in sorted(self._built.definitions.glob("*.yaml")):
-            body = yaml.safe_load(path.read_text())
+    def _core_definitions(self) -> Iterator[dict[str, Any]]:
+        for body in self._own_definitions():
             body["spec"].pop("conversion", None)  # nothing converts: one version is written here, and read
-            self._create_definition(body)
-        for kind, resource in (
-            ("HrCluster", INFRA_CLUSTERS),
-            ("HrMachine", INFRA_MACHINES),
-            ("HrMachineTemplate", INFRA_TEMPLATES),
-            ("HrControlPlane", CONTROL_PLANES),
-        ):
-            self._create_definition(definition(kind, resource))
-        for resource in (CLUSTERS, MACHINES, DEPLOYMENTS, SETS, POOLS, INFRA_MACHINES, INFRA_TEMPLATES, CONTROL_PLANES):
-            eventually(functools.partial(self._knows, resource))
-
-    def _create_definition(self, body: dict[str, Any]) -> None:
-        with contextlib.suppress(AlreadyExists):
-            self.client.create(DEFINITIONS, body)
-
-    def _knows(self, resource: Resource) -> bool:
-        try:
-            self.client.list(resource)
-        except ApiError:
-            return False
-        return True
-
-    def _serves(self, port: int) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self.log.read_text()[-2000:]
-        with contextlib.suppress(httpx.HTTPError), httpx.Client(timeout=2, trust_env=False) as http:
-            return http.get(f"http://127.0.0.1:{port}/readyz").is_success
-        return False
+            yield body
 
     def _add_cluster(self) -> None:
         """The machines' cluster is this one, and its control plane is somebody else's."""
@@ -262,6 +194,16 @@ class ClusterApi:
                 self.client.patch(INFRA_MACHINES, meta["name"], {"spec": {"providerID": provider_id}}, self.namespace)
                 says = {"initialization": {"provisioned": True}}
                 self.client.patch(INFRA_MACHINES, meta["name"], {"status": says}, self.namespace, subresource="status")
+
+
+def _infrastructure_definitions() -> Iterator[dict[str, Any]]:
+    for kind, resource in (
+        ("HrCluster", INFRA_CLUSTERS),
+        ("HrMachine", INFRA_MACHINES),
+        ("HrMachineTemplate", INFRA_TEMPLATES),
+        ("HrControlPlane", CONTROL_PLANES),
+    ):
+        yield definition(kind, resource)
 
 
 def definition(kind: str, resource: Resource, *, scales: bool = False) -> dict[str, Any]:

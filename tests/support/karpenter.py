@@ -1,31 +1,19 @@
 """Real Karpenter with its kwok provider, on an API server of the tests, and what kubelets would do on its nodes."""
 
 import contextlib
-import functools
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
-import yaml
-from prometheus_client import CollectorRegistry
-
 from deploy.local import ports
-from shared.api.core import Node
-from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, ApiError, NotFound
-from shared.kube.resources import NODECLAIMS, NODES, Resource
-from shared.telemetry import Loops
+from shared.kube.errors import AlreadyExists, NotFound
+from shared.kube.resources import NODECLAIMS, Resource
 from tests.apiserver.module_build import BuiltController
 from tests.support import eventually
-from tests.support.apiserver import ROOT, ApiServer
-from tests.support.kubelets import Kubelets
+from tests.support.apiserver import ApiServer
+from tests.support.foreign_controller import ForeignController
 
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 NODE_CLASSES = Resource("karpenter.kwok.sh", "v1alpha1", "kwoknodeclasses", namespaced=False)
 KWOK_LABEL = "kwok.x-k8s.io/node"  # on Nodes that Karpenter's kwok provider makes
 ZONES = ("test-zone-a", "test-zone-b")
@@ -76,48 +64,27 @@ def instance_types(missing: Sequence[tuple[str, str]] = ()) -> list[dict[str, An
     ]
 
 
-class Karpenter:
+class Karpenter(ForeignController):
     """It runs from the beginning; `stop` and `start` restart it, with an offer of another day."""
 
     def __init__(self, server: ApiServer, built: BuiltController, directory: Path) -> None:
-        self.client: Client = server.client()
-        self.server = server
-        self._built = built
-        self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
-        self._loops = Loops(CollectorRegistry())
-        self._define()
+        super().__init__("karpenter", KWOK_LABEL, server, built, directory)
+        self._define(self._own_definitions(), (NODECLAIMS, NODE_CLASSES))
         self.start()
-        kubelets = Kubelets(self.client, self.nodes)
-        self._loops.every("kubelets of Karpenter's nodes", lambda: 0.3, kubelets.keep_alive)
-
-    @property
-    def log(self) -> Path:
-        return self._directory / "karpenter.log"
+        self._keep_nodes_alive()
 
     def start(self, missing: Sequence[tuple[str, str]] = ()) -> None:
         offer = self._directory / "instance-types.json"
         offer.write_text(json.dumps(instance_types(missing)))
         health = ports.free()
-        environment = os.environ | {
-            "KUBECONFIG": str(self.server.kubeconfig),
+        environment = {
             "SYSTEM_NAMESPACE": "kube-system",
             "DISABLE_LEADER_ELECTION": "true",
             "METRICS_PORT": str(ports.free()),
             "HEALTH_PROBE_PORT": str(health),
             "INSTANCE_TYPES_FILE_PATH": str(offer),
-            "GOMAXPROCS": "2",
         }
-        command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), str(self._built.program)]
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-        eventually(lambda: self._serves(health))
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(20)
-            self._process = None
+        self._launch((), environment, f"{health}/healthz")
 
     def add_node_class(self, name: str = "default", registration_seconds: int = 1) -> None:
         body = {
@@ -130,42 +97,12 @@ class Karpenter:
             self.client.create(NODE_CLASSES, body)
         eventually(lambda: _ready(self.client.get(NODE_CLASSES, name)))
 
-    def nodes(self) -> list[Node]:
-        return self.client.list(NODES, into=Node, label_selector=KWOK_LABEL).items
-
     def clear(self) -> None:
         """Takes away all claims, with their nodes; the claims of a Karpenter that does not run as well."""
         for claim in self.client.list(NODECLAIMS).items:
             with contextlib.suppress(NotFound):
                 self.client.delete(NODECLAIMS, claim["metadata"]["name"])
         eventually(lambda: not self.client.list(NODECLAIMS).items and not self.nodes())
-
-    def close(self) -> None:
-        self._loops.close()
-        self.stop()
-        self.client.close()
-
-    def _define(self) -> None:
-        found = [yaml.safe_load(path.read_text()) for path in sorted(self._built.definitions.glob("*.yaml"))]
-        for body in found:
-            with contextlib.suppress(AlreadyExists):
-                self.client.create(DEFINITIONS, body)
-        for kind in (NODECLAIMS, NODE_CLASSES):
-            eventually(functools.partial(self._knows, kind))
-
-    def _knows(self, kind: Resource) -> bool:
-        try:
-            self.client.list(kind)
-        except ApiError:
-            return False
-        return True
-
-    def _serves(self, port: int) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, self.log.read_text()[-2000:]
-        with contextlib.suppress(httpx.HTTPError), httpx.Client(timeout=2, trust_env=False) as http:
-            return http.get(f"http://127.0.0.1:{port}/healthz").is_success
-        return False
 
 
 def _ready(found: dict[str, Any]) -> bool:

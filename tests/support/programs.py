@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -10,14 +11,18 @@ from tests.apiserver import binaries
 
 
 def program(name: str) -> Path:
-    """Where it is: given, installed, or built for the suites on a real API server. Without it the test is skipped on a
-    user's machine, and fails in CI.
-    """
+    """Where it is: given, installed, or built for the suites on a real API server."""
     try:
         return binary(name)
     except MissingBinary:
-        if found := binaries.built(name, os.environ):
-            return found
+        found = binaries.built(name, os.environ)
+    if found is None:
+        do_without(f"{name} is not installed")
+    return found
+
+
+def do_without(reason: str) -> NoReturn:
+    """Ends the test: it is skipped on a user's machine, and fails in CI."""
     if os.environ.get("CI"):
-        pytest.fail(f"{name} is not installed, and CI skips nothing for that")
-    pytest.skip(f"{name} is not installed")
+        pytest.fail(f"{reason}, and CI skips nothing for that")
+    pytest.skip(reason)

@@ -17,12 +17,11 @@ import yaml
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.app import Application
-from deploy.local.apiserver.bodies import check_object
+from deploy.local.apiserver.bodies import How, check_object
 from deploy.local.apiserver.database import DataInUse
-from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.kinds import CRD_GROUP
 from deploy.local.apiserver.objects import JsonObject
-from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import Writes
 from shared import descriptors
@@ -90,7 +89,7 @@ def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
                     yield document
 
 
-def install(store: Store, kinds: Registry, writes: Writes, definitions: Sequence[JsonObject]) -> None:
+def install(store: Store, kinds: KindRegistry, writes: Writes, definitions: Sequence[JsonObject]) -> None:
     """Creates the initial objects and the custom kinds; updates existing ones."""
     for record in store.ordered(f"{CRD_GROUP}/customresourcedefinitions"):
         kinds.define(record.load())
@@ -104,14 +103,14 @@ def install(store: Store, kinds: Registry, writes: Writes, definitions: Sequence
 
 
 def _ensure(
-    store: Store, kinds: Registry, writes: Writes, named: tuple[str, str], body: JsonObject, *, update: bool = False
+    store: Store, kinds: KindRegistry, writes: Writes, named: tuple[str, str], body: JsonObject, *, update: bool = False
 ) -> None:
     kind = kinds.of_object(*named)
     assert kind is not None, named
     namespace = body["metadata"].get("namespace", "")
     obj = check_object(body, kind, namespace)
     name = obj["metadata"]["name"]
-    existing = store.latest(kind.resource, object_key(namespace, name))
+    existing = store.get(kind.resource, object_key(namespace, name))
     if existing is None:
         writes.create(kind, namespace, obj, How())
     elif update:
@@ -129,13 +128,11 @@ async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], 
     """Runs until SIGTERM or SIGINT. Raises UsageError, DataInUse."""
     token, definitions = read_token(arguments.token_file), list(read_definitions(arguments.crd_dir))
     listener = bind(arguments.listen)
-    kinds = Registry()
+    kinds = KindRegistry()
     store = Store(arguments.data_dir, kinds.fields)
-    store.start()
     app = Application(store, kinds, token)
     try:
         install(store, kinds, app.writes, definitions)
-        await store.flushed()
     except status.StatusError as error:
         raise UsageError(f"--crd-dir: {error}") from error
     app.start()
@@ -157,7 +154,7 @@ async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], 
     await server.serve()
     collector.cancel()
     await app.close()
-    await store.stop()
+    store.close()
 
 
 def main(wrapped: Callable[[Application], ASGIApp] = lambda app: app) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig
 from deploy.local.apiserver.store import Store
 
@@ -16,10 +16,10 @@ class Admission:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def admit(self, kind: Kind, namespace: str, name: str, obj: JsonObject) -> None:
+    def admit(self, kind: ApiKind, namespace: str, name: str, obj: JsonObject) -> None:
         """Completes a new object. Raises StatusError (403, 404)."""
         if kind.namespaced:
-            found = self._store.latest("/namespaces", namespace)
+            found = self._store.get("/namespaces", namespace)
             if found is None:
                 raise status.not_found("", "namespaces", namespace)
             if found.load()["metadata"].get("deletionTimestamp"):
@@ -61,7 +61,7 @@ class Admission:
     def _priority_class(self, name: str) -> JsonObject | None:
         """The class with that name; for an empty name, the default class with the lowest value."""
         if name:
-            found = self._store.latest(_PRIORITY_CLASSES, name)
+            found = self._store.get(_PRIORITY_CLASSES, name)
             return None if found is None else found.load()
         defaults = (record.load() for record in self._store.ordered(_PRIORITY_CLASSES))
         return min((item for item in defaults if item.get("globalDefault")), key=lambda c: c["value"], default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from deploy.local.apiserver import bodies, discovery, openapi, requests, status
@@ -12,18 +12,15 @@ from deploy.local.apiserver.authentication import Authentication
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
-from deploy.local.apiserver.listing import Lister
 from deploy.local.apiserver.objects import JsonObject
-from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import Response, Stream, failure, json_response, text_response
+from deploy.local.apiserver.responses import ServerResponse, StreamResponse, failure, json_response, text_response
 from deploy.local.apiserver.reviewed import Reviewed
-from deploy.local.apiserver.reviews import Reviews
-from deploy.local.apiserver.scaling import SUBRESOURCE, Scales
-from deploy.local.apiserver.store import Change, Store
+from deploy.local.apiserver.store import ObjectChange, Store
 from deploy.local.apiserver.subresources import PodSubresources
 from deploy.local.apiserver.watch import Hub
-from deploy.local.apiserver.webhooks import Registered
+from deploy.local.apiserver.webhooks import RegisteredWebhooks
 from deploy.local.apiserver.writes import Writes
 
 logger = logging.getLogger(__name__)
@@ -41,32 +38,28 @@ TICK_SECONDS = 0.5
 class Application:
     """Everything behind one listening socket."""
 
-    def __init__(self, store: Store, kinds: Registry, token: str) -> None:
+    def __init__(self, store: Store, kinds: KindRegistry, token: str) -> None:
         self._store = store
         self._kinds = kinds
         self._authentication = Authentication(token)
         self.writes = Writes(store, kinds)
         self._hub = Hub(store.version)
-        self._lister = Lister(store)
-        self._webhooks = Registered(store)
+        self._webhooks = RegisteredWebhooks(store)
         self._reviewed = Reviewed(store, self.writes, self._webhooks)
-        self._handlers = Handlers(store, self._reviewed, self._hub, self._lister)
+        self._handlers = Handlers(store, self._reviewed, self._hub)
         self._pods = PodSubresources(store, self.writes, kinds)
-        self._scales = Scales(store, self._reviewed)
-        self._reviews = Reviews(token)
         self._janitor = Janitor(store, self.writes, kinds)
         self._openapi = openapi.Documents(kinds)
         self._tasks: list[asyncio.Task[None]] = []
-        store.listen(self._committed)
+        store.listen(self._changed)
 
-    def _committed(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            if change.record.resource == _CRDS:
-                redefine = self._kinds.undefine if change.deleted else self._kinds.define
-                redefine(change.record.load())
-        self._webhooks.changed(changes)
-        self._hub.publish(changes)
-        self._janitor.changed(changes)
+    def _changed(self, change: ObjectChange) -> None:
+        if change.record.resource == _CRDS:
+            redefine = self._kinds.undefine if change.deleted else self._kinds.define
+            redefine(change.record.load())
+        self._webhooks.changed(change)
+        self._hub.publish(change)
+        self._janitor.changed(change)
 
     def start(self) -> None:
         self._tasks = [asyncio.create_task(self._janitor.run()), asyncio.create_task(self._tick())]
@@ -77,9 +70,8 @@ class Application:
         self._hub.close()
 
     def compact(self) -> None:
-        """Drops the history: watches and lists from older versions get 410."""
+        """Drops the history: watches from older versions get 410."""
         self._hub.compact(self._store.version)
-        self._lister.forget()
 
     async def close(self) -> None:
         await self._reviewed.close()
@@ -100,12 +92,12 @@ class Application:
             body=await read_body(receive, _BODY_BYTES),
         )
         answer = await self._guarded(request)
-        if isinstance(answer, Response):
+        if isinstance(answer, ServerResponse):
             await _send_response(send, answer)
         else:
             await _send_stream(send, receive, answer)
 
-    async def _guarded(self, request: Request) -> Response | Stream:
+    async def _guarded(self, request: Request) -> ServerResponse | StreamResponse:
         try:
             self._authentication.check(request)
             if len(request.body) > _BODY_BYTES:
@@ -113,31 +105,29 @@ class Application:
             return await self._route(request)
         except status.StatusError as error:
             return failure(error)
-        except RecursionError:  # patches can nest an object deeper than each patch itself
-            return failure(status.bad_request("the object nests too deep"))
+        except (RecursionError, UnicodeEncodeError) as error:  # a patched object nests too deep; half of a character
+            return failure(status.bad_request(f"the object cannot be written: {error}"))
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
             return failure(status.internal(f"{type(error).__name__}: {error}"))
 
-    async def _route(self, request: Request) -> Response | Stream:
+    async def _route(self, request: Request) -> ServerResponse | StreamResponse:
         target = requests.parse_path(request.path)
         if target is None:
             return self._route_other(request)
         review = _REVIEWS.get((target.group, target.version, target.resource))
         if review is not None:
-            return self._reviews.review(request, target, review)
+            return self._authentication.review(request, target, review)
         if (target.resource, target.group) == ("bindings", "") and request.method == "POST":
-            return await self._pods.bind(request, target, bodies.parse(request))
+            return self._pods.bind(request, target, bodies.parse(request))
         kind = self._kinds.find(target.group, target.version, target.resource)
         if kind is None or not _serves(kind.status, kind.subresources, target):
             raise status.no_such_resource()
         if target.subresource in ("binding", "eviction", "log"):
             return await self._pods.handle(request, target)
-        if target.subresource == SUBRESOURCE:
-            return await self._scales.handle(request, target, kind)
         return await self._handlers.handle(request, target, kind)
 
-    def _route_other(self, request: Request) -> Response:
+    def _route_other(self, request: Request) -> ServerResponse:
         parts = request.path.strip("/").split("/")
         match request.method, parts:
             case "GET", ["healthz" | "livez" | "readyz"]:
@@ -157,11 +147,6 @@ class Application:
     def _discover(self, parts: list[str], host: str) -> JsonObject | None:
         kinds = list(self._kinds.kinds())
         match parts:
-            case [""]:
-                groups = [f"/apis/{group}" for group in discovery.group_versions(kinds)]
-                return {
-                    "paths": ["/api", "/api/v1", "/apis", *groups, "/healthz", "/openapi/v2", "/openapi/v3", "/version"]
-                }
             case ["api"]:
                 return discovery.api_versions(host)
             case ["api", version]:
@@ -197,14 +182,14 @@ async def read_body(receive: Receive, most_bytes: int) -> bytes:
     return b"".join(chunks)
 
 
-async def _send_response(send: Send, response: Response) -> None:
+async def _send_response(send: Send, response: ServerResponse) -> None:
     length = str(len(response.body)).encode()
     headers = [(b"content-type", response.content_type), (b"content-length", length), *response.headers]
     await send({"type": "http.response.start", "status": response.code, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _send_stream(send: Send, receive: Receive, stream: Stream) -> None:
+async def _send_stream(send: Send, receive: Receive, stream: StreamResponse) -> None:
     """Sends chunks until the stream ends or the client disconnects."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", stream.content_type)]})
     sender = asyncio.create_task(_pump(send, stream))
@@ -215,10 +200,10 @@ async def _send_stream(send: Send, receive: Receive, stream: Stream) -> None:
         gone.cancel()
         sender.cancel()
         await asyncio.gather(sender, gone, return_exceptions=True)
-        stream.close()
+        await stream.close()
 
 
-async def _pump(send: Send, stream: Stream) -> None:
+async def _pump(send: Send, stream: StreamResponse) -> None:
     # An empty first chunk makes the server send the headers now: a watch may have no event for a long time.
     await send({"type": "http.response.body", "body": b"", "more_body": True})
     while (chunk := await stream.take()) is not None:

@@ -1,15 +1,21 @@
-"""Authentication: a client with the token may do everything, any other may only request the server's health."""
+"""Authentication: a client with the token may do everything, any other may only request the server's health.
+
+Access reviews are answered by the same rule, and not stored.
+"""
 
 from __future__ import annotations
 
 import base64
 import hmac
 
-from deploy.local.apiserver import status
+from deploy.local.apiserver import bodies, status
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject
-from deploy.local.apiserver.requests import Request
+from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.responses import ServerResponse, json_response
 
 USER: JsonObject = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
+_AUDIENCE = "https://kubernetes.default.svc"
 _OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
 
 
@@ -17,14 +23,14 @@ class Authentication:
     """One bearer token."""
 
     def __init__(self, token: str) -> None:
-        self._expected = b"Bearer " + token.encode()
+        self._token = token.encode()
 
     def check(self, request: Request) -> None:
         """Raises StatusError: 401 for wrong credentials, 403 for none."""
         given = request.headers.get(b"authorization", b"")
         if given.startswith(b"Basic "):
             given = _basic_as_bearer(given)
-        if hmac.compare_digest(given, self._expected):
+        if hmac.compare_digest(given, b"Bearer " + self._token):
             return
         if given:
             raise status.unauthorized()
@@ -32,6 +38,25 @@ class Authentication:
             raise status.StatusError(
                 403, "Forbidden", f"system:anonymous may not {request.method} {request.path}", details={}
             )
+
+    def review(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+        """Whom a token belongs to, or what a user may do: the only user may do everything. Raises StatusError."""
+        if request.method != "POST" or target.name:
+            raise status.method_not_allowed()
+        review = bodies.take(
+            kind, bodies.parse_object(request, kind, target.namespace), bodies.how_of(request, target)
+        ).obj
+        return json_response(review | {"status": self._verdict(kind, review.get("spec") or {})}, 201)
+
+    def _verdict(self, kind: ApiKind, spec: JsonObject) -> JsonObject:
+        if kind.kind == "TokenReview":
+            if hmac.compare_digest(str(spec.get("token")).encode(), self._token):
+                return {"authenticated": True, "user": USER, "audiences": [_AUDIENCE]}
+            return {"user": {}, "error": "invalid bearer token"}
+        if bool(spec.get("resourceAttributes")) == bool(spec.get("nonResourceAttributes")):
+            error = status.required("spec.resourceAttributes", "exactly one kind of attributes")
+            raise status.invalid(kind.group, kind.kind, "", [error])
+        return {"allowed": spec.get("user") == USER["username"] or "system:masters" in (spec.get("groups") or ())}
 
 
 def _basic_as_bearer(header: bytes) -> bytes:

@@ -1,14 +1,18 @@
-"""Request bodies: JSON objects, patches and options, checked against the path."""
+"""Request bodies: JSON objects, patches and options, checked against the path, the kind and its schema."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import msgspec
 
-from deploy.local.apiserver import status
+from deploy.local.apiserver import schemas, status
 from deploy.local.apiserver.deletion import PROPAGATIONS, Deletion
-from deploy.local.apiserver.kinds import Kind
-from deploy.local.apiserver.objects import Json, JsonObject, decode, encode
-from deploy.local.apiserver.requests import Request
+from deploy.local.apiserver.kinds import ApiKind
+from deploy.local.apiserver.objects import Json, JsonObject, decode
+from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.status import FieldError
 
 MAX_LEVELS = 128  # nesting of a body; a CustomResourceDefinition of a pod's spec has about 40
 _OBJECTS = ("", "application/json")
@@ -18,23 +22,15 @@ _MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 def parse(request: Request) -> Json:
     """The body as JSON. Raises StatusError (400)."""
     try:
-        found = _decoded(request)
+        found = decode(request.body)
         _check_depth(found)
     except _MALFORMED as error:
         raise status.bad_request(f"the body cannot be read as {request.content_type or 'JSON'}: {error}") from None
     return found
 
 
-def _decoded(request: Request) -> Json:
-    """Raises one of _MALFORMED."""
-    found = decode(request.body)
-    if b"\\ud" in request.body.lower():
-        encode(found)  # fails for half of a surrogate pair
-    return found
-
-
 def _check_depth(value: Json) -> None:
-    """Limits the depth, because the functions on objects recurse on the interpreter's stack. Raises ValueError."""
+    """Limits the depth, as functions on objects recurse. Raises ValueError."""
     level = [value]
     for _ in range(MAX_LEVELS):
         level = [
@@ -55,12 +51,12 @@ def parse_written(request: Request) -> Json:
     return parse(request)
 
 
-def parse_object(request: Request, kind: Kind, namespace: str) -> JsonObject:
+def parse_object(request: Request, kind: ApiKind, namespace: str) -> JsonObject:
     """The object of a create or update, with the path's kind and namespace. Raises StatusError (400, 415)."""
     return check_object(parse_written(request), kind, namespace)
 
 
-def check_object(obj: Json, kind: Kind, namespace: str) -> JsonObject:
+def check_object(obj: Json, kind: ApiKind, namespace: str) -> JsonObject:
     """Raises StatusError (400) if the body is not an object of the kind and namespace."""
     if not isinstance(obj, dict):
         raise status.bad_request(f"the body is no {kind.kind} but {type(obj).__name__}")
@@ -74,7 +70,7 @@ def check_object(obj: Json, kind: Kind, namespace: str) -> JsonObject:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": dict(meta)} | rest
 
 
-def check_identity(obj: JsonObject, kind: Kind) -> None:
+def check_identity(obj: JsonObject, kind: ApiKind) -> None:
     """Raises StatusError (400) for an object of another kind or version."""
     said = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
     if said != (kind.api_version, kind.kind):
@@ -114,3 +110,43 @@ def deletion(options: JsonObject) -> Deletion:
         resource_version=preconditions.get("resourceVersion") or "",
         dry_run=bool(options.get("dryRun")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How to apply a write: to which subresource, as a dry run or not, and with which field validation."""
+
+    subresource: str = ""
+    dry_run: bool = False
+    field_validation: str = "Ignore"
+
+
+def how_of(request: Request, target: Target) -> How:
+    return How(target.subresource, dry_run=request.dry_run, field_validation=request.field_validation)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An object in its kind's form, the errors from its schema, and warnings."""
+
+    obj: JsonObject
+    errors: Sequence[FieldError]
+    warnings: Sequence[str]
+
+
+def take(kind: ApiKind, obj: JsonObject, how: How) -> Taken:
+    """An object as its kind is stored. Raises StatusError (400)."""
+    check_identity(obj, kind)
+    meta, checked = schemas.of_metadata().check(obj["metadata"]), kind.shape.check(obj)
+    unfit, errors = list(meta.errors), checked.errors
+    if not kind.custom:
+        unfit += [error for error in errors if error.reason == status.INVALID]
+        errors = [error for error in errors if error.reason != status.INVALID]
+    if unfit:
+        raise status.unfit(kind.kind, kind.version, ", ".join(map(str, unfit)))
+    taken = checked.obj | {"metadata": {key: value for key, value in meta.obj.items() if value or value == 0}}
+    unknown = [*(f"metadata.{path}" for path in meta.unknown), *checked.unknown]
+    warnings = [f'unknown field "{path}"' for path in unknown]
+    if warnings and how.field_validation == "Strict":
+        raise status.unfit(kind.kind, kind.version, f"strict decoding error: {', '.join(warnings)}")
+    return Taken(taken, errors, warnings if how.field_validation == "Warn" else ())

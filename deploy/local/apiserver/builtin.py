@@ -8,16 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from deploy.local.apiserver import podspec, status, webhooks
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, copy
 from deploy.local.apiserver.podspec import setdefaults
 from deploy.local.apiserver.status import FieldError
 
-_POD_IMMUTABLE = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.schedulingGates` "
-    "(only removals)"
-)
+_POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
 
 def _default_pod(pod: JsonObject) -> None:
@@ -31,20 +27,16 @@ def _default_pod(pod: JsonObject) -> None:
 def _pod_errors(pod: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     if old is None:
         yield from podspec.errors(pod["spec"], "spec")
-    elif _fixed_pod_spec(pod["spec"], old["spec"]) != _fixed_pod_spec(old["spec"], old["spec"]):
-        yield status.forbidden_field("spec", _POD_IMMUTABLE)
+    elif _fixed_pod_spec(pod["spec"]) != _fixed_pod_spec(old["spec"]):
+        mutable = ", ".join(("containers[*].image", *_POD_MUTABLE))
+        yield status.forbidden_field("spec", f"pod updates may not change fields other than {mutable}")
 
 
-def _fixed_pod_spec(spec: JsonObject, old: JsonObject) -> JsonObject:
+def _fixed_pod_spec(spec: JsonObject) -> JsonObject:
     """The part of a pod's spec that an update must not change."""
-    fixed: JsonObject = copy(spec)
+    fixed: JsonObject = copy({key: value for key, value in spec.items() if key not in _POD_MUTABLE})
     for container in podspec.containers_of(fixed):
         container.pop("image", None)
-    fixed.pop("activeDeadlineSeconds", None)
-    before, after = old.get("tolerations") or [], fixed.pop("tolerations", None) or []
-    fixed["tolerations"] = all(toleration in after for toleration in before)
-    before, after = old.get("schedulingGates") or [], fixed.pop("schedulingGates", None) or []
-    fixed["schedulingGates"] = all(gate in before for gate in after)
     return fixed
 
 
@@ -117,6 +109,6 @@ _RULES: Mapping[str, Rules] = {
 _NO_RULES = Rules()
 
 
-def rules_of(kind: Kind) -> Rules:
+def rules_of(kind: ApiKind) -> Rules:
     """The rules of a built-in kind; a custom kind has its schema instead."""
     return _NO_RULES if kind.custom else _RULES.get(kind.kind, _NO_RULES)

@@ -9,7 +9,7 @@ import ssl
 
 import httpx
 
-from deploy.local.apiserver.webhooks import Client
+from deploy.local.apiserver.webhooks import RegisteredWebhook
 
 _HEADERS = {"User-Agent": "kube-apiserver-admission", "Content-Type": "application/json"}
 
@@ -24,14 +24,14 @@ class Callouts:
     def __init__(self) -> None:
         self._clients: dict[str, httpx.AsyncClient] = {}  # by the CA bundle that they trust
 
-    async def post(self, client: Client, body: bytes, timeout_seconds: int) -> bytes:
+    async def post(self, webhook: RegisteredWebhook, body: bytes) -> bytes:
         """The body of the webhook's response. Raises CallFailed."""
-        url = client.url
+        url, timeout_seconds = webhook.url, webhook.timeout_seconds
         if not url:
             raise CallFailed("it is behind a Service, and no network carries Services here")
         try:
             async with asyncio.timeout(timeout_seconds):
-                answer = await self._client(client.ca_bundle).post(
+                answer = await self._client(webhook.ca_bundle).post(
                     url, content=body, params={"timeout": f"{timeout_seconds}s"}, headers=_HEADERS
                 )
         except TimeoutError:

@@ -1,47 +1,32 @@
-"""The durable file behind the store: one SQLite database, fully synchronous, owned by one process.
+"""The file behind the store: one SQLite database, owned by one process.
 
-A file that is foreign or damaged, or contains invalid JSON, is renamed with a message; it is never trusted and never
-deleted.
+What is written survives the end of the process, however it ends. A file that is foreign or damaged, or contains invalid
+JSON, is renamed with a message; it is never trusted and never deleted.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "store.db"
-_APPLICATION_ID = 0x48_44_52_4D  # "HDRM"
-_LAYOUT = 1
+_LAYOUT = 0x48_44_52_4E  # "HDRN", the application_id of this layout
 _SCHEMA = f"""
 CREATE TABLE objects (resource TEXT, key TEXT, version INTEGER NOT NULL, value BLOB NOT NULL,
                       PRIMARY KEY (resource, key));
-CREATE TABLE revision (version INTEGER NOT NULL);
-PRAGMA application_id = {_APPLICATION_ID};
-PRAGMA user_version = {_LAYOUT};
+PRAGMA application_id = {_LAYOUT};
 """
-
 _PUT = (
     "INSERT INTO objects VALUES (?, ?, ?, ?) "
     "ON CONFLICT DO UPDATE SET version = excluded.version, value = excluded.value"
 )
 
 Row = tuple[str, str, int, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A group of writes and the version of the last one."""
-
-    puts: Sequence[Row]
-    deletes: Sequence[tuple[str, str]]
-    version: int
 
 
 class DataError(Exception):
@@ -53,60 +38,47 @@ class DataInUse(Exception):
 
 
 class Database:
-    """Rows (resource, key, version, value) and the last issued version."""
+    """Rows (resource, key, version, value). A deletion leaves an empty value, so that its version is not reused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=0.2)
         try:
-            self._prepare()
+            self.version = self._prepare()
         except BaseException:
             self._connection.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> int:
+        """The highest version that was ever written."""
         run = self._connection.execute
-        run("PRAGMA page_size = 4096")
         run("PRAGMA locking_mode = EXCLUSIVE")
         run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
+        run("PRAGMA synchronous = NORMAL")
         if run("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+            self._connection.executescript(_SCHEMA)
             # The first version comes from the wall clock: a client that still has a version of a renamed or removed
             # store never sees the same number with another meaning.
-            self._connection.executescript(_SCHEMA)
-            run("INSERT INTO revision VALUES (?)", (time.time_ns() // 1_000_000,))
-        identity = run("PRAGMA application_id").fetchone(), run("PRAGMA user_version").fetchone()
-        if identity != ((_APPLICATION_ID,), (_LAYOUT,)):
+            self.write("", "", time.time_ns() // 1_000_000)
+        if run("PRAGMA application_id").fetchone() != (_LAYOUT,):
             raise DataError("it is a database of another program or another layout")
         if run("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise DataError("its integrity check failed")
+        found: tuple[int] = run("SELECT max(version) FROM objects").fetchone()
+        return found[0]
 
     def rows(self) -> Iterator[Row]:
-        yield from self._connection.execute("SELECT resource, key, version, value FROM objects")
+        """The objects."""
+        yield from self._connection.execute("SELECT * FROM objects WHERE value != x''")
 
-    def revision(self) -> int:
-        """The highest version that was ever committed."""
-        query = "SELECT max((SELECT max(version) FROM revision), (SELECT ifnull(max(version), 0) FROM objects))"
-        result: tuple[int] = self._connection.execute(query).fetchone()
-        return result[0]
+    def write(self, resource: str, key: str, version: int, value: bytes = b"") -> None:
+        """Stores one object, or without a value its deletion. Raises sqlite3.Error."""
+        self._connection.execute(_PUT, (resource, key, version, value))  # a single statement is a transaction
 
-    def write(self, batch: Batch) -> None:
-        """Commits all rows or none; they are synced to disk on return. Raises sqlite3.Error."""
-        run = self._connection
-        if len(batch.puts) == 1 and not batch.deletes:
-            run.execute(_PUT, batch.puts[0])  # a single statement is a transaction
-            return
-        run.execute("BEGIN IMMEDIATE")
-        try:
-            run.executemany(_PUT, batch.puts)
-            if batch.deletes:
-                # Objects contain their own version; only deletions need the counter.
-                run.executemany("DELETE FROM objects WHERE resource = ? AND key = ?", batch.deletes)
-                run.execute("UPDATE revision SET version = ?", (batch.version,))
-            run.execute("COMMIT")
-        except BaseException:
-            run.execute("ROLLBACK")
-            raise
+    def forget_deletions(self, version: int) -> None:
+        """Keeps their highest version alone. Raises sqlite3.Error."""
+        self.write("", "", version)
+        self._connection.execute("DELETE FROM objects WHERE value = x'' AND resource != ''")
 
     def close(self) -> None:
         self._connection.close()
@@ -116,22 +88,15 @@ def open_database(directory: Path) -> Database:
     """The directory's database; an untrusted one is set aside. Raises DataInUse, OSError."""
     directory.mkdir(0o700, parents=True, exist_ok=True)
     path = directory / FILE_NAME
-    _make_private(path)
+    path.touch(0o600)  # it contains plain secrets; SQLite's other files copy the mode
     try:
         return Database(path)
     except sqlite3.OperationalError as error:
         raise DataInUse(f"{path}: {error} (is another API server using this data directory?)") from error
     except (DataError, sqlite3.DatabaseError) as error:
         set_aside(path, str(error))
-        _make_private(path)
+        path.touch(0o600)
         return Database(path)
-
-
-def _make_private(path: Path) -> None:
-    """Makes the file readable by its owner only: it contains plain secrets. SQLite's other files copy the mode."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.fchmod(descriptor, 0o600)  # for a file from an earlier version
-    os.close(descriptor)
 
 
 def set_aside(path: Path, why: str) -> None:

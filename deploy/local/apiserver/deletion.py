@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig, timestamp, unix_seconds
 
 PROPAGATIONS = ("Background", "Foreground")  # foreground deletion works as background deletion; none leaves orphans
@@ -22,7 +22,7 @@ class Deletion:
     dry_run: bool = False
 
 
-def may_go(kind: Kind, obj: JsonObject) -> bool:
+def may_go(kind: ApiKind, obj: JsonObject) -> bool:
     """Whether the object is marked for deletion, and neither finalizers, content nor a grace period remain."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp") or meta.get("finalizers") or holds_content(kind, obj):
@@ -30,11 +30,11 @@ def may_go(kind: Kind, obj: JsonObject) -> bool:
     return not meta.get("deletionGracePeriodSeconds")
 
 
-def holds_content(kind: Kind, obj: JsonObject) -> bool:
+def holds_content(kind: ApiKind, obj: JsonObject) -> bool:
     return kind.resource == "/namespaces" and bool(dig(obj, "spec", "finalizers"))
 
 
-def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
+def check_preconditions(kind: ApiKind, meta: JsonObject, wanted: Deletion) -> None:
     """Raises StatusError (409) if the object has another UID or version than the preconditions."""
     for what, asked, found in (
         ("UID", wanted.uid, meta["uid"]),
@@ -45,7 +45,7 @@ def check_preconditions(kind: Kind, meta: JsonObject, wanted: Deletion) -> None:
             raise status.conflict(kind.group, kind.kind, meta["name"], why)
 
 
-def grace_seconds(kind: Kind, obj: JsonObject, wanted: Deletion) -> int:
+def grace_seconds(kind: ApiKind, obj: JsonObject, wanted: Deletion) -> int:
     """The grace period of a pod on a node; all other objects have none."""
     if kind.resource != "/pods":
         return 0
@@ -61,7 +61,7 @@ def marked_grace(meta: JsonObject) -> int:
     return int(meta.get("deletionGracePeriodSeconds") or 0)
 
 
-def mark(kind: Kind, obj: JsonObject, grace: int) -> None:
+def mark(kind: ApiKind, obj: JsonObject, grace: int) -> None:
     """Marks an object in place for deletion in `grace` seconds, counted from the first mark."""
     meta = obj["metadata"]
     if meta.get("deletionTimestamp") is None:

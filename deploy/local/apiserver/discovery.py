@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable
 
-from deploy.local.apiserver.kinds import REVIEWS, Kind
+from deploy.local.apiserver.kinds import REVIEWS, ApiKind
 from deploy.local.apiserver.objects import JsonObject
 
 KUBERNETES_MINOR = "36"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"], "scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
 }  # fmt: skip
@@ -38,7 +35,7 @@ def api_versions(address: str) -> JsonObject:
     }  # fmt: skip
 
 
-def group_versions(kinds: Iterable[Kind]) -> dict[str, list[str]]:
+def group_versions(kinds: Iterable[ApiKind]) -> dict[str, list[str]]:
     """Versions by group, without the core group."""
     found: dict[str, list[str]] = {}
     for kind in (*kinds, *REVIEWS):
@@ -52,7 +49,7 @@ def group(name: str, versions: list[str]) -> JsonObject:
     return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def group_list(kinds: Iterable[Kind]) -> JsonObject:
+def group_list(kinds: Iterable[ApiKind]) -> JsonObject:
     groups = [group(name, versions) for name, versions in group_versions(kinds).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
@@ -61,7 +58,7 @@ def api_group(name: str, versions: list[str]) -> JsonObject:
     return {"kind": "APIGroup", "apiVersion": "v1"} | group(name, versions)
 
 
-def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> JsonObject | None:
+def resource_list(group_name: str, version_: str, kinds: Iterable[ApiKind]) -> JsonObject | None:
     """The resources of a group version; None if it does not exist."""
     resources: list[JsonObject] = []
     for kind in kinds:
@@ -76,22 +73,19 @@ def resource_list(group_name: str, version_: str, kinds: Iterable[Kind]) -> Json
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
 
 
-def _resource(kind: Kind) -> JsonObject:
+def _resource(kind: ApiKind) -> JsonObject:
     entry: JsonObject = {
         "name": kind.plural, "singularName": kind.singular_name, "namespaced": kind.namespaced,
-        "kind": kind.kind, "verbs": _CUSTOM_VERBS if kind.custom else _VERBS,
+        "kind": kind.kind, "verbs": _VERBS,
     }  # fmt: skip
     if kind.short_names:
         entry["shortNames"] = list(kind.short_names)
     if kind.categories:
         entry["categories"] = list(kind.categories)
-    if kind.custom:
-        digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
-        entry["storageVersionHash"] = base64.b64encode(digest[:8]).decode()
     return entry
 
 
-def _subresources(kind: Kind) -> Iterable[JsonObject]:
+def _subresources(kind: ApiKind) -> Iterable[JsonObject]:
     for name in (("status",) if kind.status else ()) + kind.subresources:
         entry: JsonObject = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
         if name in _SUBRESOURCE_KINDS:

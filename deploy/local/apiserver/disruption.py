@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from deploy.local.apiserver import selectors
-from deploy.local.apiserver.objects import Json, JsonObject, dig, unix_seconds
+from deploy.local.apiserver.objects import Json, JsonObject, dig
 
-DISRUPTED_SECONDS = 120.0
 Scale = Callable[[JsonObject], int | None]  # returns the replicas of a pod's controller
 
 
@@ -39,24 +38,18 @@ def exempt_as_unhealthy(budget: JsonObject, pod: JsonObject) -> bool:
     return desired > 0 and bool(current.get("currentHealthy", 0) >= desired)
 
 
-def budget_status(budget: JsonObject, pods: Sequence[JsonObject], scale: Scale, now: float) -> JsonObject:
+def budget_status(budget: JsonObject, pods: Sequence[JsonObject], scale: Scale) -> JsonObject:
     """The status of a budget over the pods it covers."""
     living = [pod for pod in pods if dig(pod, "status", "phase") not in ("Succeeded", "Failed")]
     expected, desired = _expected(budget["spec"], living, scale)
-    disrupted = _still_disrupted(budget, living, now)
-    healthy = sum(
-        ready(pod) and not pod["metadata"].get("deletionTimestamp") and pod["metadata"]["name"] not in disrupted
-        for pod in living
-    )
-    allowed = max(0, healthy - desired) if expected > 0 else 0
-    result: JsonObject = {
+    healthy = sum(ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in living)
+    return {
         "currentHealthy": healthy,
         "desiredHealthy": desired,
-        "disruptionsAllowed": allowed,
+        "disruptionsAllowed": max(0, healthy - desired) if expected > 0 else 0,
         "expectedPods": expected,
         "observedGeneration": budget["metadata"].get("generation", 0),
     }
-    return result | ({"disruptedPods": disrupted} if disrupted else {})
 
 
 def _expected(spec: JsonObject, pods: Sequence[JsonObject], scale: Scale) -> tuple[int, int]:
@@ -86,14 +79,3 @@ def _share(amount: Json, total: int) -> int:
     if isinstance(amount, str):
         return math.ceil(int(amount.rstrip("%")) * total / 100)
     return int(amount)
-
-
-def _still_disrupted(budget: JsonObject, pods: Sequence[JsonObject], now: float) -> dict[str, str]:
-    """Recently evicted pods that still exist."""
-    names = {pod["metadata"]["name"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
-    recorded: dict[str, str] = dig(budget, "status", "disruptedPods") or {}
-    return {
-        name: moment
-        for name, moment in recorded.items()
-        if name in names and now - unix_seconds(moment) < DISRUPTED_SECONDS
-    }

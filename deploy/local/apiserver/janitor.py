@@ -1,6 +1,6 @@
 """The controllers without which objects would stay forever: owner references, namespaces, events, budgets.
 
-In real clusters kube-controller-manager does this. The janitor finds its work in committed changes, does one item at a
+In real clusters kube-controller-manager does this. The janitor finds its work in changes, does one item at a
 time, and gets new work from the changes that it causes.
 """
 
@@ -15,13 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from deploy.local.apiserver import disruption, selectors, status
-from deploy.local.apiserver.decoding import How
+from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import Kind
-from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, timestamp, unix_seconds
-from deploy.local.apiserver.registry import Registry
-from deploy.local.apiserver.store import Change, Record, Store, object_key
-from deploy.local.apiserver.writes import Outcome, Writes
+from deploy.local.apiserver.kinds import ApiKind
+from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, unix_seconds
+from deploy.local.apiserver.registry import KindRegistry
+from deploy.local.apiserver.store import ObjectChange, Store, StoredObject, object_key
+from deploy.local.apiserver.writes import Writes
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ Work = tuple[str, str, str]  # the chore, and the object's resource and key
 class Janitor:
     """Watches the store's changes and cleans up after them."""
 
-    def __init__(self, store: Store, writes: Writes, kinds: Registry) -> None:
+    def __init__(self, store: Store, writes: Writes, kinds: KindRegistry) -> None:
         self._store = store
         self._writes = writes
         self._kinds = kinds
@@ -54,20 +54,19 @@ class Janitor:
         self._missing_since: dict[str, float] = {}
         for resource in store.resources():
             for record in store.ordered(resource):
-                self._notice(Change(record, None, deleted=False))
+                self._notice(ObjectChange(record, None, deleted=False))
         if self._pending:
             self._wake.set()
 
-    def changed(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            self._notice(change)
+    def changed(self, change: ObjectChange) -> None:
+        self._notice(change)
         if self._pending:
             self._wake.set()
 
     def _later(self, chore: str, resource: str, key: str = "") -> None:
         self._pending[chore, resource, key] = None
 
-    def _notice(self, change: Change) -> None:
+    def _notice(self, change: ObjectChange) -> None:
         record, previous = change.record, change.previous
         where = (record.resource, record.key)
         before = previous.owners if previous is not None else ()
@@ -90,7 +89,7 @@ class Janitor:
         for uid in after:
             self._dependents[uid].add(where)
 
-    def _notice_deletion(self, record: Record) -> None:
+    def _notice_deletion(self, record: StoredObject) -> None:
         obj = record.load()
         uid = obj["metadata"]["uid"]
         if uid in self._dependents:
@@ -130,15 +129,17 @@ class Janitor:
         except Exception:
             logger.exception("%s of %s %s failed", chore, resource, key)
 
-    def _delete(self, record: Record, deletion: Deletion = _AT_LEISURE) -> None:
+    def _delete(self, record: StoredObject, deletion: Deletion = _AT_LEISURE) -> None:
         kind = self._kinds.of_resource(record.resource)
-        if kind is not None and self._store.latest(record.resource, record.key) is not None:
-            _ignored(self._writes.delete(kind, record.namespace, record.name, deletion, _HOW))
+        if kind is not None and self._store.get(record.resource, record.key) is not None:
+            self._writes.delete(kind, record.namespace, record.name, deletion, _HOW)
 
-    def _update(self, kind: Kind, record: Record, mutate: Callable[[JsonObject], JsonObject], how: How) -> None:
-        _ignored(self._writes.update(kind, record.namespace, record.name, mutate, how))
+    def _update(
+        self, kind: ApiKind, record: StoredObject, mutate: Callable[[JsonObject], JsonObject], how: How
+    ) -> None:
+        self._writes.update(kind, record.namespace, record.name, mutate, how)
 
-    def _records_of(self, uid: str) -> list[Record]:
+    def _records_of(self, uid: str) -> list[StoredObject]:
         found = (self._store.get(*where) for where in sorted(self._dependents.get(uid, ())))
         return [record for record in found if record is not None]
 
@@ -155,7 +156,7 @@ class Janitor:
         resource, key = self._owner(reference, namespace)
         if not resource:
             return True  # an owner of an unknown kind may still exist
-        owner = self._store.latest(resource, key)
+        owner = self._store.get(resource, key)
         return owner is not None and owner.load()["metadata"]["uid"] == reference["uid"]
 
     def _drop_dependents(self, uid: str, _: str) -> None:
@@ -199,17 +200,7 @@ class Janitor:
             self._update(kind, record, recount, How(subresource="status"))
 
     def _budgeted(self, pods: Sequence[JsonObject], budget: JsonObject) -> JsonObject:
-        fresh = disruption.budget_status(budget, pods, self._replicas, time.time())
-        allowed = fresh["disruptionsAllowed"] > 0
-        condition = {
-            "type": "DisruptionAllowed", "status": "True" if allowed else "False", "message": "",
-            "reason": "SufficientPods" if allowed else "InsufficientPods",
-            "observedGeneration": fresh["observedGeneration"],
-        }  # fmt: skip
-        old: JsonObject = next(iter(dig(budget, "status", "conditions") or ()), {})
-        same = old.get("status") == condition["status"]
-        condition["lastTransitionTime"] = old["lastTransitionTime"] if same else timestamp(time.time())
-        return budget | {"status": fresh | {"conditions": [condition]}}
+        return budget | {"status": disruption.budget_status(budget, pods, self._replicas)}
 
     def _replicas(self, pod: JsonObject) -> int | None:
         reference = next(owner for owner in owner_references(pod) if owner.get("controller"))
@@ -231,12 +222,6 @@ class Janitor:
             since = self._missing_since.get(record.fields["spec.nodeName"], now)
             if now - since >= 2 * SWEEP_SECONDS:
                 self._delete(record, Deletion(grace_period_seconds=0))
-
-
-def _ignored(outcome: Outcome) -> None:
-    """Ignores the result, because no caller waits for a chore; a failing store reports its errors to other callers."""
-    if outcome.done is not None:
-        outcome.done.add_done_callback(lambda done: done.exception())
 
 
 def _last_seen(event: JsonObject) -> float:

@@ -24,7 +24,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ApiKind:
     """One served kind. `status`: has the status subresource; `generation`: counts changes of the spec."""
 
     group: str
@@ -40,8 +40,6 @@ class Kind:
     subresources: tuple[str, ...] = ()
     selectable: tuple[str, ...] = ()
     unconditional_update: bool = True
-    create_on_update: bool = False
-    returns_deleted: bool = False
     name_format: str = "subdomain"
     columns: tuple[Column, ...] = ()
     schema: Schema | None = None
@@ -85,70 +83,69 @@ _EVENT_FIELDS = (
 CRD_GROUP = "apiextensions.k8s.io"
 ADMISSION_GROUP = "admissionregistration.k8s.io"
 
-BUILT_IN: tuple[Kind, ...] = (
-    Kind("", "v1", "Namespace", "namespaces", namespaced=False, short_names=("ns",), status=True,
+BUILT_IN: tuple[ApiKind, ...] = (
+    ApiKind("", "v1", "Namespace", "namespaces", namespaced=False, short_names=("ns",), status=True,
          subresources=("finalize",), selectable=("status.phase",), name_format="label"),
-    Kind("", "v1", "Node", "nodes", namespaced=False, short_names=("no",), status=True,
+    ApiKind("", "v1", "Node", "nodes", namespaced=False, short_names=("no",), status=True,
          selectable=("spec.unschedulable",)),
-    Kind("", "v1", "Pod", "pods", short_names=("po",), categories=("all",), status=True, generation=True,
-         subresources=("binding", "eviction", "log"), selectable=_POD_FIELDS, returns_deleted=True),
-    Kind("", "v1", "ConfigMap", "configmaps", short_names=("cm",)),
-    Kind("", "v1", "Secret", "secrets", selectable=("type",)),
-    Kind("", "v1", "Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS, create_on_update=True),
-    Kind("", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",),
-         returns_deleted=True),
-    Kind("", "v1", "Service", "services", short_names=("svc",), categories=("all",), status=True,
-         returns_deleted=True, name_format="label"),
-    Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, short_names=("pv",), status=True,
-         returns_deleted=True),
-    Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True,
-         returns_deleted=True),
-    Kind("", "v1", "ReplicationController", "replicationcontrollers", short_names=("rc",), categories=("all",),
+    ApiKind("", "v1", "Pod", "pods", short_names=("po",), categories=("all",), status=True, generation=True,
+         subresources=("binding", "eviction", "log"), selectable=_POD_FIELDS),
+    ApiKind("", "v1", "ConfigMap", "configmaps", short_names=("cm",)),
+    ApiKind("", "v1", "Secret", "secrets", selectable=("type",)),
+    ApiKind("", "v1", "Event", "events", short_names=("ev",), selectable=_EVENT_FIELDS),
+    ApiKind("", "v1", "ServiceAccount", "serviceaccounts", short_names=("sa",)),
+    ApiKind("", "v1", "Service", "services", short_names=("svc",), categories=("all",), status=True,
+         name_format="label"),
+    ApiKind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, short_names=("pv",), status=True),
+    ApiKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short_names=("pvc",), status=True),
+    ApiKind("", "v1", "ReplicationController", "replicationcontrollers", short_names=("rc",), categories=("all",),
          status=True, generation=True, selectable=("status.replicas",)),
-    Kind("coordination.k8s.io", "v1", "Lease", "leases", unconditional_update=False, create_on_update=True),
-    Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short_names=("pdb",), status=True,
+    ApiKind("", "v1", "ResourceQuota", "resourcequotas", short_names=("quota",), status=True),
+    ApiKind("", "v1", "PodTemplate", "podtemplates", generation=True),
+    ApiKind("coordination.k8s.io", "v1", "Lease", "leases", unconditional_update=False),
+    ApiKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short_names=("pdb",), status=True,
          generation=True, unconditional_update=False),
-    Kind("apps", "v1", "Deployment", "deployments", short_names=("deploy",), categories=("all",), status=True,
+    ApiKind("apps", "v1", "Deployment", "deployments", short_names=("deploy",), categories=("all",), status=True,
          generation=True),
-    Kind("apps", "v1", "ReplicaSet", "replicasets", short_names=("rs",), categories=("all",), status=True,
+    ApiKind("apps", "v1", "ReplicaSet", "replicasets", short_names=("rs",), categories=("all",), status=True,
          generation=True, selectable=("status.replicas",)),
-    Kind("apps", "v1", "DaemonSet", "daemonsets", short_names=("ds",), categories=("all",), status=True,
+    ApiKind("apps", "v1", "DaemonSet", "daemonsets", short_names=("ds",), categories=("all",), status=True,
          generation=True),
-    Kind("apps", "v1", "StatefulSet", "statefulsets", short_names=("sts",), categories=("all",), status=True,
+    ApiKind("apps", "v1", "StatefulSet", "statefulsets", short_names=("sts",), categories=("all",), status=True,
          generation=True),
-    Kind("batch", "v1", "Job", "jobs", categories=("all",), status=True, generation=True,
+    ApiKind("batch", "v1", "Job", "jobs", categories=("all",), status=True, generation=True,
          selectable=("status.successful",)),
-    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",),
+    ApiKind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short_names=("pc",),
          generation=True),
     # Stored so that charts install; the server does not enforce them.
-    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", name_format="path"),
-    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", name_format="path"),
-    Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, name_format="path"),
-    Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
+    ApiKind("rbac.authorization.k8s.io", "v1", "Role", "roles", name_format="path"),
+    ApiKind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", name_format="path"),
+    ApiKind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, name_format="path"),
+    ApiKind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
          name_format="path"),
-    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),
-    Kind(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False,
+    ApiKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",), generation=True),
+    ApiKind(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", namespaced=False,
          categories=("api-extensions",), status=True, generation=True),
-    Kind(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
+    ApiKind(ADMISSION_GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings",
          namespaced=False, categories=("api-extensions",), generation=True),
-    Kind(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False,
-         categories=("api-extensions",), generation=True, unconditional_update=False),
-    Kind(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False,
-         categories=("api-extensions",), generation=True, unconditional_update=False),
-    Kind(CRD_GROUP, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
+    ApiKind(ADMISSION_GROUP, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations",
+         namespaced=False, categories=("api-extensions",), generation=True, unconditional_update=False),
+    ApiKind(ADMISSION_GROUP, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations",
+         namespaced=False, categories=("api-extensions",), generation=True, unconditional_update=False),
+    ApiKind(CRD_GROUP, "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
          short_names=("crd", "crds"), categories=("api-extensions",), status=True, generation=True,
          unconditional_update=False),
 )  # fmt: skip
 
 
 # Access reviews, which the server answers but never stores.
-REVIEWS: tuple[Kind, ...] = (
-    Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
-    Kind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+REVIEWS: tuple[ApiKind, ...] = (
+    ApiKind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
+    ApiKind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
 )
 
 
-def field_labels(kind: Kind) -> tuple[str, ...]:
+def field_labels(kind: ApiKind) -> tuple[str, ...]:
     """The fields that a field selector may name."""
     own = _METADATA_FIELDS if kind.namespaced or not kind.selectable else _METADATA_FIELDS[:1]
     return own + kind.selectable

@@ -1,34 +1,24 @@
-"""Lists in pages: all pages of a list show the same snapshot, however long the client takes."""
+"""Lists in pages. Each page shows the present; all bear the first one's version, from which a watch catches up."""
 
 from __future__ import annotations
 
 import base64
-import time
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.store import Record, Store
+from deploy.local.apiserver.store import Store, StoredObject
 from deploy.local.apiserver.watch import Filter
-
-TOKEN_SECONDS = 300.0
-_KEPT_SNAPSHOTS = 64
-_INCONSISTENT = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list "
-    "without the continue parameter, or use the continue token in this response, which may result in an inconsistent "
-    "list."
-)
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A continue token: the position and the snapshot; -1 means the present."""
+    """A continue token: the list's version, and the key at which its next page starts."""
 
-    rv: int = 0
-    start: str = ""
+    rv: int
+    start: str
 
     def encode(self) -> str:
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
@@ -37,71 +27,37 @@ class Token(msgspec.Struct, frozen=True):
 def parse_token(text: str) -> Token:
     """Raises StatusError (400)."""
     try:
-        token = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise status.bad_request(f"invalid continue token: continue key is not valid: {error}") from None
-    return token
+        raise status.bad_request(f"invalid continue token: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list; `remaining` counts the objects after it, None if a selector makes it unknown."""
+class ListPage:
+    """A part of a list."""
 
-    records: Sequence[Record]
+    records: Sequence[StoredObject]
     version: int
     next_token: str = ""
-    remaining: int | None = None
 
 
-class Lister:
-    """Pages over the store, and the snapshots that open tokens refer to."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._snapshots: OrderedDict[tuple[str, int], tuple[float, Sequence[Record]]] = OrderedDict()
-
-    def page(self, resource: str, wanted: Filter, limit: int, token: str) -> Page:
-        """At most `limit` matching records (0: all). Raises StatusError (400, 410)."""
-        if token:
-            records, version, start = self._resume(resource, parse_token(token))
-        else:
-            records, version, start = self._store.ordered(resource), self._store.version, ""
-        first, last = _bounds(records, wanted.namespace, start)
-        if not limit:
-            return Page(_matching(records[first:last], wanted), version)
-        return self._part(resource, records, range(first, last), wanted, limit, version)
-
-    def _part(
-        self, resource: str, records: Sequence[Record], span: range, wanted: Filter, limit: int, version: int
-    ) -> Page:
-        found: list[Record] = []
-        for index in span:
-            if len(found) == limit:
-                self._snapshots[resource, version] = (time.monotonic(), records)
-                while len(self._snapshots) > _KEPT_SNAPSHOTS:
-                    self._snapshots.popitem(last=False)
-                selecting = bool(wanted.labels or wanted.fields)
-                token = Token(version, records[index].key).encode()
-                return Page(found, version, token, None if selecting else span.stop - index)
-            if wanted.matches(records[index]):
-                found.append(records[index])
-        return Page(found, version)
-
-    def _resume(self, resource: str, token: Token) -> tuple[Sequence[Record], int, str]:
-        if token.rv < 0:
-            return self._store.ordered(resource), self._store.version, token.start
-        kept = self._snapshots.get((resource, token.rv))
-        if kept is None or time.monotonic() - kept[0] > TOKEN_SECONDS:
-            self._snapshots.pop((resource, token.rv), None)
-            raise status.expired(_INCONSISTENT, Token(-1, token.start).encode())
-        return kept[1], token.rv, token.start
-
-    def forget(self) -> None:
-        """Expires every open token."""
-        self._snapshots.clear()
+def page(store: Store, resource: str, wanted: Filter, limit: int = 0, token: str = "") -> ListPage:
+    """At most `limit` matching records (0: all), from where the token says. Raises StatusError (400)."""
+    at = parse_token(token) if token else Token(store.version, "")
+    records = store.ordered(resource)
+    first, last = _bounds(records, wanted.namespace, at.start)
+    if not limit:
+        return ListPage(_matching(records[first:last], wanted), at.rv)
+    found: list[StoredObject] = []
+    for record in records[first:last]:
+        if len(found) == limit:
+            return ListPage(found, at.rv, Token(at.rv, record.key).encode())
+        if wanted.matches(record):
+            found.append(record)
+    return ListPage(found, at.rv)
 
 
-def _bounds(records: Sequence[Record], namespace: str, start: str) -> tuple[int, int]:
+def _bounds(records: Sequence[StoredObject], namespace: str, start: str) -> tuple[int, int]:
     """The index range of a namespace's keys (of all keys if empty), starting at `start`."""
     first, last = 0, len(records)
     if namespace:
@@ -112,7 +68,7 @@ def _bounds(records: Sequence[Record], namespace: str, start: str) -> tuple[int,
     return first, last
 
 
-def _matching(records: Sequence[Record], wanted: Filter) -> Sequence[Record]:
+def _matching(records: Sequence[StoredObject], wanted: Filter) -> Sequence[StoredObject]:
     if not wanted.labels and not wanted.fields:
         return records
     return [record for record in records if wanted.matches(record)]

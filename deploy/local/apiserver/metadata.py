@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deploy.local.apiserver import selectors, status
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.status import FieldError
 
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
-    "and end with an alphanumeric character"
-)
-_LABEL_RULE = (
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
-    "with an alphanumeric character"
-)
+_LABEL_RULE = "lower case letters, digits and '-', beginning and ending with a letter or digit"
+_SUBDOMAIN_RULE = f"labels with dots between them, each of {_LABEL_RULE}"
 _STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _FIXED = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -38,7 +32,7 @@ def key_errors(key: str, field: str) -> Iterator[FieldError]:
         yield status.invalid_value(field, key, selectors.KEY_RULE)
 
 
-def errors(kind: Kind, old: JsonObject | None, obj: JsonObject) -> Iterator[FieldError]:
+def errors(kind: ApiKind, old: JsonObject | None, obj: JsonObject) -> Iterator[FieldError]:
     """All errors in the metadata of an object's new state."""
     meta = obj["metadata"]
     if old is None and kind.kind != "Event":
@@ -58,7 +52,7 @@ def errors(kind: Kind, old: JsonObject | None, obj: JsonObject) -> Iterator[Fiel
     yield from _finalizer_errors(kind, old, meta)
 
 
-def _finalizer_errors(kind: Kind, old: JsonObject | None, meta: JsonObject) -> Iterator[FieldError]:
+def _finalizer_errors(kind: ApiKind, old: JsonObject | None, meta: JsonObject) -> Iterator[FieldError]:
     names = meta.get("finalizers") or ()
     for name in names:
         yield from key_errors(name, "metadata.finalizers")
@@ -68,7 +62,7 @@ def _finalizer_errors(kind: Kind, old: JsonObject | None, meta: JsonObject) -> I
         yield status.forbidden_field("metadata.finalizers", "no finalizer can be added if the object is being deleted")
 
 
-def check_version(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: bool) -> None:
+def check_version(kind: ApiKind, old: JsonObject, meta: JsonObject, *, replacing: bool) -> None:
     """Raises StatusError: 409 for a version that is not the current one, 422 if a required one is missing."""
     version, name = meta.get("resourceVersion") or "", old["metadata"]["name"]
     if version in ("", "0"):
@@ -79,7 +73,7 @@ def check_version(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: b
         raise status.conflict(kind.group, kind.plural, name)
 
 
-def check_identity(kind: Kind, old: JsonObject, meta: JsonObject, *, replacing: bool = False) -> None:
+def check_identity(kind: ApiKind, old: JsonObject, meta: JsonObject, *, replacing: bool = False) -> None:
     """Completes the identity in a new state. Raises StatusError (400, 409, 422) if it belongs to another object."""
     before = old["metadata"]
     check_name(meta.get("name"), before["name"])

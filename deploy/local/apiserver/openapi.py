@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable
 
 from deploy.local.apiserver import discovery, schemas
-from deploy.local.apiserver.kinds import REVIEWS, Kind
+from deploy.local.apiserver.kinds import REVIEWS, ApiKind
 from deploy.local.apiserver.objects import JsonObject, encode
-from deploy.local.apiserver.registry import Registry
-from deploy.local.apiserver.responses import Response, json_response
+from deploy.local.apiserver.registry import KindRegistry
+from deploy.local.apiserver.responses import ServerResponse, json_response
 from deploy.local.apiserver.schemas import META
 
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "pretty")
@@ -22,12 +22,12 @@ _STRING = {"type": "string"}
 class Documents:
     """The documents of the served kinds, each built at its first request."""
 
-    def __init__(self, kinds: Registry) -> None:
+    def __init__(self, kinds: KindRegistry) -> None:
         self._kinds = kinds
         self._generation = -1
         self._built: dict[str, bytes] = {}
 
-    def v3(self, path: str) -> Response | None:
+    def v3(self, path: str) -> ServerResponse | None:
         """The root document (""), or that of a group version ("apis/apps/v1"); None if it does not exist."""
         if self._generation != self._kinds.generation:
             self._generation = self._kinds.generation
@@ -37,7 +37,7 @@ class Documents:
             if found is None:
                 return None
             self._built[path] = encode(found)
-        return Response(self._built[path])
+        return ServerResponse(self._built[path])
 
     def _document(self, path: str) -> JsonObject | None:
         kinds = [*self._kinds.kinds(), *REVIEWS]
@@ -46,23 +46,23 @@ class Documents:
         chosen = [kind for kind in kinds if _path(kind) == path]
         return _document(chosen) if chosen else None
 
-    def _url(self, kind: Kind) -> str:
+    def _url(self, kind: ApiKind) -> str:
         """A document's URL, with a hash that changes with the definitions."""
         digest = hashlib.sha256(encode([_path(kind), self._generation])).hexdigest()
         return f"/openapi/v3/{_path(kind)}?hash={digest[:32].upper()}"
 
 
-def v2() -> Response:
+def v2() -> ServerResponse:
     """A document without paths. Clients read it only for kinds that version 3 does not describe, which do not exist."""
     info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
     return json_response({"swagger": "2.0", "info": info, "paths": {}})
 
 
-def _path(kind: Kind) -> str:
+def _path(kind: ApiKind) -> str:
     return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
 
 
-def _document(kinds: Iterable[Kind]) -> JsonObject:
+def _document(kinds: Iterable[ApiKind]) -> JsonObject:
     """The document of a group version's kinds."""
     found = schemas.with_references([META, *(_schema_name(kind) for kind in kinds if not kind.custom)])
     found |= {_schema_name(kind): _custom_schema(kind) for kind in kinds if kind.custom}
@@ -71,18 +71,18 @@ def _document(kinds: Iterable[Kind]) -> JsonObject:
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": found}}
 
 
-def _schema_name(kind: Kind) -> str:
+def _schema_name(kind: ApiKind) -> str:
     if not kind.custom:
         return schemas.name_of(kind.group, kind.version, kind.kind)
     return f"{'.'.join(reversed(kind.group.split('.')))}.{kind.version}.{kind.kind}"
 
 
-def _url(kind: Kind) -> str:
+def _url(kind: ApiKind) -> str:
     namespace = "/namespaces/{namespace}" if kind.namespaced else ""
     return f"/{_path(kind)}{namespace}/{kind.plural}" + ("" if kind in REVIEWS else "/{name}")
 
 
-def _custom_schema(kind: Kind) -> JsonObject:
+def _custom_schema(kind: ApiKind) -> JsonObject:
     assert kind.schema is not None
     # Fields beside `$ref` are ignored, so it is inside `allOf`.
     metadata = {"allOf": [{"$ref": f"#/components/schemas/{META}"}], "description": "Identity and life."}
@@ -95,11 +95,11 @@ def _custom_schema(kind: Kind) -> JsonObject:
     }
 
 
-def _group_version_kind(kind: Kind) -> JsonObject:
+def _group_version_kind(kind: ApiKind) -> JsonObject:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _operations(kind: Kind) -> JsonObject:
+def _operations(kind: ApiKind) -> JsonObject:
     schema = {"schema": {"$ref": f"#/components/schemas/{_schema_name(kind)}"}}
     answer = {"responses": {"200": {"description": "OK", "content": {"application/json": schema}}}}
     common = {"x-kubernetes-group-version-kind": _group_version_kind(kind)} | answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from deploy.local.apiserver import status
@@ -10,7 +9,6 @@ from deploy.local.apiserver.objects import Json, JsonObject, copy, encode
 from deploy.local.apiserver.schemas import FieldPath, ListRule, ListRules
 
 _COPIED_BYTES = 3 << 20  # the total of all operations of one patch
-_ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
 
@@ -152,6 +150,8 @@ def _remove(document: Json, path: Sequence[str]) -> Json:
 def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: FieldPath = ()) -> JsonObject:
     """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives apply.
 
+    New items come last, whatever order the patch asks for.
+
     Does not change `target`. Raises StatusError (400) for a malformed patch.
     """
     directive = patch.get("$patch")
@@ -169,7 +169,6 @@ def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: Fie
             result[field] = [item for item in result.get(field) or () if item not in value]
         elif not key.startswith("$"):
             _merge_field(result, key, value, rules, (*path, key))
-    _order_lists(result, patch, target, rules, path)
     return result
 
 
@@ -194,8 +193,7 @@ def _merge_list(
     if any(isinstance(item, dict) and item.get("$patch") == "replace" for item in patch):
         return [item for item in patch if item.get("$patch") != "replace"]
     if rule is not None and rule.union:
-        merged = current + [item for item in patch if item not in current]
-        return _arranged(merged, patch, current, "")
+        return current + [item for item in patch if item not in current]
     if rule is None or not rule.merge_key:
         return patch
     return _merge_keyed(current, patch, rule.merge_key, rules, path)
@@ -215,31 +213,4 @@ def _merge_keyed(
             result.append(strategic({}, item, rules, path))
         else:
             result[at] = strategic(result[at], item, rules, path)
-    return _arranged(result, patch, current, merge_key)
-
-
-def _order_lists(result: JsonObject, patch: JsonObject, target: JsonObject, rules: ListRules, path: FieldPath) -> None:
-    for key, order in patch.items():
-        if key.startswith(_ORDER):
-            field = key.removeprefix(_ORDER)
-            rule = rules((*path, field))
-            if isinstance(result.get(field), list) and rule is not None:
-                before = target.get(field) or []
-                result[field] = _arranged(result[field], order, before, rule.merge_key)
-
-
-def _arranged(items: list[Json], order: list[Json], before: list[Json], merge_key: str) -> list[Json]:
-    """The items in the order of `order`; each other item comes before the next item that it preceded in `before`."""
-
-    def identity(item: Json) -> Json:
-        return item.get(merge_key) if merge_key and isinstance(item, dict) else item
-
-    wanted, known = [identity(item) for item in order], [identity(item) for item in before]
-    named = deque(sorted((i for i in items if identity(i) in wanted), key=lambda i: wanted.index(identity(i))))
-    others = deque(item for item in items if identity(item) not in wanted)
-    result = []
-    while others and named:
-        first, second = identity(others[0]), identity(named[0])
-        precedes = first in known and second in known and known.index(first) < known.index(second)
-        result.append((others if precedes else named).popleft())
-    return [*result, *named, *others]
+    return result

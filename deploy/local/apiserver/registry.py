@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import BUILT_IN, Column, Kind
+from deploy.local.apiserver.kinds import BUILT_IN, ApiKind, Column
 from deploy.local.apiserver.objects import JsonObject, dig, dotted
 from deploy.local.apiserver.schema import Schema
 from deploy.local.apiserver.status import FieldError
@@ -13,36 +13,36 @@ from deploy.local.apiserver.status import FieldError
 _AGE = Column("Age", "date", ".metadata.creationTimestamp")
 
 
-class Registry:
+class KindRegistry:
     """Finds kinds by path, by object and by collection; each change increments `generation`."""
 
     def __init__(self) -> None:
-        self._by_path: dict[tuple[str, str, str], Kind] = {}
-        self._by_object: dict[tuple[str, str], Kind] = {}
-        self._by_resource: dict[str, Kind] = {}
+        self._by_path: dict[tuple[str, str, str], ApiKind] = {}
+        self._by_object: dict[tuple[str, str], ApiKind] = {}
+        self._by_resource: dict[str, ApiKind] = {}
         self.generation = 0
         for kind in BUILT_IN:
             self._add(kind)
 
-    def _add(self, kind: Kind) -> None:
+    def _add(self, kind: ApiKind) -> None:
         self._by_path[kind.group, kind.version, kind.plural] = kind
         self._by_object[kind.api_version, kind.kind] = kind
         self._by_resource[kind.resource] = kind
         self.generation += 1
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ApiKind | None:
         return self._by_path.get((group, version, plural))
 
-    def of_object(self, api_version: str, kind: str) -> Kind | None:
+    def of_object(self, api_version: str, kind: str) -> ApiKind | None:
         return self._by_object.get((api_version, kind))
 
-    def of_resource(self, resource: str) -> Kind | None:
+    def of_resource(self, resource: str) -> ApiKind | None:
         return self._by_resource.get(resource)
 
-    def kinds(self) -> Iterator[Kind]:
+    def kinds(self) -> Iterator[ApiKind]:
         yield from list(self._by_path.values())
 
-    def define(self, definition: JsonObject) -> Kind:
+    def define(self, definition: JsonObject) -> ApiKind:
         """Serves (or replaces) the kind of a definition in which `definition_errors` found no errors."""
         kind = kind_of(definition)
         self._add(kind)
@@ -74,7 +74,7 @@ def _field_text(obj: JsonObject, label: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def kind_of(definition: JsonObject) -> Kind:
+def kind_of(definition: JsonObject) -> ApiKind:
     """The kind that a definition describes, at its storage version (the only one served)."""
     spec = definition["spec"]
     names = spec["names"]
@@ -84,7 +84,7 @@ def kind_of(definition: JsonObject) -> Kind:
         Column(item["name"], item["type"], item["jsonPath"], item.get("priority", 0))
         for item in version.get("additionalPrinterColumns") or ()
     )
-    return Kind(
+    return ApiKind(
         group=spec["group"],
         version=version["name"],
         kind=names["kind"],

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from deploy.local.apiserver import status, tables
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, encode
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.status import StatusError
-from deploy.local.apiserver.store import Record
+from deploy.local.apiserver.store import StoredObject
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
@@ -20,7 +20,7 @@ _SERVED = (_JSON, "*/*", "application/*", "application/vnd.kubernetes.protobuf")
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class ServerResponse:
     """A complete response."""
 
     body: bytes
@@ -30,26 +30,32 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamResponse:
     """A streaming response: `take` returns chunks, then None; `close` runs when the client stops reading."""
 
     take: Callable[[], Awaitable[bytes | None]]
-    close: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
     content_type: bytes = b"application/json"
 
 
-def json_response(obj: object, code: int = 200) -> Response:
-    return Response(encode(obj), code)
+def json_response(obj: object, code: int = 200) -> ServerResponse:
+    return ServerResponse(encode(obj), code)
 
 
-def text_response(text: str, code: int = 200) -> Response:
-    return Response(text.encode(), code, b"text/plain; charset=utf-8")
+def done(*, code: int = 200, headers: Headers = (), **fields: object) -> ServerResponse:
+    """The Status of a call that has no object to answer with; `fields` are more of it."""
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+    return ServerResponse(encode(status | fields), code, headers=headers)
 
 
-def failure(error: StatusError) -> Response:
+def text_response(text: str, code: int = 200) -> ServerResponse:
+    return ServerResponse(text.encode(), code, b"text/plain; charset=utf-8")
+
+
+def failure(error: StatusError) -> ServerResponse:
     seconds = error.retry_after_seconds
     headers: Headers = ((b"retry-after", str(seconds).encode()),) if seconds else ()
-    return Response(encode(error.to_object()), error.code, headers=headers)
+    return ServerResponse(encode(error.to_object()), error.code, headers=headers)
 
 
 def warning_headers(warnings: Sequence[str]) -> Headers:
@@ -60,7 +66,7 @@ def warning_headers(warnings: Sequence[str]) -> Headers:
 class Form:
     """How to show objects: unchanged, or as the rows of a Table."""
 
-    kind: Kind
+    kind: ApiKind
     as_table: bool = False
     include_object: str = "Metadata"
 
@@ -69,18 +75,18 @@ class Form:
         version = obj["metadata"].get("resourceVersion", "")
         return tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object)
 
-    def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> Response:
-        return Response(encode(self.one(decode(value))) if self.as_table else value, code, headers=headers)
+    def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> ServerResponse:
+        return ServerResponse(encode(self.one(decode(value))) if self.as_table else value, code, headers=headers)
 
-    def many(self, records: Sequence[Record], list_meta: JsonObject) -> Response:
+    def many(self, records: Sequence[StoredObject], list_meta: JsonObject) -> ServerResponse:
         if not self.as_table:
             list_meta = {"continue": "", **list_meta} if self.kind.custom else list_meta
-            return Response(_spliced(self.kind, records, list_meta))
+            return ServerResponse(_spliced(self.kind, records, list_meta))
         objects = [record.load() for record in records]
         return json_response(tables.table(self.kind, objects, list_meta, self.include_object))
 
 
-def form_of(request: Request, kind: Kind) -> Form:
+def form_of(request: Request, kind: ApiKind) -> Form:
     """The first served format in the Accept header; JSON for protobuf. Raises StatusError (406)."""
     accept = request.header(b"accept")
     for media_range in (accept or _JSON).split(","):
@@ -95,7 +101,7 @@ def form_of(request: Request, kind: Kind) -> Form:
     raise status.not_acceptable((_JSON,))
 
 
-def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> bytes:
+def _spliced(kind: ApiKind, records: Sequence[StoredObject], list_meta: JsonObject) -> bytes:
     """A list joined from the stored bytes without decoding. Items of built-in kinds do not repeat the kind."""
     head = encode({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": list_meta})
     repeated = b"" if kind.custom else kind_prefix(kind)
@@ -110,6 +116,6 @@ def _spliced(kind: Kind, records: Sequence[Record], list_meta: JsonObject) -> by
     return b"".join((*pieces, b"]}"))
 
 
-def kind_prefix(kind: Kind) -> bytes:
+def kind_prefix(kind: ApiKind) -> bytes:
     """The first bytes in the JSON of every stored object of a kind."""
     return encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","

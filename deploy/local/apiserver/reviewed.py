@@ -19,16 +19,15 @@ import msgspec
 
 from deploy.local.apiserver import patching, status
 from deploy.local.apiserver.authentication import USER
-from deploy.local.apiserver.bodies import deletion_options
+from deploy.local.apiserver.bodies import How, deletion_options
 from deploy.local.apiserver.callouts import CallFailed, Callouts
-from deploy.local.apiserver.decoding import How
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, encode
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.webhooks import Asked, Registered, Webhook
-from deploy.local.apiserver.writes import Draft, Mutate, Outcome, Writes
+from deploy.local.apiserver.webhooks import REVIEW_VERSION, RegisteredWebhook, RegisteredWebhooks, ReviewRequest
+from deploy.local.apiserver.writes import Draft, Mutate, WriteOutcome, Writes
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class _Verdict:
 class Reviewed:
     """Create, update and delete with the review by webhooks."""
 
-    def __init__(self, store: Store, writes: Writes, registered: Registered) -> None:
+    def __init__(self, store: Store, writes: Writes, registered: RegisteredWebhooks) -> None:
         self._store = store
         self._writes = writes
         self._registered = registered
@@ -58,7 +57,7 @@ class Reviewed:
     async def close(self) -> None:
         await self._callouts.close()
 
-    async def create(self, request: Request, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
+    async def create(self, request: Request, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> WriteOutcome:
         """Raises StatusError as Writes.create does, and for what webhooks deny."""
         if not self._registered.concern(kind):
             return self._writes.create(kind, namespace, obj, how)
@@ -71,9 +70,9 @@ class Reviewed:
         return _with_warnings(self._writes.commit(settled), asked)
 
     async def update(
-        self, request: Request, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *,
+        self, request: Request, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *,
         replacing: bool = False,
-    ) -> Outcome:  # fmt: skip
+    ) -> WriteOutcome:  # fmt: skip
         """Raises StatusError as Writes.update does, and for what webhooks deny."""
         if not self._registered.concern(kind):
             return self._writes.update(kind, namespace, name, mutate, how, replacing=replacing)
@@ -83,22 +82,24 @@ class Reviewed:
             await self._mutate(asked, draft)
             settled = self._writes.settled(draft)
             await self._validate(asked, settled.obj, draft.old)
-            if self._store.latest(kind.resource, object_key(namespace, name)) is draft.record:
+            if self._store.get(kind.resource, object_key(namespace, name)) is draft.record:
                 return _with_warnings(self._writes.commit(settled), asked)
         raise status.conflict(kind.group, kind.plural, name)
 
-    async def delete(self, request: Request, kind: Kind, namespace: str, name: str, wanted: Deletion) -> Outcome:
+    async def delete(
+        self, request: Request, kind: ApiKind, namespace: str, name: str, wanted: Deletion
+    ) -> WriteOutcome:
         """Raises StatusError as Writes.delete does, and for what validating webhooks deny."""
         how = How(dry_run=wanted.dry_run)
         if not self._registered.concern(kind):
             return self._writes.delete(kind, namespace, name, wanted, how)
         asked = _asked(request, "DELETE", kind, how, namespace, name)
-        record = self._store.latest(kind.resource, object_key(namespace, name))
+        record = self._store.get(kind.resource, object_key(namespace, name))
         if record is not None:
             await self._validate(asked, None, record.load())
         return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
 
-    async def _mutate(self, asked: Asked, draft: Draft) -> None:
+    async def _mutate(self, asked: ReviewRequest, draft: Draft) -> None:
         """Applies the mutating webhooks to a draft; after a change, the cluster's own admission runs again.
 
         Raises StatusError.
@@ -110,7 +111,9 @@ class Reviewed:
         if draft.old is None and obj != shown:
             self._writes.admit(draft)
 
-    async def _mutated(self, webhook: Webhook, asked: Asked, obj: JsonObject, draft: Draft) -> JsonObject:
+    async def _mutated(
+        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject, draft: Draft
+    ) -> JsonObject:
         """A draft's object after one webhook. Raises StatusError."""
         verdict = await self._verdict(webhook, asked, obj, draft.old)
         if verdict is None or not verdict.operations:
@@ -121,7 +124,7 @@ class Reviewed:
             raise status.internal(f'the patch of admission webhook "{webhook.name}": {error}') from error
         return _shown(draft, asked)
 
-    async def _validate(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> None:
+    async def _validate(self, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None) -> None:
         """Calls all validating webhooks at once. Raises StatusError if one denies the request."""
         wanted = [webhook for webhook in self._registered.validating if self._wanted(webhook, asked, obj, old)]
         answers = (self._verdict(webhook, asked, obj, old) for webhook in wanted)
@@ -129,24 +132,25 @@ class Reviewed:
             if isinstance(answer, BaseException):
                 raise answer
 
-    def _wanted(self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None) -> bool:
+    def _wanted(
+        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None
+    ) -> bool:
         return webhook.wants(asked, obj, old, lambda: self._labels(asked, obj))
 
-    def _labels(self, asked: Asked, obj: JsonObject | None) -> Mapping[str, str]:
+    def _labels(self, asked: ReviewRequest, obj: JsonObject | None) -> Mapping[str, str]:
         """The labels of the namespace that a request is on or in."""
         if asked.on_namespace and obj is not None:
             return dig(obj, "metadata", "labels") or {}
-        record = self._store.latest("/namespaces", asked.namespace)
+        record = self._store.get("/namespaces", asked.namespace)
         return record.labels if record is not None else {}
 
     async def _verdict(
-        self, webhook: Webhook, asked: Asked, obj: JsonObject | None, old: JsonObject | None
+        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None
     ) -> _Verdict | None:
         """A webhook's verdict; None if it fails and its failures are ignored. Raises StatusError (500, its denial)."""
         uid = str(uuid.uuid4())
         try:
-            body = encode(_review(asked, webhook.version, uid, obj, old))
-            answer = await self._callouts.post(webhook.client, body, webhook.timeout_seconds)
+            answer = await self._callouts.post(webhook, encode(_review(asked, uid, obj, old)))
             verdict = _read(answer, uid, asked)
         except CallFailed as error:
             why = f'failed calling webhook "{webhook.name}": {error}'
@@ -159,7 +163,7 @@ class Reviewed:
         return verdict
 
 
-def _review(asked: Asked, version: str, uid: str, obj: JsonObject | None, old: JsonObject | None) -> JsonObject:
+def _review(asked: ReviewRequest, uid: str, obj: JsonObject | None, old: JsonObject | None) -> JsonObject:
     """The AdmissionReview for a webhook."""
     kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
     resource = {"group": asked.kind.group, "version": asked.kind.version, "resource": asked.kind.plural}
@@ -180,14 +184,14 @@ def _review(asked: Asked, version: str, uid: str, obj: JsonObject | None, old: J
         "dryRun": asked.dry_run,
         "options": asked.options,
     }
-    return {"kind": REVIEW, "apiVersion": f"{REVIEW_GROUP}/{version}", "request": request}
+    return {"kind": REVIEW, "apiVersion": f"{REVIEW_GROUP}/{REVIEW_VERSION}", "request": request}
 
 
-def _typed(kind: Kind, obj: JsonObject | None) -> JsonObject | None:
+def _typed(kind: ApiKind, obj: JsonObject | None) -> JsonObject | None:
     return None if obj is None else {"kind": kind.kind, "apiVersion": kind.api_version} | obj
 
 
-def _read(body: bytes, uid: str, asked: Asked) -> _Verdict:
+def _read(body: bytes, uid: str, asked: ReviewRequest) -> _Verdict:
     """The verdict in a response; adds its warnings to the request. Raises CallFailed for an invalid response."""
     try:
         answer = dig(decode(body), "response")
@@ -211,11 +215,11 @@ def _denial(webhook: str, reasons: JsonObject) -> status.StatusError:
     return status.StatusError(code, reason, denied + why, details=reasons.get("details"))
 
 
-def _with_warnings(outcome: Outcome, asked: Asked) -> Outcome:
+def _with_warnings(outcome: WriteOutcome, asked: ReviewRequest) -> WriteOutcome:
     return replace(outcome, warnings=[*asked.warnings, *outcome.warnings]) if asked.warnings else outcome
 
 
-def _shown(draft: Draft, asked: Asked) -> JsonObject:
+def _shown(draft: Draft, asked: ReviewRequest) -> JsonObject:
     """A draft's object as mutating webhooks see it: a new object has neither an identity nor a status yet."""
     if draft.old is not None:
         return draft.obj
@@ -227,8 +231,8 @@ def _shown(draft: Draft, asked: Asked) -> JsonObject:
     return shown
 
 
-def _asked(request: Request, operation: str, kind: Kind, how: How, namespace: str, name: str) -> Asked:
-    return Asked(
+def _asked(request: Request, operation: str, kind: ApiKind, how: How, namespace: str, name: str) -> ReviewRequest:
+    return ReviewRequest(
         operation=operation, kind=kind, subresource=how.subresource,
         namespace=name if kind.resource == "/namespaces" else namespace, name=name, dry_run=how.dry_run,
         options=_options(request, operation, how),

@@ -13,24 +13,18 @@ LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_KEY = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-KEY_RULE = (
-    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character, at most 63 of them, with an optional DNS subdomain prefix and '/'"
-)
-VALUE_RULE = (
-    "a valid label must be an empty string or consist of at most 63 alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character"
-)
+VALUE_RULE = "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"
+KEY_RULE = f"a qualified name is {VALUE_RULE}, after an optional DNS subdomain and '/'"
 _COMMA = re.compile(r",(?![^()]*\))")  # but not within parentheses
 _OF_SET = re.compile(r"(\S+)\s+(in|notin)\s*\(([^()]*)\)")
-_COMPARED = re.compile(r"([^\s=!<>()]+)\s*(==|!=|=|<|>)\s*([^\s=!<>()]*)")
+_COMPARED = re.compile(r"([^\s=!<>()]+)\s*(==|!=|=)\s*([^\s=!<>()]*)")
 _ALONE = re.compile(r"(!?)\s*([^\s=!<>()]+)")
-_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt", "in": "In", "notin": "NotIn"}
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"}
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on a key; operators are those of metav1.LabelSelector, plus Gt and Lt."""
+    """One condition on a key; operators are those of metav1.LabelSelector."""
 
     key: str
     operator: str
@@ -45,17 +39,11 @@ class Requirement:
                 return value is None or value not in self.values
             case "Exists":
                 return value is not None
-            case "DoesNotExist":
-                return value is None
-        try:
-            difference = int(value or "") - int(self.values[0])
-        except ValueError:
-            return False
-        return difference > 0 if self.operator == "Gt" else difference < 0
+        return value is None  # DoesNotExist
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class ObjectSelector:
     """A conjunction of requirements; without any it selects everything."""
 
     requirements: tuple[Requirement, ...] = ()
@@ -67,9 +55,13 @@ class Selector:
         return bool(self.requirements)
 
 
-def parse_labels(text: str) -> Selector:
+def parse_labels(text: str) -> ObjectSelector:
     """A label selector in the query form: "app=web,tier in (a, b),!old". Raises StatusError (400)."""
-    return Selector(tuple(_requirement(term.strip(), text) for term in _COMMA.split(text))) if text else Selector()
+    return (
+        ObjectSelector(tuple(_requirement(term.strip(), text) for term in _COMMA.split(text)))
+        if text
+        else ObjectSelector()
+    )
 
 
 def _requirement(term: str, text: str) -> Requirement:
@@ -82,15 +74,14 @@ def _requirement(term: str, text: str) -> Requirement:
         found = Requirement(match[2], "DoesNotExist" if match[1] else "Exists")
     else:
         raise status.bad_request(f"unable to parse requirement {term!r} of the selector {text!r}")
-    numeric = found.operator in ("Gt", "Lt")
     if not valid_label_key(found.key):
         raise status.bad_request(f"unable to parse requirement {term!r}: {KEY_RULE}")
-    if not all(valid_label_value(value) and (value.isdigit() or not numeric) for value in found.values):
-        raise status.bad_request(f"unable to parse requirement {term!r}: {'a number' if numeric else VALUE_RULE}")
+    if not all(valid_label_value(value) for value in found.values):
+        raise status.bad_request(f"unable to parse requirement {term!r}: {VALUE_RULE}")
     return found
 
 
-def parse_fields(text: str) -> Selector:
+def parse_fields(text: str) -> ObjectSelector:
     """A field selector in the query form: "metadata.name=a,status.phase!=Failed". Raises StatusError (400)."""
     requirements = []
     for term in filter(None, re.split(r"(?<!\\),", text)):
@@ -99,10 +90,10 @@ def parse_fields(text: str) -> Selector:
             raise status.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         value = re.sub(r"\\([,=\\])", r"\1", match[3])
         requirements.append(Requirement(match[1].strip(), _OPERATORS[match[2]], (value,)))
-    return Selector(tuple(requirements))
+    return ObjectSelector(tuple(requirements))
 
 
-def from_object(selector: JsonObject | None) -> Selector | None:
+def from_object(selector: JsonObject | None) -> ObjectSelector | None:
     """A metav1.LabelSelector; None (an absent selector) selects nothing."""
     if selector is None:
         return None
@@ -111,7 +102,7 @@ def from_object(selector: JsonObject | None) -> Selector | None:
         Requirement(term["key"], term["operator"], tuple(term.get("values") or ()))
         for term in selector.get("matchExpressions") or ()
     ]
-    return Selector((*equal, *expressions))
+    return ObjectSelector((*equal, *expressions))
 
 
 def valid_label_key(key: str) -> bool:

@@ -23,14 +23,12 @@ class StatusError(Exception):
         message: str,
         *,
         details: JsonObject | None = None,
-        continue_token: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.details = details
-        self.continue_token = continue_token
 
     @property
     def retry_after_seconds(self) -> int:
@@ -40,7 +38,7 @@ class StatusError(Exception):
         body: JsonObject = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {"continue": self.continue_token} if self.continue_token else {},
+            "metadata": {},
             "status": "Failure",
             "message": self.message,
         }
@@ -179,24 +177,12 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", message)
 
 
-def expired(message: str, continue_token: str = "") -> StatusError:
-    return StatusError(410, "Expired", message, continue_token=continue_token)
+def expired(message: str) -> StatusError:
+    return StatusError(410, "Expired", message)
 
 
-def too_many_requests(message: str, causes: Sequence[JsonObject], retry_after_seconds: int = 0) -> StatusError:
-    details: JsonObject = {"causes": list(causes)}
-    if retry_after_seconds:
-        details["retryAfterSeconds"] = retry_after_seconds
-    return StatusError(429, "TooManyRequests", message, details=details)
-
-
-def version_too_large(asked: int, current: int) -> StatusError:
-    details = {
-        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
-        "retryAfterSeconds": 1,
-    }
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
-    return StatusError(504, "Timeout", message, details=details)
+def too_many_requests(message: str, causes: Sequence[JsonObject]) -> StatusError:
+    return StatusError(429, "TooManyRequests", message, details={"causes": list(causes)})
 
 
 def internal(message: str) -> StatusError:

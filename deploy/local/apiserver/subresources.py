@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from urllib.parse import urlencode
 
-from deploy.local.apiserver import bodies, disruption, status
-from deploy.local.apiserver.decoding import How
-from deploy.local.apiserver.deletion import Deletion, check_preconditions
-from deploy.local.apiserver.kinds import Kind
-from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
-from deploy.local.apiserver.registry import Registry
-from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import Response, Stream, json_response
-from deploy.local.apiserver.store import Store, object_key
-from deploy.local.apiserver.writes import Outcome, Writes
+import httpx
 
-_SUCCESS = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+from deploy.local.apiserver import bodies, disruption, status
+from deploy.local.apiserver.bodies import How
+from deploy.local.apiserver.deletion import Deletion, check_preconditions
+from deploy.local.apiserver.kinds import ApiKind
+from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
+from deploy.local.apiserver.registry import KindRegistry
+from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.responses import ServerResponse, StreamResponse, done
+from deploy.local.apiserver.store import Store, object_key
+from deploy.local.apiserver.writes import Writes
+
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
@@ -25,23 +25,23 @@ _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the evict
 class PodSubresources:
     """Handlers of pods/binding, pods/eviction and pods/log."""
 
-    def __init__(self, store: Store, writes: Writes, kinds: Registry) -> None:
+    def __init__(self, store: Store, writes: Writes, kinds: KindRegistry) -> None:
         self._store = store
         self._writes = writes
         self._pods = _kind(kinds, "", "v1", "pods")
         self._budgets = _kind(kinds, "policy", "v1", "poddisruptionbudgets")
 
-    async def handle(self, request: Request, target: Target) -> Response | Stream:
+    async def handle(self, request: Request, target: Target) -> ServerResponse | StreamResponse:
         match request.method, target.subresource:
             case "POST", "binding":
-                return await self.bind(request, target, bodies.parse(request))
+                return self.bind(request, target, bodies.parse(request))
             case "POST", "eviction":
-                return await self._evict(request, target)
+                return self._evict(request, target)
             case "GET", "log":
                 return await self._log(request, target)
         raise status.method_not_allowed()
 
-    async def bind(self, request: Request, target: Target, binding: Json) -> Response:
+    def bind(self, request: Request, target: Target, binding: Json) -> ServerResponse:
         """Binds a pod to a node. Raises StatusError."""
         name: str = target.name or dig(binding, "metadata", "name") or ""
         _check_name(name, binding, "Binding")
@@ -53,28 +53,28 @@ class PodSubresources:
         def assign(pod: JsonObject) -> JsonObject:
             return _assigned(pod, node, dig(binding, "metadata") or {}, name)
 
-        await _settled(self._writes.update(self._pods, target.namespace, name, assign, how))
-        return json_response(_SUCCESS, 201)
+        self._writes.update(self._pods, target.namespace, name, assign, how)
+        return done(code=201)
 
-    async def _evict(self, request: Request, target: Target) -> Response:
+    def _evict(self, request: Request, target: Target) -> ServerResponse:
         eviction = bodies.parse(request)
         _check_name(target.name, eviction, "Eviction")
-        record = self._store.latest(self._pods.resource, object_key(target.namespace, target.name))
+        record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
             raise status.not_found("", "pods", target.name)
         pod, wanted = record.load(), bodies.deletion(dig(eviction, "deleteOptions") or {})
         check_preconditions(self._pods, pod["metadata"], wanted)
         dry_run = request.dry_run or wanted.dry_run
         if not disruption.may_go_at_once(pod):
-            await self._spend_budget(target, pod, dry_run)
+            self._spend_budget(target, pod, dry_run)
         if not dry_run:
             said = How("status")
-            await _settled(self._writes.update(self._pods, target.namespace, target.name, _targeted, said))
+            self._writes.update(self._pods, target.namespace, target.name, _targeted, said)
         deletion = Deletion(wanted.grace_period_seconds, wanted.uid)
-        await _settled(self._writes.delete(self._pods, target.namespace, target.name, deletion, How(dry_run=dry_run)))
-        return json_response(_SUCCESS, 201)
+        self._writes.delete(self._pods, target.namespace, target.name, deletion, How(dry_run=dry_run))
+        return done(code=201)
 
-    async def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
+    def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
         """Takes one disruption from the pod's budget. Raises StatusError (429) if none is left."""
         budgets = [
             budget
@@ -87,14 +87,9 @@ class PodSubresources:
             return
         how = How("status", dry_run=dry_run)
         name = budgets[0]["metadata"]["name"]
-        moment = timestamp(time.time())
+        self._writes.update(self._budgets, target.namespace, name, _spent, how)
 
-        def spend(budget: JsonObject) -> JsonObject:
-            return _spent(budget, target.name, moment)
-
-        await _settled(self._writes.update(self._budgets, target.namespace, name, spend, how))
-
-    async def _log(self, request: Request, target: Target) -> Response | Stream:
+    async def _log(self, request: Request, target: Target) -> ServerResponse | StreamResponse:
         record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
             raise status.not_found("", "pods", target.name)
@@ -111,15 +106,10 @@ class PodSubresources:
         return await _opened(int(port), path)
 
 
-def _kind(kinds: Registry, group: str, version: str, plural: str) -> Kind:
+def _kind(kinds: KindRegistry, group: str, version: str, plural: str) -> ApiKind:
     kind = kinds.find(group, version, plural)
     assert kind is not None, plural
     return kind
-
-
-async def _settled(outcome: Outcome) -> None:
-    if outcome.done is not None:
-        await outcome.done
 
 
 def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:
@@ -161,25 +151,18 @@ def _check_name(expected: str, posted: Json, kind: str) -> None:
         raise status.bad_request(f"name in URL does not match name in {kind} object")
 
 
-def _spent(budget: JsonObject, pod: str, moment: str) -> JsonObject:
+def _spent(budget: JsonObject) -> JsonObject:
+    """The budget with one disruption less. Raises StatusError (429)."""
     current, name = budget.get("status") or {}, budget["metadata"]["name"]
-    if current.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
-        cause = f"The disruption budget {name} is still being processed by the server."
-        raise _violation(cause, retry_after_seconds=10)
     allowed = current.get("disruptionsAllowed", 0)
     if allowed <= 0:
         healthy, needed = current.get("currentHealthy", 0), current.get("desiredHealthy", 0)
         why = f"needs {needed} healthy pods and has {healthy} currently"
         if healthy > needed:
             why = "does not allow evicting pods currently"
-        raise _violation(f"The disruption budget {name} {why}")
-    disrupted = (current.get("disruptedPods") or {}) | {pod: moment}
-    return budget | {"status": current | {"disruptionsAllowed": allowed - 1, "disruptedPods": disrupted}}
-
-
-def _violation(cause: str, retry_after_seconds: int = 0) -> status.StatusError:
-    causes = [{"reason": "DisruptionBudget", "message": cause}]
-    return status.too_many_requests(_WOULD_VIOLATE, causes, retry_after_seconds)
+        cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {name} {why}"}
+        raise status.too_many_requests(_WOULD_VIOLATE, [cause])
+    return budget | {"status": current | {"disruptionsAllowed": allowed - 1}}
 
 
 def _only_container(pod: JsonObject) -> str:
@@ -192,20 +175,20 @@ def _only_container(pod: JsonObject) -> str:
     )
 
 
-async def _opened(port: int, path: str) -> Stream:
-    """A kubelet's response as a stream: HTTP/1.0, so that it ends with the connection. Raises StatusError (500)."""
+async def _opened(port: int, path: str) -> StreamResponse:
+    """A kubelet's answer as a stream. Raises StatusError (400, 500)."""
+    client = httpx.AsyncClient(timeout=None, trust_env=False)
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-    except (OSError, asyncio.IncompleteReadError) as error:
+        answer = await client.send(client.build_request("GET", f"http://127.0.0.1:{port}{path}"), stream=True)
+    except httpx.HTTPError as error:
         raise status.internal(f"the kubelet on port {port} does not answer: {error}") from error
-    if head.split(b" ", 2)[1:2] != [b"200"]:
-        reason = (await reader.read()).decode(errors="replace").strip()
-        writer.close()
+    if not answer.is_success:
+        reason = (await answer.aread()).decode(errors="replace").strip()
+        await client.aclose()
         raise status.bad_request(reason or "the kubelet refused")
+    chunks = answer.aiter_raw()
 
     async def take() -> bytes | None:
-        return await reader.read(65536) or None
+        return await anext(chunks, None)
 
-    return Stream(take, writer.close, b"text/plain")
+    return StreamResponse(take, client.aclose, b"text/plain")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from deploy.local.apiserver.kinds import Column, Kind
+from deploy.local.apiserver.kinds import ApiKind, Column
 from deploy.local.apiserver.objects import Json, JsonObject, dig, dotted, unix_seconds
 
 Cell = Callable[[JsonObject], Json]
@@ -185,14 +185,14 @@ def _custom_column(column: Column) -> PrinterColumn:
     return (column.name, column.type, column.priority, cell)
 
 
-def columns_of(kind: Kind) -> tuple[PrinterColumn, ...]:
+def columns_of(kind: ApiKind) -> tuple[PrinterColumn, ...]:
     if kind.custom:
         return (_NAME, *(_custom_column(column) for column in kind.columns))
     return _COLUMNS.get(kind.kind, (_NAME, _AGE))
 
 
 def table(
-    kind: Kind, objects: Sequence[JsonObject], list_meta: JsonObject, include_object: str = "Metadata"
+    kind: ApiKind, objects: Sequence[JsonObject], list_meta: JsonObject, include_object: str = "Metadata"
 ) -> JsonObject:
     """A meta.k8s.io/v1 Table; `include_object` is None, Metadata or Object."""
     columns = columns_of(kind)

@@ -1,4 +1,4 @@
-"""Watches: a bounded history per resource, and the watchers of the changes committed after it."""
+"""Watches: a bounded history per resource, and the watchers of the changes after it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, encode
-from deploy.local.apiserver.selectors import Selector
-from deploy.local.apiserver.store import Change, Record
+from deploy.local.apiserver.selectors import ObjectSelector
+from deploy.local.apiserver.store import ObjectChange, StoredObject
 
 HISTORY_EVENTS = 10_000
 HISTORY_BYTES = 48 * 1024 * 1024
 BOOKMARK_SECONDS = 60.0
-LAST_BOOKMARK_SECONDS = 2.0  # before a watch ends
 BACKLOG_LINES = 20_000
 
 Render = Callable[[JsonObject], JsonObject]
@@ -29,14 +28,14 @@ class Filter:
     """Which records of a resource a list or watch covers."""
 
     namespace: str
-    labels: Selector
-    fields: Selector
+    labels: ObjectSelector
+    fields: ObjectSelector
 
     def __bool__(self) -> bool:
         """Whether it excludes any record."""
         return bool(self.namespace or self.labels or self.fields)
 
-    def matches(self, record: Record) -> bool:
+    def matches(self, record: StoredObject) -> bool:
         if self.namespace and not record.key.startswith(self.namespace + "/"):
             return False
         if self.labels and not self.labels.matches(record.labels):
@@ -44,15 +43,15 @@ class Filter:
         return not self.fields or self.fields.matches(record.fields)
 
 
-class History:
+class ChangeHistory:
     """The latest changes of one resource: all after `floor`, and possibly some before it."""
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
-        self._changes: deque[Change] = deque()
+        self._changes: deque[ObjectChange] = deque()
         self._bytes = 0
 
-    def append(self, change: Change) -> None:
+    def append(self, change: ObjectChange) -> None:
         self._changes.append(change)
         self._bytes += len(change.record.value)
         while len(self._changes) > HISTORY_EVENTS or self._bytes > HISTORY_BYTES:
@@ -60,7 +59,7 @@ class History:
             self._bytes -= len(dropped.record.value)
             self.floor = dropped.record.version
 
-    def since(self, version: int) -> list[Change]:
+    def since(self, version: int) -> list[ObjectChange]:
         """Changes after a version, oldest first. Raises StatusError (410) if some may be missing."""
         if version < self.floor:
             raise status.expired(f"too old resource version: {version} ({self.floor})")
@@ -80,7 +79,7 @@ class History:
 class Watcher:
     """One open watch: turns changes into lines and buffers them until its stream takes them."""
 
-    def __init__(self, kind: Kind, wanted: Filter, render: Render | None, bookmarks: bool) -> None:
+    def __init__(self, kind: ApiKind, wanted: Filter, render: Render | None, bookmarks: bool) -> None:
         self._kind = kind
         self._filter = wanted
         self._selective = bool(wanted)
@@ -97,27 +96,22 @@ class Watcher:
         """Starts the clocks, in monotonic seconds."""
         if timeout_seconds is not None:
             self._expires = now + timeout_seconds
-        self._next_bookmark = self._bookmark_after(now)
-
-    def _bookmark_after(self, now: float) -> float:
-        """Schedules a bookmark every minute, and one shortly before the end."""
-        last = self._expires - LAST_BOOKMARK_SECONDS
-        return last if now < last < now + BOOKMARK_SECONDS else now + BOOKMARK_SECONDS
+        self._next_bookmark = now + BOOKMARK_SECONDS
 
     def tick(self, now: float, version: int) -> None:
         """Sends a due bookmark, and ends the watch when its time is up."""
         if now >= self._next_bookmark:
-            self._next_bookmark = self._bookmark_after(now)
+            self._next_bookmark = now + BOOKMARK_SECONDS
             self.bookmark(version)
         if now >= self._expires:
             self.close()
 
-    def offer(self, change: Change) -> None:
+    def offer(self, change: ObjectChange) -> None:
         line = self._line(change)
         if line is not None:
             self._push(line)
 
-    def _line(self, change: Change) -> bytes | None:
+    def _line(self, change: ObjectChange) -> bytes | None:
         before = change.previous is not None and (not self._selective or self._filter.matches(change.previous))
         if not change.deleted and (not self._selective or self._filter.matches(change.record)):
             event, content = ("MODIFIED" if before else "ADDED"), change.record
@@ -139,7 +133,7 @@ class Watcher:
             self._columns_told = True
         return encode({"type": event, "object": shown}) + b"\n"
 
-    def add(self, record: Record) -> None:
+    def add(self, record: StoredObject) -> None:
         """Adds a synthetic ADDED event for an object that exists at the start."""
         if self._render is None:
             self._push(b'{"type":"ADDED","object":%s}\n' % record.value)
@@ -182,31 +176,30 @@ class Watcher:
 
 
 class Hub:
-    """Histories and watchers of all resources; gets every committed group."""
+    """Histories and watchers of all resources; gets every change."""
 
     def __init__(self, version: int) -> None:
         self._start = version
-        self._histories: dict[str, History] = {}
+        self._histories: dict[str, ChangeHistory] = {}
         self._watchers: dict[str, list[Watcher]] = {}
 
-    def history(self, resource: str) -> History:
+    def history(self, resource: str) -> ChangeHistory:
         found = self._histories.get(resource)
         if found is None:
-            found = self._histories[resource] = History(self._start)
+            found = self._histories[resource] = ChangeHistory(self._start)
         return found
 
-    def publish(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            resource = change.record.resource
-            self.history(resource).append(change)
-            for watcher in self._watchers.get(resource, ()):
-                watcher.offer(change)
+    def publish(self, change: ObjectChange) -> None:
+        resource = change.record.resource
+        self.history(resource).append(change)
+        for watcher in self._watchers.get(resource, ()):
+            watcher.offer(change)
 
     def attach(self, resource: str, watcher: Watcher, timeout_seconds: float | None) -> None:
         watcher.begin(time.monotonic(), timeout_seconds)
         self._watchers.setdefault(resource, []).append(watcher)
 
-    def detach(self, resource: str, watcher: Watcher) -> None:
+    async def detach(self, resource: str, watcher: Watcher) -> None:
         self._watchers[resource].remove(watcher)
 
     def watchers(self) -> list[Watcher]:

@@ -9,29 +9,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.local.apiserver import selectors, status
-from deploy.local.apiserver.kinds import ADMISSION_GROUP, Kind
+from deploy.local.apiserver.kinds import ADMISSION_GROUP, ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig
 from deploy.local.apiserver.podspec import setdefaults
-from deploy.local.apiserver.selectors import Selector
+from deploy.local.apiserver.selectors import ObjectSelector
 from deploy.local.apiserver.status import FieldError
-from deploy.local.apiserver.store import Change, Store
+from deploy.local.apiserver.store import ObjectChange, Store
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
-REVIEW_VERSIONS = ("v1", "v1beta1")
+REVIEW_VERSION = "v1"
 Labels = Callable[[], Mapping[str, str]]
 
 _RESOURCES = {kind: f"{ADMISSION_GROUP}/{kind.lower()}s" for kind in (MUTATING, VALIDATING)}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReviewRequest:
     """The request as webhooks see it, without the objects.
 
     For a request on a namespace, `namespace` is its own name.
     """
 
     operation: str
-    kind: Kind
+    kind: ApiKind
     subresource: str
     namespace: str
     name: str
@@ -54,7 +54,7 @@ class Rule:
     resources: Sequence[tuple[str, str]]
     scope: str
 
-    def matches(self, asked: Asked) -> bool:
+    def matches(self, asked: ReviewRequest) -> bool:
         return (
             _among(self.operations, asked.operation)
             and _among(self.groups, asked.kind.group)
@@ -66,7 +66,7 @@ class Rule:
             and self._in_scope(asked)
         )
 
-    def _in_scope(self, asked: Asked) -> bool:
+    def _in_scope(self, asked: ReviewRequest) -> bool:
         return self.scope == "*" or (self.scope == "Namespaced") == (bool(asked.namespace) and not asked.on_namespace)
 
 
@@ -75,27 +75,22 @@ def _among(wanted: Sequence[str], value: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
-    """The address of a webhook, which is empty for one behind a Service: no network carries Services here."""
+class RegisteredWebhook:
+    """One webhook of a registration. Each is called once for a write, whatever its reinvocation policy.
 
-    url: str
-    ca_bundle: str
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """One webhook of a registration. Each is called once for a write, whatever its reinvocation policy."""
+    `url` is empty for one behind a Service: no network carries Services here.
+    """
 
     name: str
-    client: Client
+    url: str
+    ca_bundle: str
     rules: Sequence[Rule]
-    namespaces: Selector
-    objects: Selector
+    namespaces: ObjectSelector
+    objects: ObjectSelector
     ignores_failure: bool
     timeout_seconds: int
-    version: str
 
-    def wants(self, asked: Asked, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
+    def wants(self, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
         """Whether the webhook matches a request, given the labels of the request's namespace."""
         if not any(rule.matches(asked) for rule in self.rules):
             return False
@@ -110,25 +105,21 @@ def _labels(obj: JsonObject) -> Mapping[str, str]:
     return found
 
 
-def webhooks_of(configuration: JsonObject) -> list[Webhook]:
+def webhooks_of(configuration: JsonObject) -> list[RegisteredWebhook]:
     """The webhooks of a stored registration."""
     return [
-        Webhook(
+        RegisteredWebhook(
             name=webhook["name"],
-            client=_client(webhook["clientConfig"]),
+            url=webhook["clientConfig"].get("url") or "",
+            ca_bundle=webhook["clientConfig"].get("caBundle") or "",
             rules=[_rule(rule) for rule in webhook.get("rules") or ()],
-            namespaces=selectors.from_object(webhook["namespaceSelector"]) or Selector(),
-            objects=selectors.from_object(webhook["objectSelector"]) or Selector(),
+            namespaces=selectors.from_object(webhook["namespaceSelector"]) or ObjectSelector(),
+            objects=selectors.from_object(webhook["objectSelector"]) or ObjectSelector(),
             ignores_failure=webhook["failurePolicy"] == "Ignore",
             timeout_seconds=webhook["timeoutSeconds"],
-            version=next(version for version in webhook["admissionReviewVersions"] if version in REVIEW_VERSIONS),
         )
         for webhook in configuration.get("webhooks") or ()
     ]
-
-
-def _client(config: JsonObject) -> Client:
-    return Client(config.get("url") or "", config.get("caBundle") or "")
 
 
 def _rule(rule: JsonObject) -> Rule:
@@ -167,26 +158,26 @@ def _webhook_errors(webhook: JsonObject, where: str) -> Iterator[FieldError]:
     elif not client.get("url", "https://").startswith("https://"):
         yield status.invalid_value(f"{where}.clientConfig.url", client["url"], "must be https://host[:port][/path]")
     versions = webhook.get("admissionReviewVersions") or ()
-    if not set(versions) & set(REVIEW_VERSIONS):
-        yield status.invalid_value(f"{where}.admissionReviewVersions", versions, f"one of {REVIEW_VERSIONS} is needed")
+    if REVIEW_VERSION not in versions:
+        yield status.invalid_value(f"{where}.admissionReviewVersions", versions, f"{REVIEW_VERSION} is needed")
     for index, rule in enumerate(webhook.get("rules") or ()):
         for field_ in ("operations", "apiGroups", "apiVersions", "resources"):
             if not rule.get(field_):
                 yield status.required(f"{where}.rules[{index}].{field_}")
 
 
-class Registered:
+class RegisteredWebhooks:
     """The webhooks of all registrations in a store, ordered by the registrations' names."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.mutating: Sequence[Webhook] = ()
-        self.validating: Sequence[Webhook] = ()
+        self.mutating: Sequence[RegisteredWebhook] = ()
+        self.validating: Sequence[RegisteredWebhook] = ()
         self._read()
 
-    def changed(self, changes: Sequence[Change]) -> None:
-        """Reads the registrations again if a group of committed changes contains one."""
-        if any(change.record.resource in _RESOURCES.values() for change in changes):
+    def changed(self, change: ObjectChange) -> None:
+        """Reads the registrations again after a change of one."""
+        if change.record.resource in _RESOURCES.values():
             self._read()
 
     def _read(self) -> None:
@@ -195,6 +186,6 @@ class Registered:
             for resource in _RESOURCES.values()
         )
 
-    def concern(self, kind: Kind) -> bool:
+    def concern(self, kind: ApiKind) -> bool:
         """Whether any webhook could match a write of this kind; webhooks never review their own registrations."""
         return bool(self.mutating or self.validating) and kind.group != ADMISSION_GROUP

@@ -1,26 +1,22 @@
-"""Decides writes: create, update, delete, each from the latest state to the next, with all rules.
-
-Each decision runs inside one turn of the event loop; it is durable when `Outcome.done` is done.
-"""
+"""Writes: create, update, delete, each from the current state to the next, with all rules."""
 
 from __future__ import annotations
 
 import random
 import time
 import uuid
-from asyncio import Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from deploy.local.apiserver import builtin, deletion, metadata, registry, status
 from deploy.local.apiserver.admission import Admission
-from deploy.local.apiserver.decoding import How, take
+from deploy.local.apiserver.bodies import How, take
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import Kind
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, encode, timestamp
-from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.status import FieldError
-from deploy.local.apiserver.store import Record, Store, object_key
+from deploy.local.apiserver.store import Store, StoredObject, object_key
 
 Mutate = Callable[[JsonObject], JsonObject]
 
@@ -34,11 +30,10 @@ _UNCOMPARED = ("apiVersion", "kind", "metadata", "status")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A decided write: the object's JSON, and the future of its durability (None: nothing was written)."""
+class WriteOutcome:
+    """The object's JSON after a write."""
 
     value: bytes
-    done: Future[None] | None = None
     created: bool = False
     deleted: bool = False
     uid: str = ""
@@ -52,13 +47,13 @@ class Draft:
     `identity`: the metadata that the server sets.
     """
 
-    kind: Kind
+    kind: ApiKind
     namespace: str
     name: str
     how: How
     obj: JsonObject
     old: JsonObject | None = None
-    record: Record | None = None
+    record: StoredObject | None = None
     identity: JsonObject = field(default_factory=dict)
     errors: Sequence[FieldError] = ()
     warnings: Sequence[str] = ()
@@ -67,16 +62,16 @@ class Draft:
 class Writes:
     """The write half of the API over one store."""
 
-    def __init__(self, store: Store, kinds: Registry) -> None:
+    def __init__(self, store: Store, kinds: KindRegistry) -> None:
         self._store = store
         self._kinds = kinds
         self._admission = Admission(store)
 
-    def create(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Outcome:
+    def create(self, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> WriteOutcome:
         """Raises StatusError: 404 (namespace), 403, 409, 422, 400."""
         return self.commit(self.settled(self.draft_new(kind, namespace, obj, how)))
 
-    def draft_new(self, kind: Kind, namespace: str, obj: JsonObject, how: How) -> Draft:
+    def draft_new(self, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> Draft:
         """A new object after the cluster's own admission and the kind's defaults. Raises StatusError."""
         meta = obj["metadata"] = dict(obj.get("metadata") or {})
         name = self._new_name(kind, namespace, meta)
@@ -94,13 +89,13 @@ class Writes:
         """The cluster's own admission of a new object. Raises StatusError (403, 404)."""
         self._admission.admit(draft.kind, draft.namespace, draft.name, draft.obj)
 
-    def _new_name(self, kind: Kind, namespace: str, meta: JsonObject) -> str:
+    def _new_name(self, kind: ApiKind, namespace: str, meta: JsonObject) -> str:
         name: str = meta.get("name") or ""
         prefix: str = meta.get("generateName") or ""
         if not name and not prefix:
             missing = status.required("metadata.name", "name or generateName is required")
             raise status.invalid(kind.group, kind.kind, "", [missing])
-        while not name or (not meta.get("name") and self._store.latest(kind.resource, object_key(namespace, name))):
+        while not name or (not meta.get("name") and self._store.get(kind.resource, object_key(namespace, name))):
             name = prefix[:58] + "".join(random.choices(_SUFFIX_LETTERS, k=5))
         meta["name"] = name
         meta.pop("namespace", None)
@@ -109,8 +104,8 @@ class Writes:
         return name
 
     def update(
-        self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
-    ) -> Outcome:
+        self, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
+    ) -> WriteOutcome:
         """The next state of an existing object. Raises StatusError: 404, 409, 422, 400.
 
         `mutate` must not change its argument. A resourceVersion in its result must be the current one; with `replacing`
@@ -120,10 +115,10 @@ class Writes:
         return self.commit(self.settled(draft))
 
     def draft_change(
-        self, kind: Kind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
+        self, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
     ) -> Draft:
         """The next state of an existing object with its defaults. Raises StatusError as `update` does."""
-        record = self._store.latest(kind.resource, object_key(namespace, name))
+        record = self._store.get(kind.resource, object_key(namespace, name))
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
         old = record.load()
@@ -184,31 +179,37 @@ class Writes:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return draft
 
-    def commit(self, draft: Draft) -> Outcome:
-        """Decides a settled draft. Raises StatusError (409)."""
+    def commit(self, draft: Draft) -> WriteOutcome:
+        """Writes a settled draft. Raises StatusError (409)."""
         kind, namespace, name, how = draft.kind, draft.namespace, draft.name, draft.how
         if draft.old is not None and draft.record is not None:
             outcome = self._store_update(kind, namespace, name, draft.old, draft.obj, draft.record, how)
             return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
-        if self._store.latest(kind.resource, object_key(namespace, name)) is not None:
+        if self._store.get(kind.resource, object_key(namespace, name)) is not None:
             raise status.already_exists(kind.group, kind.plural, name)
         return replace(self._put(kind, namespace, name, draft.obj, how), created=True, warnings=draft.warnings)
 
     def _store_update(
-        self, kind: Kind, namespace: str, name: str, old: JsonObject, new: JsonObject, record: Record, how: How
-    ) -> Outcome:
+        self,
+        kind: ApiKind,
+        namespace: str,
+        name: str,
+        old: JsonObject,
+        new: JsonObject,
+        record: StoredObject,
+        how: How,
+    ) -> WriteOutcome:
         if deletion.may_go(kind, new):
             # The response to the removal of the last finalizer shows the version that the client updated.
             shown = encode(new)
             return replace(self._remove(kind, namespace, name, new, how), value=shown)
         if old == new:
-            # The response may show a write that is not durable yet, so it waits for that write.
-            return Outcome(record.value, self._store.pending(kind.resource, record.key))
+            return WriteOutcome(record.value)
         return self._put(kind, namespace, name, new, how)
 
-    def delete(self, kind: Kind, namespace: str, name: str, wanted: Deletion, how: How) -> Outcome:
+    def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion, how: How) -> WriteOutcome:
         """Removes the object, or marks it until its finalizers are removed. Raises StatusError (403, 404, 409)."""
-        record = self._store.latest(kind.resource, object_key(namespace, name))
+        record = self._store.get(kind.resource, object_key(namespace, name))
         if record is None:
             raise status.not_found(kind.group, kind.plural, name)
         obj = record.load()
@@ -220,7 +221,7 @@ class Writes:
         finalizers = meta.get("finalizers")
         marked = meta.get("deletionTimestamp") is not None
         if marked and grace >= deletion.marked_grace(meta):
-            return Outcome(record.value, self._store.pending(kind.resource, record.key), uid=meta["uid"])
+            return WriteOutcome(record.value, uid=meta["uid"])
         if grace == 0 and not finalizers and not deletion.holds_content(kind, obj):
             if kind.resource == "/pods":
                 deletion.mark(kind, obj, 0)
@@ -228,22 +229,21 @@ class Writes:
         deletion.mark(kind, obj, grace)
         return replace(self._put(kind, namespace, name, obj, how), uid=meta["uid"])
 
-    def _put(self, kind: Kind, namespace: str, name: str, obj: JsonObject, how: How) -> Outcome:
+    def _put(self, kind: ApiKind, namespace: str, name: str, obj: JsonObject, how: How) -> WriteOutcome:
         obj = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": obj["metadata"]} | obj
         if how.dry_run:
-            return Outcome(encode(obj))
-        record, done = self._store.put(kind.resource, object_key(namespace, name), obj)
-        return Outcome(record.value, done)
+            return WriteOutcome(encode(obj))
+        return WriteOutcome(self._store.put(kind.resource, object_key(namespace, name), obj).value)
 
-    def _remove(self, kind: Kind, namespace: str, name: str, obj: JsonObject, how: How) -> Outcome:
+    def _remove(self, kind: ApiKind, namespace: str, name: str, obj: JsonObject, how: How) -> WriteOutcome:
         uid = obj["metadata"]["uid"]
         if how.dry_run:
-            return Outcome(encode(obj), deleted=True, uid=uid)
-        record, done = self._store.delete(kind.resource, object_key(namespace, name), obj)
-        return Outcome(record.value, done, deleted=True, uid=uid)
+            return WriteOutcome(encode(obj), deleted=True, uid=uid)
+        record = self._store.delete(kind.resource, object_key(namespace, name), obj)
+        return WriteOutcome(record.value, deleted=True, uid=uid)
 
 
-def _isolate(kind: Kind, old: JsonObject, new: JsonObject, subresource: str) -> None:
+def _isolate(kind: ApiKind, old: JsonObject, new: JsonObject, subresource: str) -> None:
     """Restricts a write: the main resource never changes status; the status subresource changes nothing else."""
     if not subresource:
         if kind.status:
@@ -262,7 +262,7 @@ def _carry(old: JsonObject, new: JsonObject, key: str) -> None:
         new.pop(key, None)
 
 
-def _counts(kind: Kind, old: JsonObject, new: JsonObject) -> bool:
+def _counts(kind: ApiKind, old: JsonObject, new: JsonObject) -> bool:
     """Whether the desired state changed: all fields except metadata and an isolated status."""
     ignored = _UNCOMPARED if kind.status else _UNCOMPARED[:3]
     return any(old.get(key) != new.get(key) for key in old.keys() | new.keys() if key not in ignored)

@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import psutil
 
@@ -38,34 +38,34 @@ class Place(NamedTuple):
     container_id: str
 
 
-class Containment(Protocol):
-    """Distinguishes the processes of one container from all others."""
+class Containment:
+    """Distinguishes the processes of one container from all others: here by a variable that they inherit.
 
-    description: str
+    Works everywhere; slower than cgroups, and without limits.
+    """
+
+    description = "process trees"
 
     def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
         """Prepares one container; returns the files that admit a process to it. Raises OSError, QuantityError."""
-        ...
+        return []
 
     def members(self, place: Place) -> list[int]:
         """The container's current processes."""
-        ...
+        return _with_environment(lambda its: its.get(VARIABLE_CONTAINER_ID) == place.container_id)
 
     def oom_kills(self, place: Place) -> int:
         """How many of the container's processes the kernel has killed for lack of memory."""
-        ...
+        return 0
 
     def dissolve(self, place: Place) -> None:
         """Removes what `admit` created for the container."""
-        ...
 
     def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
         """Removes what `admit` created for the pod."""
-        ...
 
     def close(self) -> None:
         """Removes everything that belongs to the cluster."""
-        ...
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
@@ -87,7 +87,7 @@ def kill_all(members: Callable[[], Iterable[int]]) -> bool:
     return True
 
 
-class CgroupContainment:
+class CgroupContainment(Containment):
     """Cgroups below `root`/<controller>/`parent`/kubepods. Raises OSError if they cannot be created or configured."""
 
     def __init__(self, root: Path, parent: str) -> None:
@@ -160,7 +160,7 @@ class CgroupContainment:
             for level in (directory.parent, directory):
                 (level / "cgroup.subtree_control").write_text("+cpu +memory")
 
-    def _apply(self, directory: Path, controllers: Iterable[str], wanted: limits.Limits) -> None:
+    def _apply(self, directory: Path, controllers: Iterable[str], wanted: limits.CgroupLimits) -> None:
         values: dict[str, str] = {}
         if _CPU_CONTROLLER in controllers:
             values |= limits.cpu_files(wanted, v2=self._v2)
@@ -171,30 +171,6 @@ class CgroupContainment:
                 (directory / name).write_text(value)
 
 
-class TreeContainment:
-    """Works without cgroups: a container's processes inherit its variable. Slower, and without limits."""
-
-    description = "process trees"
-
-    def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
-        return []
-
-    def members(self, place: Place) -> list[int]:
-        return _marked(place.container_id)
-
-    def oom_kills(self, place: Place) -> int:
-        return 0
-
-    def dissolve(self, place: Place) -> None:
-        """Does nothing: only the processes exist."""
-
-    def dissolve_pod(self, qos: KubeQoS, pod_uid: str) -> None:
-        """Does nothing: only the processes exist."""
-
-    def close(self) -> None:
-        """Does nothing: only the processes exist."""
-
-
 def choose(root: Path, parent: str) -> Containment:
     """Returns cgroups where they can be created; otherwise process trees, with a warning in the log."""
     try:
@@ -202,7 +178,7 @@ def choose(root: Path, parent: str) -> Containment:
     except OSError as error:
         logger.warning("cgroups cannot be made, so pods run as plain process trees without limits: %s", error)
         kill_all(_strays)
-        return TreeContainment()
+        return Containment()
 
 
 def clear(top: Path) -> None:
@@ -241,10 +217,6 @@ def _remove(directories: Iterable[Path]) -> None:
             continue
         except OSError as error:
             logger.warning("cgroup left behind: %s", error)
-
-
-def _marked(container_id: str) -> list[int]:
-    return _with_environment(lambda environment: environment.get(VARIABLE_CONTAINER_ID) == container_id)
 
 
 def _strays() -> list[int]:

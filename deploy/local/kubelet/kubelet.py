@@ -5,7 +5,7 @@ import logging
 import threading
 from pathlib import Path
 
-from deploy.local.kubelet.runner import Machine, PodRunner
+from deploy.local.kubelet.runner import KubeletHost, PodRunner
 from deploy.local.kubelet.status import Json
 from deploy.local.kubelet.wire import RunnablePod
 from shared.api import pods
@@ -29,7 +29,7 @@ SHUTDOWN_GRACE_SECONDS = 2.0
 class Kubelet:
     """Runs the pods bound to `node_name`, all in one loop."""
 
-    def __init__(self, client: Client, recorder: Recorder, machine: Machine, node_name: str) -> None:
+    def __init__(self, client: Client, recorder: Recorder, machine: KubeletHost, node_name: str) -> None:
         self._client = client.single_attempt(REQUEST_SECONDS)
         self._recorder = recorder
         self._machine = machine

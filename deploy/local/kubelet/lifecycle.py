@@ -29,7 +29,7 @@ class Exit(msgspec.Struct, frozen=True):
     container_id: str
 
 
-class Record(msgspec.Struct, frozen=True):
+class ContainerRecord(msgspec.Struct, frozen=True):
     """All that is known about one container."""
 
     name: str
@@ -62,7 +62,7 @@ def exit_code(returncode: int) -> int:
     return 128 - returncode if returncode < 0 else returncode
 
 
-def started(record: Record, *, container_id: str, now: float) -> Record:
+def started(record: ContainerRecord, *, container_id: str, now: float) -> ContainerRecord:
     """`record` with its next process."""
     return msgspec.structs.replace(
         record,
@@ -75,14 +75,14 @@ def started(record: Record, *, container_id: str, now: float) -> Record:
     )
 
 
-def ended(record: Record, *, code: int, reason: str, now: float) -> Record:
+def ended(record: ContainerRecord, *, code: int, reason: str, now: float) -> ContainerRecord:
     """`record` after its process ended; the first restart is immediate, later ones wait 10 s, 20 s, ... 300 s."""
     end = Exit(code, reason, record.started_at, now, record.container_id)
     failures = 0 if now - record.started_at >= CALM_SECONDS else record.failures
     return msgspec.structs.replace(record, exit=end, failures=failures + 1, retry_at=now + backoff_seconds(failures))
 
 
-def refused(record: Record, *, reason: str, message: str, now: float) -> Record:
+def refused(record: ContainerRecord, *, reason: str, message: str, now: float) -> ContainerRecord:
     """`record` whose process could not be started; the kubelet tries again."""
     return msgspec.structs.replace(
         record,
@@ -99,18 +99,18 @@ def backoff_seconds(failures: int) -> float:
     return float(min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(failures - 1, 16)))
 
 
-def runs_again(record: Record, policy: RestartPolicy) -> bool:
+def runs_again(record: ContainerRecord, policy: RestartPolicy) -> bool:
     """Whether a container that ended restarts."""
     if record.exit is None:
         return False
     return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and record.exit.code != 0)
 
 
-def is_final(record: Record, policy: RestartPolicy) -> bool:
+def is_final(record: ContainerRecord, policy: RestartPolicy) -> bool:
     return record.exit is not None and not runs_again(record, policy)
 
 
-def is_due(record: Record, policy: RestartPolicy, now: float) -> bool:
+def is_due(record: ContainerRecord, policy: RestartPolicy, now: float) -> bool:
     """Whether the container must be started now."""
     if record.is_running or now < record.retry_at:
         return False

@@ -28,7 +28,7 @@ ADDRESS = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class NodeFacts:
+class ReportedNode:
     """What one node reports about itself. `kubelet_port` 0: it has no HTTP endpoint."""
 
     name: str
@@ -49,7 +49,7 @@ def host_size() -> Resources:
     return Resources((psutil.cpu_count() or 1) * quantity.MILLI_PER_CORE, psutil.virtual_memory().total)
 
 
-def node_object(facts: NodeFacts, now: float) -> dict[str, object]:
+def node_object(facts: ReportedNode, now: float) -> dict[str, object]:
     """The Node object for the registration."""
     taints = [dict(taint) for taint in facts.taints]
     return {
@@ -61,7 +61,7 @@ def node_object(facts: NodeFacts, now: float) -> dict[str, object]:
     }
 
 
-def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
+def node_status(facts: ReportedNode, now: float) -> dict[str, object]:
     """The part of the status that the kubelet owns; a merge keeps extended resources that other clients wrote."""
     amounts = facts.size.quantities() | {"pods": str(POD_CAPACITY)}
     return {
@@ -89,7 +89,7 @@ def node_status(facts: NodeFacts, now: float) -> dict[str, object]:
 class NodeHeart:
     """Registers one node and sends its heartbeats. Does not recreate a Node that is deleted meanwhile."""
 
-    def __init__(self, client: Client, facts: NodeFacts, clock: Clock) -> None:
+    def __init__(self, client: Client, facts: ReportedNode, clock: Clock) -> None:
         self._client = client
         self._facts = facts
         self._clock = clock
@@ -132,7 +132,7 @@ class NodeHeart:
         self._client.patch(NODES, self._facts.name, patch, kind=Patch.STRATEGIC, subresource="status")
 
 
-def _labels(facts: NodeFacts) -> dict[str, str]:
+def _labels(facts: ReportedNode) -> dict[str, str]:
     return {
         "kubernetes.io/hostname": facts.name,
         "kubernetes.io/os": platform.system().lower(),

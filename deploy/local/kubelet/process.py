@@ -35,7 +35,7 @@ class StartError(HeadroomError):
 
 
 @dataclass(frozen=True)
-class Launch:
+class ProcessLaunch:
     """What a process needs to start. `procs`: files through which it enters its cgroups."""
 
     command: Sequence[str]
@@ -49,7 +49,7 @@ def new_container_id() -> str:
     return secrets.token_hex(32)
 
 
-def start(launch: Launch) -> subprocess.Popen[bytes]:
+def start(launch: ProcessLaunch) -> subprocess.Popen[bytes]:
     """Runs the command in its own session. Raises StartError, OSError."""
     name = launch.command[0]
     if shutil.which(name, path=launch.environment.get("PATH")) is None:

@@ -14,8 +14,8 @@ from typing import Literal
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
 from deploy.local.kubelet import containment, lifecycle, process, status
 from deploy.local.kubelet.containment import Containment, Place
-from deploy.local.kubelet.lifecycle import Record, RestartPolicy
-from deploy.local.kubelet.process import Launch, StartError
+from deploy.local.kubelet.lifecycle import ContainerRecord, RestartPolicy
+from deploy.local.kubelet.process import ProcessLaunch, StartError
 from deploy.local.kubelet.status import Json, Stage
 from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line, environment_of
 from shared.api import pods
@@ -29,7 +29,7 @@ Say = Callable[[Literal["Normal", "Warning"], str, str], None]  # an Event about
 
 
 @dataclass(frozen=True)
-class Machine:
+class KubeletHost:
     """What all pods of one kubelet share. Working directories and logs are below `root`."""
 
     root: Path
@@ -46,7 +46,7 @@ class Machine:
 class PodRunner:
     """The processes of one pod. Not thread-safe."""
 
-    def __init__(self, pod: RunnablePod, machine: Machine, say: Say, now: float) -> None:
+    def __init__(self, pod: RunnablePod, machine: KubeletHost, say: Say, now: float) -> None:
         self._uid = pod.metadata.uid
         # The QoS class never changes during a pod's life, and is part of its cgroups' names.
         self._qos = pods.kube_qos(pod)
@@ -55,7 +55,7 @@ class PodRunner:
         self._acknowledged_at = now
         self._since = {(c.type, c.status): c.last_transition_time or "" for c in pod.status.conditions or ()}
         self._pod = pod
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, ContainerRecord] = {}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._kill_at: float | None = None
 
@@ -91,13 +91,13 @@ class PodRunner:
         shutil.rmtree(self._machine.work_dir(self._uid), ignore_errors=True)
         shutil.rmtree(self._machine.log_file(self._uid, "").parent, ignore_errors=True)
 
-    def _running(self) -> list[Record]:
+    def _running(self) -> list[ContainerRecord]:
         return [record for record in self._records.values() if record.is_running]
 
-    def _place(self, record: Record) -> Place:
+    def _place(self, record: ContainerRecord) -> Place:
         return Place(self._qos, self._uid, record.container_id)
 
-    def _members(self, record: Record) -> set[int]:
+    def _members(self, record: ContainerRecord) -> set[int]:
         """The container's processes, including the main process before it enters its cgroup."""
         members = set(self._machine.containment.members(self._place(record)))
         main = self._processes.get(record.name)
@@ -109,7 +109,7 @@ class PodRunner:
             if code is not None:
                 self._end(record, lifecycle.exit_code(code), now)
 
-    def _end(self, record: Record, code: int, now: float) -> None:
+    def _end(self, record: ContainerRecord, code: int, now: float) -> None:
         """Records the end of the container's main process and ends all processes that it started."""
         place = self._place(record)
         oom_killed = self._machine.containment.oom_kills(place) > 0
@@ -124,7 +124,9 @@ class PodRunner:
         for container in self._pod.spec.containers:
             self._start_if_due(container, self._record(container), policy, now)
 
-    def _start_if_due(self, container: RunnableContainer, record: Record, policy: RestartPolicy, now: float) -> None:
+    def _start_if_due(
+        self, container: RunnableContainer, record: ContainerRecord, policy: RestartPolicy, now: float
+    ) -> None:
         if not lifecycle.is_due(record, policy, now):
             return
         try:
@@ -135,7 +137,7 @@ class PodRunner:
             self._say(WARNING, "Failed", f"Error: {error}")
             self._keep(lifecycle.refused(record, reason=reason, message=str(error), now=now))
 
-    def _start(self, container: RunnableContainer, record: Record, now: float) -> None:
+    def _start(self, container: RunnableContainer, record: ContainerRecord, now: float) -> None:
         place = Place(self._qos, self._uid, process.new_container_id())
         try:
             self._processes[container.name] = process.start(self._launch(container, place))
@@ -145,7 +147,7 @@ class PodRunner:
         self._keep(lifecycle.started(record, container_id=place.container_id, now=now))
         self._say(NORMAL, "Started", f"Started container {container.name}")
 
-    def _launch(self, container: RunnableContainer, place: Place) -> Launch:
+    def _launch(self, container: RunnableContainer, place: Place) -> ProcessLaunch:
         """Raises InvalidInput, QuantityError, OSError."""
         machine = self._machine
         if self._pod.spec.init_containers:
@@ -177,10 +179,10 @@ class PodRunner:
                 f"for image {container.image or '(none)'}",
             )
         procs = machine.containment.admit(place, container, self._pod.spec.containers)
-        return Launch(command, environment, log_file, Path(container.working_dir or work_dir), procs)
+        return ProcessLaunch(command, environment, log_file, Path(container.working_dir or work_dir), procs)
 
-    def _record(self, container: RunnableContainer) -> Record:
-        return self._records.get(container.name) or Record(container.name)
+    def _record(self, container: RunnableContainer) -> ContainerRecord:
+        return self._records.get(container.name) or ContainerRecord(container.name)
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: ContainerRecord) -> None:
         self._records[record.name] = record

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.local.kubelet import lifecycle
-from deploy.local.kubelet.lifecycle import Exit, Record, RestartPolicy
+from deploy.local.kubelet.lifecycle import ContainerRecord, Exit, RestartPolicy
 from deploy.local.kubelet.wire import RunnableContainer, RunnablePod
 from shared import durations
 from shared.api import pods
@@ -19,12 +19,12 @@ Json = dict[str, Any]  # a part of a Kubernetes object to be sent
 class Stage:
     """The state of a pod: its containers' records by name, and since when (RFC 3339) each condition has its status."""
 
-    records: Mapping[str, Record]
+    records: Mapping[str, ContainerRecord]
     since: Mapping[tuple[str, str], str]
     acknowledged_at: float
 
-    def of(self, container: RunnableContainer) -> Record:
-        return self.records.get(container.name) or Record(container.name)
+    def of(self, container: RunnableContainer) -> ContainerRecord:
+        return self.records.get(container.name) or ContainerRecord(container.name)
 
 
 def policy_of(pod: RunnablePod) -> RestartPolicy:
@@ -88,7 +88,7 @@ def _condition(stage: Stage, kind: str, holds: bool, now: float, reason: str = "
     }
 
 
-def _container_status(container: RunnableContainer, record: Record, policy: RestartPolicy, now: float) -> Json:
+def _container_status(container: RunnableContainer, record: ContainerRecord, policy: RestartPolicy, now: float) -> Json:
     last = record.previous_exit
     state = _state(record)
     if record.exit and lifecycle.runs_again(record, policy) and now < record.retry_at:
@@ -108,7 +108,7 @@ def _container_status(container: RunnableContainer, record: Record, policy: Rest
     }
 
 
-def _state(record: Record) -> Json:
+def _state(record: ContainerRecord) -> Json:
     if record.refusal is not None:
         reason, message = record.refusal
         return {"waiting": {"reason": reason, "message": message}}

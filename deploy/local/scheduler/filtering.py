@@ -17,7 +17,7 @@ NO_NODES = "no nodes available to schedule pods"
 
 
 @dataclass(frozen=True)
-class NodeState:
+class SchedulableNode:
     """A node and what its pods use of it, per resource: cpu in milli, all others in whole units."""
 
     node: Node
@@ -33,18 +33,18 @@ class NodeState:
         return self.allocatable.get(resource, 0) - self.requested.get(resource, 0)
 
 
-def node_state(node: Node, placed: Sequence[Pod]) -> NodeState:
+def node_state(node: Node, placed: Sequence[Pod]) -> SchedulableNode:
     """The state of `node` with the active pods `placed` on it. Raises QuantityError."""
     requested: Counter[str] = Counter()
     for pod in placed:
         requested.update(pods.requests(pod))
-    return NodeState(node, pods.amounts(node.status.allocatable or {}), requested, len(placed))
+    return SchedulableNode(node, pods.amounts(node.status.allocatable or {}), requested, len(placed))
 
 
-def fitting(pod: Pod, states: Iterable[NodeState]) -> tuple[list[NodeState], dict[str, list[str]]]:
+def fitting(pod: Pod, states: Iterable[SchedulableNode]) -> tuple[list[SchedulableNode], dict[str, list[str]]]:
     """The nodes `pod` fits on, and the reasons against each of the others by name. Raises QuantityError."""
     asked = pods.requests(pod)
-    fits: list[NodeState] = []
+    fits: list[SchedulableNode] = []
     refusals: dict[str, list[str]] = {}
     for state in states:
         if reasons := _reasons_against(pod, asked, state):
@@ -63,7 +63,7 @@ def fit_error(refusals: Mapping[str, Sequence[str]]) -> str:
     return f"0/{len(refusals)} nodes are available: {', '.join(counted)}."
 
 
-def _reasons_against(pod: Pod, asked: Mapping[str, int], state: NodeState) -> list[str]:
+def _reasons_against(pod: Pod, asked: Mapping[str, int], state: SchedulableNode) -> list[str]:
     tolerations = pod.spec.tolerations or ()
     if state.node.spec.unschedulable and not placement.tolerated(UNSCHEDULABLE_TAINT, tolerations):
         return [UNSCHEDULABLE]
@@ -74,7 +74,7 @@ def _reasons_against(pod: Pod, asked: Mapping[str, int], state: NodeState) -> li
     return _shortages(asked, state)
 
 
-def _shortages(asked: Mapping[str, int], state: NodeState) -> list[str]:
+def _shortages(asked: Mapping[str, int], state: SchedulableNode) -> list[str]:
     reasons = [TOO_MANY_PODS] if state.pod_count + 1 > state.allocatable.get(PODS, 0) else []
     return reasons + [
         f"Insufficient {resource}" for resource, amount in asked.items() if amount > 0 and amount > state.free(resource)

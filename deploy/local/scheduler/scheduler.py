@@ -17,7 +17,7 @@ import msgspec
 
 from deploy.local.scheduler import filtering, scoring
 from deploy.local.scheduler.extender import Extender
-from deploy.local.scheduler.filtering import NodeState
+from deploy.local.scheduler.filtering import SchedulableNode
 from shared import durations
 from shared.api import pods
 from shared.api.core import Node, Pod
@@ -44,7 +44,7 @@ ASK_AGAIN_SECONDS = 5.0  # for pods that the extender refused
 class Cluster:
     """The nodes as one round sees them; `place` adds the bindings of the round itself."""
 
-    states: dict[str, NodeState]
+    states: dict[str, SchedulableNode]
     placed: dict[str, list[Pod]]
 
     def place(self, pod: Pod, node_name: str) -> None:
@@ -64,7 +64,7 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
     for pod in existing:
         if pod.spec.node_name and pods.is_active(pod) and _has_readable_requests(pod):
             placed[pod.spec.node_name].append(pod)
-    states: dict[str, NodeState] = {}
+    states: dict[str, SchedulableNode] = {}
     for node in nodes:
         try:
             states[node.metadata.name] = filtering.node_state(node, placed[node.metadata.name])
@@ -73,7 +73,7 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
     return Cluster(states, placed)
 
 
-class Placement(NamedTuple):
+class ScheduleResult(NamedTuple):
     """The node for a pod, or, if `node_name` is empty, why the pod fits nowhere.
 
     The extender may later allow what it refuses now without notice: `again` marks a pod to try again.
@@ -84,24 +84,24 @@ class Placement(NamedTuple):
     again: bool = False
 
 
-def decide(pod: Pod, cluster: Cluster, extender: Extender | None = None) -> Placement:
+def decide(pod: Pod, cluster: Cluster, extender: Extender | None = None) -> ScheduleResult:
     """The best of the nodes `pod` fits on."""
     try:
         fits, refusals = filtering.fitting(pod, cluster.states.values())
         if not fits:
-            return Placement("", filtering.fit_error(refusals))
+            return ScheduleResult("", filtering.fit_error(refusals))
         asked = pods.requests(pod)
     except QuantityError as error:
-        return Placement("", f"the pod's requests cannot be read: {error}")
+        return ScheduleResult("", f"the pod's requests cannot be read: {error}")
     if extender is None:
-        return Placement(scoring.best(asked, fits).name)
+        return ScheduleResult(scoring.best(asked, fits).name)
     say = extender.filtered(pod, [state.node for state in fits])
     if not say.left:
         refused = {name: [reason] for name, reason in say.refusals.items()}
-        return Placement("", filtering.fit_error(refusals | refused), again=True)
+        return ScheduleResult("", filtering.fit_error(refusals | refused), again=True)
     left = {node.metadata.name for node in say.left}
     extra = extender.scores(pod, say.left) if len(left) > 1 else scoring.NOTHING
-    return Placement(scoring.best(asked, [state for state in fits if state.name in left], extra).name)
+    return ScheduleResult(scoring.best(asked, [state for state in fits if state.name in left], extra).name)
 
 
 class Scheduler:

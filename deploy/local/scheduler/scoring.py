@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from deploy.local.scheduler.filtering import NodeState
+from deploy.local.scheduler.filtering import SchedulableNode
 from shared import names
 
 MAX_SCORE = 100
@@ -12,19 +12,21 @@ NOTHING: Mapping[str, int] = {}
 DEFAULT_REQUEST = {names.CPU: 100, names.MEMORY: 200 * 1024 * 1024}
 
 
-def best(asked: Mapping[str, int], states: Sequence[NodeState], extra: Mapping[str, int] = NOTHING) -> NodeState:
+def best(
+    asked: Mapping[str, int], states: Sequence[SchedulableNode], extra: Mapping[str, int] = NOTHING
+) -> SchedulableNode:
     """The node with the highest score; `extra` holds scores by node name to add.
 
     Among equal scores, the node with fewer pods wins, then the first by name.
     """
 
-    def order(state: NodeState) -> tuple[int, int, str]:
+    def order(state: SchedulableNode) -> tuple[int, int, str]:
         return -least_requested(asked, state) - extra.get(state.name, 0), state.pod_count, state.name
 
     return min(states, key=order)
 
 
-def least_requested(asked: Mapping[str, int], state: NodeState) -> int:
+def least_requested(asked: Mapping[str, int], state: SchedulableNode) -> int:
     """kube-scheduler's LeastAllocated, 0..100: the mean of the free shares after the pod is placed."""
     shares = [
         _free_share(state.allocatable.get(resource, 0), state.free(resource) - (asked.get(resource) or default))

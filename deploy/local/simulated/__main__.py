@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from agent.settings import AgentSettings
 from deploy.local.simulated import traces
-from deploy.local.simulated.fleet import Fleet, Simulation
+from deploy.local.simulated.fleet import SimulatedFleet, Simulation
 from shared import settings, telemetry, termination
 from shared.clock import SystemClock
 from shared.errors import InvalidInput
@@ -57,7 +57,7 @@ def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     ended = termination.event()
     client = Client(connection, "headroom-simulated", stop=ended)
     loops = Loops()
-    fleet = Fleet(simulation, client, SystemClock())
+    fleet = SimulatedFleet(simulation, client, SystemClock())
     fleet.start(loops, ended)
     ended.wait()
     loops.close()

@@ -1,4 +1,4 @@
-"""The kubelets of a simulated cloud's Nodes: keeps Nodes with kwok's annotation alive, and accepts their pods."""
+"""Keeps Nodes without machines alive: those with kwok's annotation."""
 
 import logging
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class CloudNodes:
     def _on_node(self, change: Change[Node]) -> None:
         was, node = change.old is not None and _is_fake(change.old), change.new
         if node is not None and _is_fake(node) and not was:
-            logger.info("node of the simulated cloud", extra={"node": change.key})
+            logger.info("node without a machine", extra={"node": change.key})
             self._appeared(node)
         elif node is None and was:
             self._gone(change.key)

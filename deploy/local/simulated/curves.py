@@ -15,7 +15,7 @@ JOB_SHARE = 0.4  # the share of time in which a batch pod has work
 _MASK = (1 << 64) - 1
 
 
-class Share(NamedTuple):
+class UsedShare(NamedTuple):
     """The used share of the requests."""
 
     cpu: float
@@ -32,11 +32,11 @@ class Curve(enum.StrEnum):
     BURNER = "burner"
 
 
-def share(curve: Curve, seed: int, seconds: float) -> Share:
+def share(curve: Curve, seed: int, seconds: float) -> UsedShare:
     """Usage at `seconds` of simulated time, with noise that changes every second."""
     shape = _SHAPES[curve](seed, seconds)
     second = math.floor(seconds)
-    return Share(
+    return UsedShare(
         _bounded(shape.cpu * (1 + 0.15 * _noise(seed, second))),
         _bounded(shape.memory * (1 + 0.01 * _noise(seed + 1, second))),
     )
@@ -50,36 +50,36 @@ def uniform(seed: int, step: int) -> float:
     return ((mixed ^ (mixed >> 31)) >> 11) / (1 << 53)
 
 
-def _diurnal(seed: int, seconds: float) -> Share:
+def _diurnal(seed: int, seconds: float) -> UsedShare:
     """One wave a day; the peaks of different pods are within four hours of each other."""
     wave = math.sin(2 * math.pi * (seconds / DAY_SECONDS + uniform(seed, 0) / 6))
-    return Share(0.35 + 0.25 * wave, 0.55 + 0.08 * wave)
+    return UsedShare(0.35 + 0.25 * wave, 0.55 + 0.08 * wave)
 
 
-def _bursty(seed: int, seconds: float) -> Share:
+def _bursty(seed: int, seconds: float) -> UsedShare:
     slot = math.floor(seconds / BURST_SLOT_SECONDS)
     bursts = uniform(seed, slot) < BURST_PROBABILITY
-    return Share(0.4 if bursts else 0.06, 0.45)
+    return UsedShare(0.4 if bursts else 0.06, 0.45)
 
 
-def _batch(seed: int, seconds: float) -> Share:
+def _batch(seed: int, seconds: float) -> UsedShare:
     """Consecutive jobs, each of which fills its memory as it runs."""
     progress = (seconds / JOB_SECONDS + uniform(seed, 0)) % 1.0
     if progress >= JOB_SHARE:
-        return Share(0.05, 0.3)
-    return Share(0.45, 0.3 + 0.1 * progress / JOB_SHARE)
+        return UsedShare(0.05, 0.3)
+    return UsedShare(0.45, 0.3 + 0.1 * progress / JOB_SHARE)
 
 
-def _steady(seed: int, seconds: float) -> Share:
-    return Share(0.2 + 0.2 * uniform(seed, 0), 0.5)
+def _steady(seed: int, seconds: float) -> UsedShare:
+    return UsedShare(0.2 + 0.2 * uniform(seed, 0), 0.5)
 
 
-def _burner(seed: int, seconds: float) -> Share:
+def _burner(seed: int, seconds: float) -> UsedShare:
     """Idle at first, so that what it requests is lent; then it takes all of it back."""
-    return Share(0.05 if seconds < IDLE_SECONDS else 1.0, 0.3)
+    return UsedShare(0.05 if seconds < IDLE_SECONDS else 1.0, 0.3)
 
 
-_SHAPES: dict[Curve, Callable[[int, float], Share]] = {
+_SHAPES: dict[Curve, Callable[[int, float], UsedShare]] = {
     Curve.DIURNAL: _diurnal,
     Curve.BURSTY: _bursty,
     Curve.BATCH: _batch,

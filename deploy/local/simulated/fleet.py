@@ -6,6 +6,7 @@ The process also serves Nodes that a simulated cloud creates, and runs agents fo
 import contextlib
 import dataclasses
 import logging
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,13 @@ from prometheus_client import CollectorRegistry
 from agent.main import Agent
 from agent.settings import AgentSettings
 from deploy.local import bootstrap, identities
-from deploy.local.kubelet.node import BEAT_SECONDS, NodeFacts, NodeHeart
+from deploy.local.kubelet.node import NodeHeart, ReportedNode
 from deploy.local.simulated import annotations, workloads
 from deploy.local.simulated.cloud_nodes import CloudNodes
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from deploy.local.simulated.source import SimulatedSource
 from deploy.local.simulated.traces import Series
+from manager.autoscaler.cloudprovider.simulated.fake_nodes import ANNOTATION_FAKE, FAKE
 from shared import names
 from shared.api.core import Node, Pod
 from shared.clock import Clock
@@ -30,7 +32,6 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
-from shared.kube.informer import Change, ChangeKind, Informer
 from shared.kube.resources import NODES, PODS
 from shared.kube.retry import Backoff, Jitter
 from shared.quantity import Resources
@@ -130,61 +131,42 @@ class SimulatedNode:
         )
 
 
-class Fleet:
-    """Starts all nodes, and stops one when its Node is deleted."""
+class SimulatedFleet:
+    """The initial nodes and those that a simulated cloud makes, each with an agent as long as its Node exists."""
 
     def __init__(self, simulation: Simulation, client: Client, clock: Clock) -> None:
         self._simulation = simulation
         self._client = client
         self._clock = clock
         self._nodes: dict[str, SimulatedNode] = {}
-        self._hearts: dict[str, NodeHeart] = {}
-        self._bought: dict[str, SimulatedNode] = {}
-        self._lock = threading.Lock()  # guards the cloud's nodes
+        self._lock = threading.Lock()  # guards the nodes
+        self._without_agent: queue.SimpleQueue[SimulatedNode] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._names = frozenset(node_names(simulation.node_count))
-        self._kubelet = SimulatedKubelet(client, clock, serves=self._serves)
-        self._cloud = CloudNodes(client, clock, appeared=self._on_bought, gone=self._on_sold)
-        self._informer = Informer(
-            client, NODES, Node, label_selector=f"{names.LABEL_SIMULATED}=true", on_change=self._on_node
-        )
+        self._keeper = CloudNodes(client, clock, appeared=self._on_appeared, gone=self._on_gone)
+        self._kubelet = SimulatedKubelet(client, clock, serves=self._keeper.serves)
 
     def start(self, loops: Loops, ended: threading.Event) -> None:
-        """Returns once all nodes run, however often the API server refuses meanwhile, or once `ended` is set."""
+        """Returns once all pods run, however often the API server refuses meanwhile, or once `ended` is set."""
         self._ended = ended
         for name in sorted(self._names):
-            self._nodes[name] = self._made(name, workloads.NODE_SIZE)
-            self._hearts[name] = self._made_heart(name)
-            self._persist(f"registration of {name}", self._hearts[name].register)
+            self._persist(f"registration of {name}", self._registration(name))
         self._kubelet.start(loops)
-        self._cloud.start(loops)
-        loops.every("simulated-hearts", lambda: BEAT_SECONDS, self._beat)
-        loops.start("simulated-nodes", self._informer.run)
+        self._keeper.start(loops)
         self._persist("sample pods", self._create_workloads)
         self._persist("start of the sample pods", self._await_workloads)
-        for node in list(self._nodes.values()):
-            self._start_agent(node)
+        loops.start("simulated-agents", self._start_agents)
 
     def close(self) -> None:
         with self._lock:
-            bought = list(self._bought.values())
-        for node in (*self._nodes.values(), *bought):
+            nodes = list(self._nodes.values())
+        for node in nodes:
             node.close()
 
-    def _made(self, name: str, size: Resources) -> SimulatedNode:
-        return SimulatedNode(name, size, self._simulation, self._client, self._clock)
-
-    def _made_heart(self, name: str) -> NodeHeart:
-        labels = {names.LABEL_SIMULATED: "true"}
-        facts = NodeFacts(name, workloads.NODE_SIZE, labels=labels, taints=(workloads.TAINT,), runtime=RUNTIME)
-        return NodeHeart(self._client, facts, self._clock)
-
-    def _serves(self, name: str) -> bool:
-        return name in self._names or self._cloud.serves(name)
-
-    def _beat(self) -> None:
-        for heart in list(self._hearts.values()):
-            heart.beat()
+    def _registration(self, name: str) -> Callable[[], None]:
+        labels, kept = {names.LABEL_SIMULATED: "true"}, {ANNOTATION_FAKE: FAKE}
+        facts = ReportedNode(name, workloads.NODE_SIZE, labels, kept, taints=(workloads.TAINT,), runtime=RUNTIME)
+        return NodeHeart(self._client, facts, self._clock).register
 
     def _create_workloads(self) -> None:
         bootstrap.create_namespace(self._client, workloads.NAMESPACE)
@@ -200,9 +182,12 @@ class Fleet:
                 return
             self._clock.wait(self._ended, 0.2)
 
-    def _start_agent(self, node: SimulatedNode) -> None:
-        self._persist(f"agent of {node.name}", node.start_agent)
-        self._persist(f"address of the agent of {node.name}", node.publish_address)
+    def _start_agents(self, stop: threading.Event) -> None:
+        while not stop.is_set():
+            with contextlib.suppress(queue.Empty):
+                node = self._without_agent.get(timeout=0.5)
+                self._persist(f"agent of {node.name}", node.start_agent)
+                self._persist(f"address of the agent of {node.name}", node.publish_address)
 
     def _persist(self, what: str, action: Callable[[], None]) -> None:
         """Tries until the API server accepts the request, or until the process ends."""
@@ -216,24 +201,19 @@ class Fleet:
                 logger.warning("%s failed, tried again in %.1f s: %s", what, delay, error)
                 self._clock.wait(self._ended, delay)
 
-    def _on_node(self, change: Change[Node]) -> None:
-        if change.kind is ChangeKind.DELETED and (node := self._nodes.pop(change.key, None)):
-            self._hearts.pop(change.key, None)
-            logger.info("simulated node deleted", extra={"node": change.key})
-            threading.Thread(target=node.close, name=f"close-{node.name}", daemon=True).start()
-
-    def _on_bought(self, node: Node) -> None:
+    def _on_appeared(self, node: Node) -> None:
         name = node.metadata.name
         self._kubelet.adopt(name)
         with self._lock:
-            if len(self._bought) >= MOST_BOUGHT_AGENTS:
+            if name not in self._names and len(self._nodes.keys() - self._names) >= MOST_BOUGHT_AGENTS:
                 logger.info("no further agent for nodes of the cloud", extra={"node": name})
                 return
-            bought = self._bought[name] = self._made(name, node.capacity)
-        threading.Thread(target=self._start_agent, args=(bought,), name=f"start-{name}", daemon=True).start()
+            found = SimulatedNode(name, node.capacity, self._simulation, self._client, self._clock)
+            self._nodes[name] = found
+        self._without_agent.put(found)
 
-    def _on_sold(self, name: str) -> None:
+    def _on_gone(self, name: str) -> None:
         with self._lock:
-            node = self._bought.pop(name, None)
+            node = self._nodes.pop(name, None)
         if node is not None:
             threading.Thread(target=node.close, name=f"close-{name}", daemon=True).start()

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from deploy.local.kubelet import status
-from deploy.local.kubelet.lifecycle import Record
+from deploy.local.kubelet.lifecycle import ContainerRecord
 from deploy.local.kubelet.status import Stage
 from deploy.local.kubelet.wire import RunnablePod
 from shared.api import pods
@@ -80,7 +80,9 @@ class SimulatedKubelet:
 def running_status(pod: RunnablePod, now: float) -> status.Json:
     """The status of a pod whose containers have all just started."""
     records = {
-        container.name: Record(container.name, container_id=f"{pod.metadata.uid}-{container.name}", started_at=now)
+        container.name: ContainerRecord(
+            container.name, container_id=f"{pod.metadata.uid}-{container.name}", started_at=now
+        )
         for container in pod.spec.containers
     }
     stage = Stage(records, since={}, acknowledged_at=now)

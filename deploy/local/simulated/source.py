@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agent.metrics_advisor.source import Sample, Usage
 from deploy.local.simulated import annotations, curves
-from deploy.local.simulated.curves import Curve, Share
+from deploy.local.simulated.curves import Curve, UsedShare
 from deploy.local.simulated.traces import Series
 from shared import names, quantity
 from shared.api import pods
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 UNREQUESTED = Resources(cpu_milli=100, memory_bytes=128 << 20)
 
 # The operating system's own usage, as shares of the node.
-SYSTEM_SHARE = Share(cpu=0.02, memory=0.03)
+SYSTEM_SHARE = UsedShare(cpu=0.02, memory=0.03)
 
 
 def curve_of(pod: Pod) -> tuple[Curve, int]:
@@ -80,7 +80,7 @@ class SimulatedSource:
         seconds = max(0.0, now - pod.metadata.created_at) * self._speed
         share = curves.share(curve, seed, seconds)
         if self._trace:
-            share = Share(self._trace[seed % len(self._trace)].at(seconds), share.memory)
+            share = UsedShare(self._trace[seed % len(self._trace)].at(seconds), share.memory)
         base = base_of(pod)
         return Usage(base.cpu_milli / quantity.MILLI_PER_CORE * share.cpu, base.memory_bytes * share.memory)
 

@@ -1,5 +1,6 @@
 """The initial pods of simulated nodes: prod pods that request more than they use, each with its own curve."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deploy.local.simulated import annotations
@@ -9,6 +10,7 @@ from shared.names import PriorityClass
 from shared.quantity import Resources
 
 NAMESPACE = "simulated"
+IMAGE = "headroom.io/sample"
 NODE_SIZE = Resources(cpu_milli=16_000, memory_bytes=64 << 30)
 
 # Keeps all other pods away: no process runs on a simulated node.
@@ -33,27 +35,32 @@ WORKLOADS = (
 
 
 def sample_pods(node_count: int) -> list[dict[str, object]]:
-    return [_pod(workload, number) for workload in WORKLOADS for number in range(workload.per_node * node_count)]
+    selector = {"nodeSelector": {names.LABEL_SIMULATED: "true"}}
+    tolerations = [{"key": names.LABEL_SIMULATED, "operator": "Exists"}]
+    return [
+        prod_pod(
+            f"{each.curve}-{number}", NAMESPACE, each.curve, each.request, curve=each.curve,
+            spec={**selector, "tolerations": tolerations},
+        )
+        for each in WORKLOADS
+        for number in range(each.per_node * node_count)
+    ]  # fmt: skip
 
 
-def _pod(workload: Workload, number: int) -> dict[str, object]:
-    container = {
-        "name": "main",
-        "image": "headroom.io/simulated",
-        "resources": {"requests": workload.request.quantities()},
-    }
+def prod_pod(
+    name: str, namespace: str, app: str, request: Resources, *, spec: Mapping[str, object],
+    curve: Curve | None = None, command: Sequence[str] = (),
+) -> dict[str, object]:  # fmt: skip
+    """A pod with one container: a process of this machine, or, with a curve, one without a process."""
+    container = {"name": "main", "image": IMAGE, "resources": {"requests": request.quantities()}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{workload.curve}-{number}",
-            "namespace": NAMESPACE,
-            "labels": {"app": workload.curve.value, names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value},
-            "annotations": {annotations.USAGE_CURVE: workload.curve.value},
+            "name": name,
+            "namespace": namespace,
+            "labels": {"app": app, names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value},
+            "annotations": {annotations.USAGE_CURVE: curve.value} if curve else {},
         },
-        "spec": {
-            "containers": [container],
-            "nodeSelector": {names.LABEL_SIMULATED: "true"},
-            "tolerations": [{"key": names.LABEL_SIMULATED, "operator": "Exists"}],
-        },
+        "spec": {"containers": [container | ({"command": list(command)} if command else {})], **spec},
     }

@@ -8,7 +8,8 @@ A node is tainted, drained, inspected once more, and deleted by the cloud; or it
 Invariants of every state, whatever event comes next:
 
 1. No pod is evicted, and the cloud is not asked, before the node has been tainted for `delay_seconds`.
-2. A node is deleted only after an inspection that found it tainted and without pods that need another place.
+2. A node is deleted only after an inspection that found it tainted and without pods that need another place, unless it
+   was chosen with a grace for its pods, and that is over.
 3. No group has more nodes drained or deleted than it has above its minimum, as of the last observation of the cloud.
 4. The cloud is not asked again about a node whose deletion it has neither accepted nor refused, until a later
    observation shows the result.
@@ -27,7 +28,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.actuation.deletion_changes import DeletionChanges
 from manager.autoscaler.actuation.node_deletion import (
     AcceptedTaken,
     BatchDeleted,
@@ -35,6 +35,7 @@ from manager.autoscaler.actuation.node_deletion import (
     CloudObserved,
     CloudView,
     DeleteBatch,
+    DeletedNode,
     DeletionFailed,
     DeletionState,
     EndedTaken,
@@ -68,6 +69,7 @@ TAINTING_SECONDS = 5.0  # after which a taint that cannot be written is given up
 AGAIN_SECONDS = 5.0  # between two tries to remove a taint
 SILENCE_SECONDS = 60.0  # after an unanswered deletion, until a machine that is still present counts as kept
 CLOUD_SECONDS = 600.0  # for which a node waits for a silent cloud
+GONE_SECONDS = 900.0  # for which the Node of a deleted machine is ignored
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,65 @@ class DeletionOptions:
     actuation: ActuationOptions = field(default_factory=ActuationOptions)
     drain: DrainRules = field(default_factory=DrainRules)
     expendable_below: int = 0
+
+
+class DeletionChanges:
+    """The working copy of the state within one step, and the instructions so far."""
+
+    def __init__(self, state: DeletionState) -> None:
+        self.state = state
+        self.instructions: list[Instruction] = []
+
+    def update(self, each: NodeDeletion) -> NodeDeletion:
+        """Replaces the deletion of the same node."""
+        self.state = replace(self.state, deletions={**self.state.deletions, each.name: each})
+        return each
+
+    def end(self, each: NodeDeletion, stage: DeletionStage) -> None:
+        """Drops a deletion that is over, for the loop to see."""
+        ended = replace(each, stage=stage)
+        rest = {name: other for name, other in self.state.deletions.items() if name != each.name}
+        self.state = replace(self.state, deletions=rest, ended=(*self.state.ended, ended.progress()))
+
+    def record_deletion(self, each: NodeDeletion, now: float) -> None:
+        """The cloud has accepted: the node is no longer part of its group."""
+        state = self.state
+        self.state = replace(
+            state,
+            deleted={**state.deleted, each.name: DeletedNode(each.group, each.uid, now + GONE_SECONDS)},
+            accepted={**state.accepted, each.group: state.accepted.get(each.group, 0) + 1},
+        )
+        self.note(each.group, CooldownTimestamps(deleted=now))
+        self.log(logging.INFO, "node deleted", each, kind=each.removal.kind.value)
+        self.end(each, DeletionStage.GONE)
+
+    def fail(self, name: str, why: str, now: float) -> None:
+        """The node stays, and so do the others of an atomic deletion whose outcome is not open."""
+        each = self.state.deletions[name]
+        if each.error:
+            return
+        self.update(replace(each, error=why))
+        self.log(logging.ERROR, f"the node stays: {why}", each)
+        self.note(each.group, CooldownTimestamps(failed=now))
+        for other in list(self.state.deletions.values()) if each.atomic else ():
+            if other.atomic and other.group == each.group and other.unconfirmed is None and not other.error:
+                self.update(replace(other, error=f"node {name} of the same group stays: {why}"))
+
+    def forget_abandoned(self, name: str) -> None:
+        """Drops a node whose taint no deletion works on."""
+        rest = {node: tried for node, tried in self.state.abandoned.items() if node != name}
+        self.state = replace(self.state, abandoned=rest)
+
+    def note(self, group: str, happened: CooldownTimestamps) -> None:
+        """Moves the group's latest events."""
+        known = self.state.latest.get(group, CooldownTimestamps())
+        self.state = replace(self.state, latest={**self.state.latest, group: known.latest(happened)})
+
+    def log(self, level: int, text: str, each: NodeDeletion, **fields: str) -> None:
+        self.instructions.append(LogLine(level, text, {"node": each.name, "group": each.group, **fields}))
+
+    def log_node(self, level: int, text: str, node: str) -> None:
+        self.instructions.append(LogLine(level, text, {"node": node}))
 
 
 def step(state: DeletionState, event: Event, options: DeletionOptions) -> tuple[DeletionState, tuple[Instruction, ...]]:
@@ -214,7 +275,9 @@ class _NodeSteps:
     def _drain(self, each: NodeDeletion, pods: PodsToDrain, now: float, waited_seconds: float) -> None:
         if each.drain is None and not self._is_spare(each, waited_seconds):
             return
-        drain = each.drain or NodeDrain(now, each.removal.is_drained)
+        grace = each.removal.grace_seconds
+        ends_at = None if grace is None else now + grace
+        drain = each.drain or NodeDrain(now, each.removal.is_drained, ends_at=ends_at)
         each = self._changes.update(replace(each, stage=DeletionStage.DRAINING, drain=drain))
         drain = drain.observed(pods, self._options.drain, self._options.actuation, now)
         self._evict_next(self._changes.update(replace(each, drain=drain)), drain, now)
@@ -338,7 +401,7 @@ class _BatchSteps:
             self._changes.fail(each.name, found.stays, now)
         elif found.pods is None:
             self._give_up_late(each, found.error, now)
-        elif found.pods.moving():
+        elif found.pods.moving() and not (each.drain is not None and each.drain.goes_with_pods(now)):
             self._changes.update(replace(each, stage=DeletionStage.DRAINING, ready_at=None))  # it judges them
         else:
             return True

@@ -1,4 +1,4 @@
-"""The drain of one node as a value: evicts its pods, and waits until they have ended.
+"""The drain of one node as a value: evicts its pods, and waits until they have ended, or until their grace is over.
 
 A pod that a disruption budget protects is evicted again every `RETRY_SECONDS`, for a while. A pod that comes to the
 node meanwhile is judged like the others. DaemonSet pods are evicted last and once, and do not keep the node: they have
@@ -15,6 +15,7 @@ from manager.autoscaler.scale_down.rules import ActuationOptions, BlockingReason
 from shared.api.core import Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.errors import HeadroomError
+from shared.names import ANNOTATION_DO_NOT_DISRUPT
 
 RETRY_SECONDS = 10.0  # between two tries to evict one pod
 HEADROOM_SECONDS = 30.0  # beyond a pod's grace period
@@ -51,7 +52,7 @@ class PodsToDrain:
 
 @dataclass(frozen=True, slots=True)
 class PodEviction:
-    """One pod to evict, and the result."""
+    """One pod to evict, and the result. One that `is_protected` is waited for, and not evicted."""
 
     namespace: str
     name: str
@@ -60,13 +61,18 @@ class PodEviction:
     tried_at: float | None = None
     evicted_at: float | None = None
     error: str = ""
+    is_protected: bool = False
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
 
     def is_due(self, now: float) -> bool:
-        return self.evicted_at is None and (self.tried_at is None or now - self.tried_at >= RETRY_SECONDS)
+        return (
+            not self.is_protected
+            and self.evicted_at is None
+            and (self.tried_at is None or now - self.tried_at >= RETRY_SECONDS)
+        )
 
     def is_in_grace(self, now: float) -> bool:
         return self.evicted_at is not None and now - self.evicted_at < self.grace_seconds
@@ -77,7 +83,8 @@ class NodeDrain:
     """`may_have_pods`: the node was known to have pods when it was chosen.
 
     `evictions` holds, by uid, those of all pods ever seen; `waiting` the uids of the pods still present. `daemons`
-    holds the evictions of DaemonSet pods, by uid; None while other pods are present. `waits_for` are pods by key.
+    holds the evictions of DaemonSet pods, by uid; None while other pods are present. `waits_for` are pods by key. From
+    `ends_at` on the node goes with the pods that are still there; without it, it stays if a pod does.
     """
 
     began_at: float
@@ -86,9 +93,16 @@ class NodeDrain:
     waiting: tuple[str, ...] = ()
     daemons: Mapping[str, PodEviction] | None = None
     waits_for: tuple[str, ...] = ()
+    ends_at: float | None = None
+
+    def goes_with_pods(self, now: float) -> bool:
+        """Whether the grace of its pods is over."""
+        return self.ends_at is not None and now >= self.ends_at
 
     def observed(self, pods: PodsToDrain, rules: DrainRules, options: ActuationOptions, now: float) -> "NodeDrain":
         """The drain with the present pods. Raises CannotDelete for a new pod that may not be evicted."""
+        if self.goes_with_pods(now):
+            return replace(self, waiting=(), daemons={}, waits_for=())
         there = pods.moving()
         evictions = dict(self.evictions)
         disruptions = RemainingDisruptions(pods_on_nodes.disruption_budgets(pods.budgets))
@@ -96,16 +110,18 @@ class NodeDrain:
             if pod.metadata.uid in evictions:
                 continue
             key = pod.metadata.key
-            if not self.may_have_pods:
+            if self.ends_at is None and not self.may_have_pods:
                 raise CannotDelete(f"pod {key} came to it, which was empty")
-            if now - self.began_at > options.eviction_seconds:
+            if self.ends_at is None and now - self.began_at > options.eviction_seconds:
                 raise CannotDelete(f"pods keep coming to it, pod {key} the last of them")
             found = drain.drainability(info, rules, disruptions, pods.now)
-            if found.outcome is DrainOutcome.WAIT or (
+            must_stay = found.outcome is DrainOutcome.WAIT or (
                 found.outcome is DrainOutcome.BLOCKED and found.why is not BlockingReason.NOT_ENOUGH_PDB
-            ):
+            )
+            if must_stay and self.ends_at is None:
                 raise CannotDelete(f"pod {key} {found.detail}")
-            evictions[pod.metadata.uid] = _eviction(pod, options, now)
+            is_protected = self.ends_at is not None and (must_stay or _is_do_not_disrupt(pod))
+            evictions[pod.metadata.uid] = replace(_eviction(pod, options, now), is_protected=is_protected)
         waiting = tuple(pod.metadata.uid for pod, _ in there)
         daemons = self.daemons if waiting else self._daemons(pods, options, now)
         return replace(self, evictions=evictions, waiting=waiting, daemons=daemons)._waiting_at(now)
@@ -138,7 +154,9 @@ class NodeDrain:
         return replace(self, evictions=mark_tried(self.evictions), daemons=daemons)._waiting_at(now)
 
     def overdue(self, options: ActuationOptions, now: float) -> str:
-        """Why the node must stay when a pod takes too long; empty while none does."""
+        """Why the node must stay when a pod takes too long; empty while none does, and where it goes in the end."""
+        if self.ends_at is not None:
+            return ""
         for each in (self.evictions[uid] for uid in self.waiting):
             if each.evicted_at is None:
                 if now - self.began_at > options.eviction_seconds:
@@ -159,6 +177,10 @@ class NodeDrain:
         else:
             keys = [each.key for each in (self.daemons or {}).values() if each.is_in_grace(now)]
         return replace(self, waits_for=tuple(sorted(keys)))
+
+
+def _is_do_not_disrupt(pod: Pod) -> bool:
+    return pod.metadata.annotation(ANNOTATION_DO_NOT_DISRUPT) == "true"
 
 
 def _eviction(pod: Pod, options: ActuationOptions, now: float) -> PodEviction:

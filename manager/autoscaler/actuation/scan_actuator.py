@@ -9,16 +9,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import taints
-from manager.autoscaler.actuation import node_review
-from manager.autoscaler.actuation.node_review import MOST_NAMED, JudgeNodes, NodeReview
+from manager.autoscaler.actuation import scanned_group
 from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter
-from manager.autoscaler.actuation.scanned_group import MOST_FAILURES, PassedOver, ScannedGroup
+from manager.autoscaler.actuation.scanned_group import (
+    MOST_FAILURES,
+    MOST_NAMED,
+    JudgeNodes,
+    NodeReview,
+    PassedOver,
+    ScannedGroup,
+)
 from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.taints import NodePatch, Taints
-from manager.autoscaler.utilization import reasons
+from manager.autoscaler.utilization import decisions
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.observation import GroupNode
 from manager.autoscaler.utilization.reaping import Reaping, TaintedNodeReason
@@ -100,9 +106,9 @@ class ScanActuator:
         if decision.dry or self.mode is not Mode.ENFORCE:
             self._advise()
             return decision
-        why = reasons.of_delta(self.rules, decision)
+        why = decisions.delta_reason(self.rules, decision)
         health_taints = self._taint_nodes(
-            decision.health_taints, len(decision.health_taints), reasons.of_health(self.rules)
+            decision.health_taints, len(decision.health_taints), decisions.health_reason(self.rules)
         )
         untainted = self._write_each(
             ActionKind.UNTAINT, decision.untaint.candidates, decision.untaint.count, why, self._untaint
@@ -134,11 +140,11 @@ class ScanActuator:
     def _advise(self) -> None:
         """Records the actions that would be done."""
         decision = self.decision
-        why = reasons.of_delta(self.rules, decision)
-        self.log.add(ActionKind.TAINT, decision.health_taints, reasons.of_health(self.rules))
+        why = decisions.delta_reason(self.rules, decision)
+        self.log.add(ActionKind.TAINT, decision.health_taints, decisions.health_reason(self.rules))
         for each in (decision.forced, decision.reaped):
-            self.log.add(ActionKind.DELETE_NODES, each.nodes, reasons.of_deletion(each), change=-len(each.nodes))
-        self.log.add(ActionKind.REMOVE_NODES, decision.drains, reasons.of_drain(decision.reaped))
+            self.log.add(ActionKind.DELETE_NODES, each.nodes, decisions.deletion_reason(each), change=-len(each.nodes))
+        self.log.add(ActionKind.REMOVE_NODES, decision.drains, decisions.drain_reason(decision.reaped))
         self.log.add(ActionKind.TAINT, decision.taint.planned, why)
         self.log.add(ActionKind.UNTAINT, decision.untaint.planned, why)
         if decision.increase:
@@ -189,7 +195,7 @@ class ScanActuator:
 
     def _change(self, node: GroupNode, taints_of: Callable[[Taints], Taints | None]) -> None:
         def patch_of(found: Node) -> NodePatch | None:
-            return taints.taints_patch(taints_of(node_review.check_unchanged(found, node).spec.taints or ()))
+            return taints.taints_patch(taints_of(scanned_group.check_unchanged(found, node).spec.taints or ()))
 
         try:
             self.clients.nodes.change(node.name, patch_of)
@@ -200,7 +206,7 @@ class ScanActuator:
         """Deletes machines and then their Nodes, up to the first that stays."""
         if not planned.nodes:
             return planned
-        why = reasons.of_deletion(planned)
+        why = decisions.deletion_reason(planned)
         found: dict[str, Node] = {}
         lost: set[str] = set()
         failed: dict[str, str] = {}
@@ -252,7 +258,7 @@ class ScanActuator:
     def _drain(self, planned: Reaping, nodes: Sequence[GroupNode]) -> Reaping:
         """Drains the nodes; returns the reaping as carried out."""
         evicted = self._write_each(
-            ActionKind.REMOVE_NODES, nodes, len(nodes), reasons.of_drain(planned), self.review.evict
+            ActionKind.REMOVE_NODES, nodes, len(nodes), decisions.drain_reason(planned), self.review.evict
         )
         return planned.pass_over({each.name for each in nodes} - {each.name for each in evicted})
 

@@ -1,22 +1,32 @@
-"""The cloud's side of a group that scales by utilization: its members, and the deletion of their machines."""
+"""A group that scales by utilization, right before it changes: its members, and the deletion of their machines.
+
+Tainted nodes are looked at again: a decision holds only while its verdict does.
+"""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler import taints
-from manager.autoscaler.actuation.node_writer import NodeWriter
+from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter, UnreadablePod
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import ObservedGroup
-from manager.autoscaler.utilization.observation import GroupNode
+from manager.autoscaler.utilization import classes, reaping
+from manager.autoscaler.utilization import memory as memories
+from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer
+from manager.autoscaler.utilization.reaping import TaintedNodeStatus
 from manager.autoscaler.utilization.scan_context import ScanInputs
-from shared.api.core import Node
+from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
+from shared.kube.errors import ApiError, NotFound, TooManyRequests
 
 logger = logging.getLogger(__name__)
 
 MOST_FAILURES = 10  # of consecutive node writes, after which the next scan takes over
+MOST_NAMED = 3  # of many, in an error
+
+JudgeNodes = Callable[[Observation], tuple[TaintedNodeStatus, ...]]
 
 
 class PassedOver(HeadroomError):
@@ -125,3 +135,83 @@ class ScannedGroup:
         after = self._members
         gone = {each for each in before if after.get(each, InstanceState.DELETING) is InstanceState.DELETING}
         return [each for each in going if each.spec.provider_id not in gone]
+
+
+@dataclass(frozen=True)
+class NodeReview:
+    """With the inputs of the scan; `healthy_may_go` as decided for the group."""
+
+    inputs: ScanInputs
+    nodes: NodeWriter
+    healthy_may_go: bool
+
+    def look_again(
+        self, node: GroupNode, judge: JudgeNodes, still: Callable[[TaintedNodeStatus], bool]
+    ) -> tuple[Node, Observation, tuple[Pod, ...]]:
+        """The present node and its pods, for which the verdict must still hold. Raises PassedOver."""
+        try:
+            found = check_unchanged(self.nodes.node(node.name), node)
+            pods = self.nodes.pods_on(node.name)
+        except NodeVanished as error:
+            raise PassedOver(f"{node.name}: it is gone") from error
+        except UnreadablePod as error:
+            raise PassedOver(str(error)) from error
+        seen = Observer(self.inputs.rules).observe([found], pods, self.inputs.seen.cloud)
+        seen = memories.dated(seen, memories.marks_on(seen.nodes, self.inputs.memory.marks, now=self.inputs.now))
+        verdicts = judge(seen)
+        if not verdicts:
+            raise PassedOver(f"{node.name}: it is not marked any more")
+        if not still(verdicts[0]):
+            raise PassedOver(f"{node.name}: {verdicts[0].why}")
+        return found, seen, pods
+
+    def evict(self, node: GroupNode) -> None:
+        """Evicts all pods that keep the node; pods that may not be evicted yet are tried again later.
+
+        A pod that cannot be evicted does not stop the eviction of others, on this node or the next.
+        """
+        _, seen, pods = self.look_again(node, self.judge_tainted, lambda verdict: verdict.drains)
+        there = reaping.pods_that_keep_nodes(self.inputs.rules, seen).by_node[node.name]
+        leaving = {each.name for each in there if not each.of_node}
+        kept, refused = [], []
+        for pod in pods:
+            meta = pod.metadata
+            if meta.key not in leaving or meta.deletion_timestamp is not None:
+                continue
+            try:
+                self.nodes.evict(meta.namespace, meta.name, meta.uid)
+            except NotFound:
+                continue
+            except TooManyRequests:
+                kept.append(meta.key)
+            except ApiError as error:  # because of the pod: several budgets, or a webhook
+                refused.append(f"{meta.key} stays: {error}")
+        if kept:
+            refused.insert(0, f"disruption budgets keep {', '.join(kept[:MOST_NAMED])}")
+        if refused:
+            raise PassedOver(f"{node.name}: {'; '.join(refused[:MOST_NAMED])}")
+
+    def judge_forced(self, seen: Observation) -> tuple[TaintedNodeStatus, ...]:
+        """The verdicts on nodes that are to go whatever runs there."""
+        marked = classes.classify(seen.nodes).force_tainted
+        return reaping.force_tainted_statuses(marked, reaping.pods_that_keep_nodes(self.inputs.rules, seen))
+
+    def judge_tainted(self, seen: Observation) -> tuple[TaintedNodeStatus, ...]:
+        """The verdicts on the other tainted nodes."""
+        marked = classes.classify(seen.nodes).tainted
+        pods = reaping.pods_that_keep_nodes(self.inputs.rules, seen)
+        return reaping.tainted_statuses(
+            self.inputs.rules, marked, pods, healthy_may_go=self.healthy_may_go, now=self.inputs.now
+        )
+
+
+def check_unchanged(found: Node, node: GroupNode) -> Node:
+    """The Node as it is now.
+
+    Raises PassedOver if it is another machine, or is cordoned: cordoned nodes are left to the person who cordoned them.
+    """
+    if found.spec.provider_id != node.provider_id:
+        raise PassedOver(f"{node.name}: it is another machine by now")
+    if found.spec.unschedulable:
+        raise PassedOver(f"{node.name}: it is cordoned")
+    return found

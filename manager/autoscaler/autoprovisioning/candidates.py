@@ -13,7 +13,7 @@ from manager.autoscaler.autoprovisioning import labels
 from manager.autoscaler.autoprovisioning.labels import GpuRules, Popularity, Selecting, Selector, TolerationMode
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
-from manager.autoscaler.scale_up.groups import GroupState
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.snapshot import cluster, predicates, templates
 from manager.autoscaler.snapshot.cluster import PODS, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -48,7 +48,7 @@ class AutoprovisioningRules:
     taints: TaintRules = field(default_factory=TaintRules)
 
 
-def creatable_groups(left: int, states: Iterable[GroupState]) -> int:
+def creatable_groups(left: int, states: Iterable[GroupStatus]) -> int:
     """How many of these may be created if `left` groups are, whichever they are."""
     most = max((each.makes for each in states if each.makes <= left), default=1)
     return left // most
@@ -143,12 +143,12 @@ def _zones(demands: NodeDemands) -> set[str]:
 
 def candidate_state(
     theoretical: Theoretical, daemons: Iterable[Daemon] = (), taints: TaintRules | None = None
-) -> GroupState:
+) -> GroupStatus:
     """A candidate as its provider would make it, to compete with the existing groups. Raises InvalidInput."""
     node = cluster.node_info(theoretical.template, NodeState.READY)
-    return GroupState(
+    return GroupStatus(
         Group(theoretical.id, 0, theoretical.max_size, 0, autoprovisioned=True),
-        templates.from_provider(theoretical.id, node, daemons, taints),
+        template=templates.from_provider(theoretical.id, node, daemons, taints),
         spec=theoretical.spec,
         makes=theoretical.groups,
     )

@@ -1,5 +1,6 @@
 """Finds and builds the provider that `--cloud-provider` names."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from manager.autoscaler.cloudprovider.contract import Provider
@@ -13,6 +14,7 @@ from shared.telemetry import Loops
 
 GROUP = PluginGroup("headroom.cloudproviders", "cloud provider")
 SOURCE, FIELD = "--cloud-provider", "cloudProvider"
+DISCOVERY = "--node-group-auto-discovery"
 
 
 def find(name: str) -> ProviderPlugin:
@@ -21,6 +23,19 @@ def find(name: str) -> ProviderPlugin:
     if not isinstance(found, ProviderPlugin):
         raise _unusable(name, f"stands for a {type(found).__name__}, and not for a ProviderPlugin")
     return found
+
+
+def opts_in(provider: ProviderPlugin | None, discovery: Sequence[str]) -> bool:
+    """Whether all groups that the provider names have asked for an autoscaler.
+
+    Raises InvalidInput if it cannot discover groups.
+    """
+    if provider is None or not discovery:
+        return provider is not None and provider.groups_opt_in
+    if not provider.discovers_groups:
+        problem = "this cloud does not discover groups by a flag"
+        raise InvalidInput(source=DISCOVERY, field="nodeGroupAutoDiscovery", value=list(discovery), problem=problem)
+    return True
 
 
 def check(name: str, cloud_config: str) -> None:

@@ -62,11 +62,14 @@ class InstanceError:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One machine, whether or not it has a Node yet."""
+    """One machine, whether or not it has a Node yet. `drift` says how it differs from what its group would launch now;
+    empty where it does not, or where the cloud cannot tell.
+    """
 
     provider_id: str
     state: InstanceState = InstanceState.RUNNING
     error: InstanceError | None = None
+    drift: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class GroupOptions:
     scale_down_unready_seconds: float | None = None
     max_node_provision_seconds: float | None = None
     max_node_startup_seconds: float | None = None
+    max_node_lifetime_seconds: float | None = None
     zero_or_max_node_scaling: bool | None = None
     ignore_daemonsets_utilization: bool | None = None
 

@@ -29,13 +29,17 @@ class ProviderGroupOptions(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True)
 class ManagedGroups:
     """What a provider may need to know about the managed groups, all by id: the listed ones, those in enforce mode,
-    the options of its own that they have, and the options of groups whose cloud overrides none.
+    the options of its own that they have, and the options of groups whose cloud overrides none. `minds_drift`: it
+    matters whether instances have drifted, so a cloud may be asked for that. `discovery` says in the words of the cloud
+    which further groups are managed.
     """
 
     listed: Collection[str] = ()
     enforced: Collection[str] = ()
     own_options: Mapping[str, ProviderGroupOptions] = field(default_factory=dict)
     options: GroupOptions = field(default_factory=GroupOptions)
+    minds_drift: bool = False
+    discovery: Collection[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +71,8 @@ class ProviderPlugin:
 
     `needs_config`: it cannot do without a file. `has_prices`: `Provider.pricing` may return a model. `creates_groups`:
     it supports `machine_types`, `theoretical` and `create_group`. `groups_opt_in`: it lists only groups that ask in the
-    cloud for an autoscaler, so that they need not be listed here, too.
+    cloud for an autoscaler, so that they need not be listed here, too. `discovers_groups`: it does so where
+    `ManagedGroups.discovery` is given.
     """
 
     make: Callable[[ProviderRequest], Provider]
@@ -75,4 +80,5 @@ class ProviderPlugin:
     has_prices: bool = True
     creates_groups: bool = False
     groups_opt_in: bool = False
+    discovers_groups: bool = False
     group_options: type[ProviderGroupOptions] | None = None

@@ -11,9 +11,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from manager.autoscaler.cluster_state import state
-from manager.autoscaler.cluster_state.replacement import Replacement
-from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, ScaleUpRequest
-from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
+from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, Increase, ScaleUpRequest
 from shared.errors import InvalidInput
 
 VERSION = 1
@@ -250,7 +249,8 @@ def _mistakes(registry: Registry, now: float) -> Iterator[tuple[str, object, str
             yield "replacement.started_at", found.started_at, problem
         if problem := wrong_end(found.started_at, found.deadline):
             yield "replacement.deadline", found.deadline, problem
-        if not found.removed or not found.launches or any(each.nodes <= 0 for each in found.launches):
+        lacks_launches = not found.launches and found.reason is DisruptionReason.UNDERUTILIZED
+        if not found.removed or lacks_launches or any(each.nodes <= 0 for each in found.launches):
             yield "replacement", str(found), "a replacement has nodes that go and nodes that come"
     for group, shortage in registry.short.items():
         if shortage.nodes <= 0:

@@ -4,6 +4,19 @@ import enum
 from dataclasses import dataclass, replace
 
 
+class DisruptionReason(enum.StrEnum):
+    """Why a node is replaced, in Karpenter's words.
+
+    UNDERUTILIZED: cheaper nodes hold its pods. EXPIRED: it is older than its group allows. DRIFTED: it is not what its
+    group would launch now. UNHEALTHY: it has had a condition for too long that asks for its repair.
+    """
+
+    UNDERUTILIZED = "Underutilized"
+    EXPIRED = "Expired"
+    DRIFTED = "Drifted"
+    UNHEALTHY = "Unhealthy"
+
+
 class ReplacementPhase(enum.StrEnum):
     """LAUNCHING: new nodes are on their way. READY: they are there; a second look is to confirm that the old nodes can
     go. DRAINING: old nodes go.
@@ -35,7 +48,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """`left` is how many of the removed nodes still existed when that changed last; `deadline` ends the phase."""
+    """`left` is how many of the removed nodes still existed when that changed last; `deadline` ends the phase. Nodes
+    that are not replaced for their price may go without launches, if nodes that stay have room for their pods.
+    """
 
     removed: tuple[ReplacedNode, ...]
     launches: tuple[Launch, ...]
@@ -44,6 +59,7 @@ class Replacement:
     deadline: float
     phase: ReplacementPhase = ReplacementPhase.LAUNCHING
     left: int = 0
+    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
 
     @property
     def groups(self) -> frozenset[str]:
@@ -55,5 +71,5 @@ class Replacement:
         return replace(self, started_at=times[0], deadline=times[1])
 
     def __str__(self) -> str:
-        new = ", ".join(f"{each.nodes} of {each.group}" for each in self.launches)
+        new = ", ".join(f"{each.nodes} of {each.group}" for each in self.launches) or "nodes that stay"
         return f"{', '.join(each.name for each in self.removed)} by {new}"

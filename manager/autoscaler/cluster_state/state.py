@@ -9,8 +9,9 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, Instance, InstanceError
+from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, GroupSpec, Instance, InstanceError
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.snapshot.cluster import NodeTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,9 @@ def is_group_healthy(
     return limits.bear(unready=unjustified, total=readiness.registered)
 
 
-def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int | None, backed_off: bool = False) -> int:
+def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int | None) -> int:
     """How many requested nodes are not up; none without a request under way."""
-    if not pending_increase or backed_off:
+    if not pending_increase:
         return 0
     there = readiness.ready + readiness.unready + readiness.suspended + readiness.long_unregistered
     return max(0, target - there)
@@ -121,6 +122,23 @@ def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool
 
 
 @dataclass(frozen=True)
+class Increase:
+    """A new target of one group."""
+
+    group: str
+    from_size: int
+    to_size: int
+    max_size: int
+
+    @property
+    def nodes(self) -> int:
+        return self.to_size - self.from_size
+
+    def __str__(self) -> str:
+        return f"{self.group} {self.from_size}->{self.to_size} (max: {self.max_size})"
+
+
+@dataclass(frozen=True)
 class ScaleUpRequest:
     """An increase under way: `nodes` nodes since `started_at`, given up at `deadline`, in Unix seconds.
 
@@ -157,7 +175,7 @@ class Incident:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """One managed group. `nodes` names the registered nodes.
+    """One managed group, or one with a `spec` that does not exist yet. `nodes` names the registered nodes.
 
     `unregistered` maps the instances without a Node to the time since when they have none; `overdue` are those without
     one for longer than `provision_seconds`. `broken` instances could not be made. `staying` counts what is present, or
@@ -165,11 +183,14 @@ class GroupStatus:
 
     The registry says the rest: `upcoming` nodes were requested and are not up yet; the target size that the cloud
     reports lacks the `unconfirmed` ones among them.
+
+    The context of an iteration adds the `template` of new nodes, and in `blocked_reason` why the group must not grow,
+    whatever else holds. `makes` is the number of groups that its creation adds.
     """
 
     group: Group
-    mode: Mode
-    readiness: Readiness
+    mode: Mode = Mode.ENFORCE
+    readiness: Readiness = Readiness()
     acceptable: AcceptableRange = AcceptableRange(0, 0, 0)
     healthy: bool = True
     upcoming: int = 0
@@ -184,10 +205,33 @@ class GroupStatus:
     broken: tuple[Instance, ...] = ()
     leaving: int = 0
     staying: int = 0
+    template: NodeTemplate | None = None
+    blocked_reason: str = ""
+    spec: GroupSpec | None = None
+    makes: int = 1
 
     @property
     def id(self) -> str:
         return self.group.id
+
+    @property
+    def exists(self) -> bool:
+        return self.spec is None
+
+    @property
+    def zero_or_max(self) -> bool:
+        """Whether it has all of its nodes or none."""
+        return bool(self.options.zero_or_max_node_scaling)
+
+    @property
+    def room(self) -> int:
+        """How many nodes its own maximum leaves; a group may already exceed it."""
+        return max(0, self.group.max_size - self.group.target_size)
+
+    @property
+    def least_step(self) -> int:
+        """The fewest nodes it can grow by."""
+        return self.room if self.zero_or_max else 1
 
     @property
     def errors(self) -> tuple[InstanceError, ...]:

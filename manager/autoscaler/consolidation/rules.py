@@ -1,16 +1,17 @@
-"""The options of consolidation, and its disruption budgets in Karpenter's terms."""
+"""The options of consolidation, and disruption budgets in Karpenter's terms."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.consolidation import schedule
 from manager.autoscaler.consolidation.schedule import BadSchedule, CronSchedule
 from shared import durations
 from shared.errors import InvalidInput
 
-UNDERUTILIZED = "underutilized"
-REASONS = (UNDERUTILIZED, "empty", "drifted")  # Karpenter's; nodes are replaced for the first one alone
+EMPTY = "empty"  # Karpenter's, whose budgets may name it; scale-down removes empty nodes by its own rules
+REASONS = (*(each.lower() for each in DisruptionReason), EMPTY)
 
 _NODES = re.compile(r"([0-9]{1,9})(%?)")
 _MOST_DURATION_SECONDS = 31 * 86_400.0
@@ -30,8 +31,8 @@ class DisruptionLimit:
     duration_seconds: float = 0.0
     reasons: frozenset[str] = frozenset()
 
-    def is_active(self, now: float) -> bool:
-        if self.reasons and UNDERUTILIZED not in self.reasons:
+    def is_active(self, now: float, reason: DisruptionReason) -> bool:
+        if self.reasons and reason.lower() not in self.reasons:
             return False
         return self.schedule is None or self.schedule.began(now, self.duration_seconds) is not None
 
@@ -48,9 +49,11 @@ class Allowed:
     limit: str = ""
 
 
-def allowed_nodes(limits: Iterable[DisruptionLimit], total: int, unavailable: int, now: float) -> Allowed:
-    """The smallest of the active limits, less the nodes that are not ready or go already."""
-    active = [Allowed(each.allowed(total), each.text) for each in limits if each.is_active(now)]
+def allowed_nodes(
+    limits: Iterable[DisruptionLimit], total: int, unavailable: int, now: float, reason: DisruptionReason
+) -> Allowed:
+    """The smallest of the limits that are active for this reason, less the nodes that are not ready or go already."""
+    active = [Allowed(each.allowed(total), each.text) for each in limits if each.is_active(now, reason)]
     least = min(active, key=lambda each: each.nodes, default=Allowed(total))
     return Allowed(max(0, least.nodes - unavailable), least.limit)
 
@@ -97,7 +100,7 @@ def parse_limit(text: str, *, source: str, name: str) -> DisruptionLimit:
     return DisruptionLimit(text, nodes, is_percent, begins, seconds, reasons)
 
 
-_DEFAULT_LIMITS = (DisruptionLimit("10%", 10, is_percent=True),)
+DEFAULT_LIMITS = (DisruptionLimit("10%", 10, is_percent=True),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class ConsolidationRules:
     balance: float = 0.5
     min_age_seconds: float = 1800.0
     cooldown_seconds: float = 600.0
-    limits: Sequence[DisruptionLimit] = field(default=_DEFAULT_LIMITS)
+    limits: Sequence[DisruptionLimit] = field(default=DEFAULT_LIMITS)
     spot_alternatives: int = 15
     look_seconds: float = 900.0
     drain_seconds: float = 1800.0

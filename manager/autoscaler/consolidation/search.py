@@ -7,9 +7,11 @@ in balance with its share of the cluster's disruption (Karpenter's policy Balanc
 neither replaced nor launched.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.consolidation import simulation
 from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
 from manager.autoscaler.consolidation.simulation import ReplacementSimulation
@@ -24,7 +26,7 @@ from manager.autoscaler.pricing import list_prices
 from manager.autoscaler.scale_down import eligibility
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_up import groups
-from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
+from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate
 from shared import durations
@@ -32,6 +34,7 @@ from shared import durations
 MOST_AT_ONCE = 100  # nodes of one replacement, as in Karpenter
 BASE_DISRUPTION = 1.0  # of a node without pods
 MOST_POD_DISRUPTION = 10.0
+UNKNOWN_PRICE = math.inf  # of a group; such a group is launched only where the price is not what matters
 _SLACK = 1e-9  # prices are floats
 
 
@@ -39,7 +42,7 @@ _SLACK = 1e-9  # prices are floats
 class LaunchTarget:
     """A group that may grow. `price` is that of one node per hour."""
 
-    state: GroupState
+    state: GroupStatus
     template: NodeTemplate
     price: float
     is_spot: bool = False
@@ -88,6 +91,38 @@ class _Candidate:
         return -self.price / self.disruption, self.name
 
 
+class _Balance:
+    """Weighs what is saved against what it disturbs, each as a share of the whole of the groups that may shrink."""
+
+    def __init__(self, context: ScaleDownContext, inputs: ConsolidationInputs, rules: ConsolidationRules) -> None:
+        ours = [node for node in context.nodes if context.group_of(node) in context.inputs.groups]
+        self.least = rules.balance
+        self.disruption = {node.name: _disruption_of(node, context, inputs.disruptions) for node in ours}
+        self._total_price = sum(inputs.prices.get(node.name, 0.0) for node in ours)
+        self._total_disruption = sum(self.disruption.values())
+
+    def score(self, saving: float, removed: Iterable[_Candidate]) -> float:
+        """The share of the cluster's cost that is saved over the share of its disruption."""
+        if not self._total_price:
+            return 0.0
+        disturbed = sum(each.disruption for each in removed) / self._total_disruption
+        return saving / self._total_price / disturbed
+
+    def explain(self, saving: float, removed: Sequence[_Candidate]) -> str:
+        disturbed = sum(each.disruption for each in removed) / self._total_disruption
+        saved = saving / self._total_price if self._total_price else 0.0
+        return (
+            f"{saved:.1%} of the cost saved, {disturbed:.1%} of the cluster disturbed, "
+            f"which scores {self.score(saving, removed):.2f} of {self.least:g}"
+        )
+
+
+def _disruption_of(node: NodeInfo, context: ScaleDownContext, disruptions: Mapping[str, float]) -> float:
+    """1, and what the eviction of each of its pods costs, as in Karpenter."""
+    moving = (each for each in context.pods_that_move(node.name) if each.drain_info is not None)
+    return BASE_DISRUPTION + sum(max(0.0, disruptions.get(each.key, 1.0)) for each in moving)
+
+
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     reason: ConsolidationReason
@@ -107,6 +142,21 @@ def search(
     return _Search(context, inputs, rules, is_late).run()
 
 
+def may_add(added: Iterable[LaunchTarget], remaining: Headroom, usage: QuotaUsage) -> bool:
+    """Whether groups and the cluster's limits leave room for these beside all present nodes."""
+    counts: dict[str, int] = {}
+    states: dict[str, GroupStatus] = {}
+    for each in added:
+        counts[each.id] = counts.get(each.id, 0) + 1
+        states[each.id] = each.state
+    for group, count in counts.items():
+        state = states[group]
+        if count > state.room or groups.allowance(state, remaining, usage, count).nodes < count:
+            return False
+        remaining = groups.headroom_after(state, remaining, usage, count)
+    return True
+
+
 class _Search:
     def __init__(
         self,
@@ -122,10 +172,7 @@ class _Search:
         self._simulation = ReplacementSimulation(context, inputs.unneeded)
         self._targets = sorted(inputs.targets, key=lambda each: (each.price, each.id))
         self._usage = QuotaUsage(context.rules.gpu_label)
-        ours = [node for node in context.nodes if context.group_of(node) in context.inputs.groups]
-        self._total_price = sum(inputs.prices.get(node.name, 0.0) for node in ours)
-        self._disruption = {node.name: self._disruption_of(node) for node in ours}
-        self._total_disruption = sum(self._disruption.values())
+        self._balance = _Balance(context, inputs, rules)
         self._verdicts: dict[str, ReplacementVerdict] = {}
         self._together: tuple[Sequence[_Candidate], _Refusal] | None = None  # the prefix that would have saved most
 
@@ -157,7 +204,7 @@ class _Search:
                 continue
             is_spot = list_prices.is_spot_machine(node.machine)
             price = self._inputs.prices[node.name]
-            found.append(_Candidate(node, group, price, self._disruption[node.name], is_spot))
+            found.append(_Candidate(node, group, price, self._balance.disruption[node.name], is_spot))
         return sorted(found, key=lambda each: each.turn)
 
     def _unfit(self, node: NodeInfo, group: str) -> _Refusal | None:
@@ -188,12 +235,6 @@ class _Search:
             )
         drains = self._simulation.drains([node.name])
         return _Refusal(*drains) if isinstance(drains, tuple) else None
-
-    def _disruption_of(self, node: NodeInfo) -> float:
-        """1, and what the eviction of each of its pods costs, as in Karpenter."""
-        known = self._inputs.disruptions
-        moving = (each for each in self._context.pods_that_move(node.name) if each.drain_info is not None)
-        return BASE_DISRUPTION + sum(max(0.0, known.get(each.key, 1.0)) for each in moving)
 
     def _longest_prefix(self, candidates: Sequence[_Candidate]) -> ReplacementOption | None:
         """Of at least two nodes. As in Karpenter, a longer prefix is tried only after a shorter one has passed."""
@@ -255,8 +296,9 @@ class _Search:
         """The cheapest replacement of these nodes; or why none is made."""
         names = [each.name for each in removed]
         before = sum(each.price for each in removed)
-        if self._score(before, removed) < self._rules.balance - _SLACK:
-            detail = f"even for nothing, new nodes would save too little for its pods: {self._scored(before, removed)}"
+        if self._balance.score(before, removed) < self._balance.least - _SLACK:
+            weighed = self._balance.explain(before, removed)
+            detail = f"even for nothing, new nodes would save too little for its pods: {weighed}"
             return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail)
         drains = self._simulation.drains(names)
         if isinstance(drains, tuple):
@@ -304,7 +346,7 @@ class _Search:
         for each in added:
             counts[each.id] = counts.get(each.id, 0) + 1
         is_spot = spot_goes or any(each.is_spot for each in added)
-        score = self._score(before - after, removed)
+        score = self._balance.score(before - after, removed)
         final = self._simulation.drains(names, [each.template for each in added])
         if isinstance(final, tuple):
             return _Refusal(*final, before - after)
@@ -329,18 +371,7 @@ class _Search:
         return best
 
     def _may_add(self, added: Iterable[LaunchTarget]) -> bool:
-        """Whether groups and the cluster's limits leave room for these beside all present nodes."""
-        counts: dict[str, int] = {}
-        states = {each.id: each.state for each in added}
-        for each in added:
-            counts[each.id] = counts.get(each.id, 0) + 1
-        remaining = self._inputs.remaining
-        for group, count in counts.items():
-            state = states[group]
-            if count > state.room or groups.allowance(state, remaining, self._usage, count).nodes < count:
-                return False
-            remaining = groups.headroom_after(state, remaining, self._usage, count)
-        return True
+        return may_add(added, self._inputs.remaining, self._usage)
 
     def _worthwhile(self, found: ReplacementOption, removed: Sequence[_Candidate]) -> ReplacementOption | _Refusal:
         rules, saving = self._rules, found.saving
@@ -349,25 +380,10 @@ class _Search:
             percent = 100 * saving / found.before
             detail = f"{found}: {percent:.3g} %, less than {rules.min_savings_percent:g} % of what it costs"
             return _Refusal(ConsolidationReason.SAVES_TOO_LITTLE, detail, saving)
-        if found.score < rules.balance - _SLACK:
-            detail = f"{found}, too little for what it disturbs: {self._scored(saving, removed)}"
+        if found.score < self._balance.least - _SLACK:
+            detail = f"{found}, too little for what it disturbs: {self._balance.explain(saving, removed)}"
             return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, saving)
         if found.alternatives is not None and found.alternatives < rules.spot_alternatives:
             detail = f"{found}; {found.alternatives} spot groups would save, fewer than {rules.spot_alternatives}"
             return _Refusal(ConsolidationReason.FEW_ALTERNATIVES, detail, saving)
         return found
-
-    def _score(self, saving: float, removed: Iterable[_Candidate]) -> float:
-        """The share of the cluster's cost that is saved over the share of its disruption."""
-        if not self._total_price:
-            return 0.0
-        disturbed = sum(each.disruption for each in removed) / self._total_disruption
-        return saving / self._total_price / disturbed
-
-    def _scored(self, saving: float, removed: Sequence[_Candidate]) -> str:
-        disturbed = sum(each.disruption for each in removed) / self._total_disruption
-        saved = saving / self._total_price if self._total_price else 0.0
-        return (
-            f"{saved:.1%} of the cost saved, {disturbed:.1%} of the cluster disturbed, "
-            f"which scores {self._score(saving, removed):.2f} of {self._rules.balance:g}"
-        )

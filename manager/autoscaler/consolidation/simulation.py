@@ -1,6 +1,6 @@
 """Whether nodes may go, and whether their pods find places on the nodes that stay and on new ones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.consolidation.verdicts import ConsolidationReason
@@ -32,10 +32,21 @@ class PodPlacement:
 
 
 class ReplacementSimulation:
-    """Of one observation. `unneeded` nodes go first, in this order: scale-down has promised their pods' new places."""
+    """Of one observation. `unneeded` nodes go first, in this order: scale-down has promised their pods' new places.
+    Nodes in `silent` may go without a prediction: their pods count by what they request. Nodes in `forced` go in the
+    end whatever protects their pods.
+    """
 
-    def __init__(self, context: ScaleDownContext, unneeded: Sequence[str]) -> None:
+    def __init__(
+        self,
+        context: ScaleDownContext,
+        unneeded: Sequence[str],
+        silent: Container[str] = (),
+        forced: Container[str] = (),
+    ) -> None:
         self._context = context
+        self._forced = forced
+        self._silent = silent
         self._deleted = [node.name for node in context.nodes if context.is_leaving(node)]
         self._unneeded = list(unneeded)
         self._by_name = {node.name: node for node in context.nodes}
@@ -43,7 +54,7 @@ class ReplacementSimulation:
         self._usage = QuotaUsage(context.rules.gpu_label)
 
     def drains(
-        self, removed: Sequence[str], added: Iterable[NodeTemplate] | None = None
+        self, removed: Sequence[str], added: Sequence[NodeTemplate] | None = None
     ) -> dict[str, DrainPlan] | Refused:
         """What happens to the pods of each of these nodes; or why the nodes may not go together, wherever their pods
         would find places. Without `added` nodes, the cluster's lower bounds do not count yet.
@@ -58,6 +69,8 @@ class ReplacementSimulation:
         sizes = GroupSizeLimits(context.inputs.groups.values(), self._above_bounds(added))
         for name in self._unneeded:
             sizes.take(context.group_of(self._by_name[name]), {})
+        for template in added or ():
+            sizes.give(template.group)
         found: dict[str, DrainPlan] = {}
         for name in removed:
             node = self._by_name[name]
@@ -67,19 +80,23 @@ class ReplacementSimulation:
             usage = self._usage.node_usage(node)
             if short := sizes.short_of(usage):
                 return ConsolidationReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
-            plan = pods_on_nodes.drain_plan(context.pods_on(name), context.rules.drain, disruptions, context.now)
+            pods, now = context.pods_on(name), context.now
+            plan = pods_on_nodes.drain_plan(pods, context.rules.drain, disruptions, now)
+            if name in self._forced and (isinstance(plan, BlockingPod) or plan.awaited):
+                plan = pods_on_nodes.forced_drain_plan(pods, now)
             if isinstance(plan, BlockingPod):
                 return ConsolidationReason.BLOCKED_BY_POD, str(plan)
             if plan.awaited:
                 return ConsolidationReason.BLOCKED_BY_POD, f"pod {plan.awaited[0].key} is to end by itself"
-            if plan.moving and context.peaks is not None and name not in context.peaks:
+            is_known = context.peaks is None or name in context.peaks or name in self._silent
+            if plan.moving and not is_known:
                 return ConsolidationReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it"
             disruptions.take(plan.disruptions)
             sizes.take(group, usage)
             found[name] = plan
         return found
 
-    def _above_bounds(self, added: Iterable[NodeTemplate] | None) -> Quota:
+    def _above_bounds(self, added: Sequence[NodeTemplate] | None) -> Quota:
         """What the cluster has above its lower bounds, with these nodes and without those that go anyway."""
         context, bounds = self._context, self._context.rules.bounds
         if added is None or not bounds:

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.cluster_state.replacement import Replacement
+from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
 
 HOURS_PER_MONTH = 730  # by convention
 
@@ -29,18 +29,22 @@ class ConsolidationReason(enum.StrEnum):
     COOLDOWN = "InCooldown"
     NOT_ITS_TURN = "AnotherReplacementFirst"
     OUT_OF_TIME = "SimulationTimedOut"
+    TOO_MANY_UNHEALTHY = "TooManyUnhealthyNodes"
+    NO_NEW_NODE = "NoNewNode"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementVerdict:
     """One node; `reason` is None where it is replaced. `saves_per_month` is what its replacement saves, or would, in
-    the price model's currency; None if nothing cheaper was found or looked for.
+    the price model's currency; None if nothing cheaper was found or looked for. `disruption` says what asks for the
+    replacement.
     """
 
     node: str
     reason: ConsolidationReason | None
     detail: str
     saves_per_month: float | None = None
+    disruption: DisruptionReason = DisruptionReason.UNDERUTILIZED
 
     def __str__(self) -> str:
         text = f"{self.node} is replaced: {self.detail}"
@@ -53,6 +57,7 @@ class ReplacementOption:
 
     `score` is the share of the cluster's cost that it saves, over the share of its disruption. `moves` are the new
     places of the pods; `alternatives` is the number of spot groups that would save, too (None where none is involved).
+    For any other `reason` than price the costs are 0, and `why` says what is the matter with the node.
     """
 
     removed: tuple[str, ...]
@@ -62,6 +67,8 @@ class ReplacementOption:
     score: float
     moves: tuple[tuple[str, str], ...] = ()
     alternatives: int | None = None
+    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
+    why: str = ""
 
     @property
     def saving(self) -> float:
@@ -74,6 +81,9 @@ class ReplacementOption:
 
     def __str__(self) -> str:
         made = ", ".join(f"{count} of {group}" for group, count in sorted(self.added.items()))
+        if self.reason is not DisruptionReason.UNDERUTILIZED:
+            place = f"by {made}" if made else "nodes that stay have room for its pods"
+            return f"{self.reason}, {self.why}: {place}"
         return (
             f"{len(self.removed)} {'node' if len(self.removed) == 1 else 'nodes'} at {self.before:.4g}/h "
             f"by {made} at {self.after:.4g}/h, which saves {self.saves_per_month:.4g}/month"
@@ -85,7 +95,7 @@ class ConsolidationDecision:
     """A verdict on every node that is a candidate or might be; `option` is what is done now, or is only advised.
 
     `move` is the replacement under way after this iteration, and `ended` says what the last one came to, if it ended
-    just now, with `is_done` if all of it is done.
+    just now, with `is_done` if all of it is done; `reason` is what asked for either.
     """
 
     verdicts: Mapping[str, ReplacementVerdict] = field(default_factory=dict)
@@ -94,3 +104,4 @@ class ConsolidationDecision:
     move: Replacement | None = None
     ended: str = ""
     is_done: bool = False
+    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED

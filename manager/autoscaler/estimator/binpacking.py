@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from manager.autoscaler.estimator.packing import PackedPods, Packing
+from manager.autoscaler.estimator.packing import PackedPods, Packing, refusals
 from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.snapshot import predicates
@@ -58,7 +58,7 @@ class Fit:
 
     def reasons(self, position: int) -> tuple[str, ...]:
         """In kube-scheduler's words; empty for a class that fits."""
-        return tuple(self._probe.refusals(position, self._probe.known))
+        return tuple(refusals(self._probe, position, self._probe.known))
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def estimate(
         if left and permitted:
             left, permitted = _on_new_nodes(packing, position, left, permissions)
             if left and permitted:
-                reasons[position] = tuple(packing.refusals(position, packing.size - 1))
+                reasons[position] = tuple(refusals(packing, position, packing.size - 1))
         if left:
             reasons.setdefault(position, (NOT_PERMITTED,))
         if left < wanted:
@@ -273,7 +273,7 @@ def _on_new_nodes(packing: Packing, position: int, left: int, permissions: Permi
         last = packing.size - 1
         if packing.new_count:
             placed = packing.fill_one(position, last, left)
-            if not placed and moves_others and packing.refusals(position, last) == [predicates.SPREAD]:
+            if not placed and moves_others and refusals(packing, position, last) == [predicates.SPREAD]:
                 placed = packing.fill(position, 1, 0, skip=last)
             if placed:
                 left -= placed

@@ -161,7 +161,7 @@ class Packing:
         self.placements: list[PackedPods] = []
         self.pending: Integers = (problem.pending if after is None else after.pending).copy()
         self.admits_new: Flags = np.zeros(len(problem.classes), np.bool_) if fresh is None else fresh.admits
-        self._template = template
+        self.template = template
         self._pointer = 0
 
     @property
@@ -307,30 +307,6 @@ class Packing:
             self.counters.count(position, nodes, -counts)
         del self.placements[first:]
 
-    def refusals(self, position: int, node: int) -> list[str]:
-        """Why one more pod of a class does not fit on one node, in words of the scheduler's first failing plugin."""
-        problem = self.problem
-        demands = problem.classes[position].facts.demands
-        if node >= self.known:
-            assert self._template is not None
-            where = self._template.node
-        else:
-            where = problem.snapshot.nodes[node]
-        reason = predicates.refusal(demands, where)
-        if reason:
-            return [reason]
-        rules = problem.bonds.rules.get(position)
-        if rules and self.counters.has_port_conflict(rules, node):
-            return [predicates.PORTS]
-        free = self.room.of_node(node).tolist()
-        short = [row for row, amount in problem.asked[position] if free[row] < amount]
-        if short:
-            return [TOO_MANY_PODS if row == 0 else predicates.insufficient(problem.resources[row]) for row in short]
-        reason = predicates.volume_refusal(demands, where)
-        if reason is None and rules:
-            reason = self.counters.refusal(rules, node)
-        return [reason] if reason else []
-
     def is_open(self, position: int, node: int) -> bool:
         """Whether the rules between pods leave a node open to one more pod of a class."""
         rules = self.problem.bonds.rules.get(position)
@@ -447,3 +423,28 @@ def holdings(packing: Packing) -> list[Holding]:
         for placed in packing.placements
         for node, count in zip(placed.nodes, placed.counts, strict=True)
     ]
+
+
+def refusals(packing: Packing, position: int, node: int) -> list[str]:
+    """Why one more pod of a class does not fit on one node, in words of the scheduler's first failing plugin."""
+    problem, counters = packing.problem, packing.counters
+    demands = problem.classes[position].facts.demands
+    if node >= packing.known:
+        assert packing.template is not None
+        where = packing.template.node
+    else:
+        where = problem.snapshot.nodes[node]
+    reason = predicates.refusal(demands, where)
+    if reason:
+        return [reason]
+    rules = problem.bonds.rules.get(position)
+    if rules and counters.has_port_conflict(rules, node):
+        return [predicates.PORTS]
+    free = packing.room.of_node(node).tolist()
+    short = [row for row, amount in problem.asked[position] if free[row] < amount]
+    if short:
+        return [TOO_MANY_PODS if row == 0 else predicates.insufficient(problem.resources[row]) for row in short]
+    reason = predicates.volume_refusal(demands, where)
+    if reason is None and rules:
+        reason = counters.refusal(rules, node)
+    return [reason] if reason else []

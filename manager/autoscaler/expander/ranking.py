@@ -15,7 +15,6 @@ from shared.quantity import Amounts
 
 _STEEPNESS = 15.0
 _MIB = 1 << 20
-MEMORY_PER_CORE_MIB = 3750  # of the machines behind the preferred sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,34 @@
-"""The decision log: the last iterations that mattered, and all of them as JSON lines."""
+"""The decision log: the last iterations that mattered, and all of them as JSON lines; and what is kept of them for the
+next leader in a ConfigMap, brief and bounded.
+"""
 
 import logging
 import sys
 import threading
+import uuid
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.iteration import Action, Iteration
 from manager.autoscaler.reporting import answers, node_status
-from manager.autoscaler.reporting.schemas import Plan
-from shared.errors import InvalidInput
+from manager.autoscaler.reporting.answers import Plan
+from shared.errors import HeadroomError, InvalidInput
 
 logger = logging.getLogger(__name__)
 
 STDOUT = "-"
 CAPACITY = 100
 MOST_BYTES = 16 << 20  # of remembered iterations: one about 30,000 pods takes some
+
+KEY = "decisions"  # in the ConfigMap's data
+STORED_BYTES = 256 << 10  # an API object can hold about 1 MiB
+INTERVAL_SECONDS = 10.0  # minimum between two writes
 
 
 class _Noted(NamedTuple):
@@ -115,10 +124,79 @@ def _end(of: Iteration) -> object:
     if decision is None:
         return of.blocked_reason, _acts(of)
     left = tuple((len(each.pods), each.awaiting) for each in decision.left)
+    buffers = () if of.buffers is None else tuple((each.key, each.unplaced) for each in of.buffers.buffers)
     going = () if of.scale_down is None else tuple(each.node for each in of.scale_down.removals)
-    return _acts(of), decision.outcome, decision.skipped, left, going, node_status.replacement(of)
+    return _acts(of), decision.outcome, decision.skipped, left, buffers, going, node_status.replacement(of)
 
 
 def _acts(of: Iteration) -> tuple[Action, ...]:
     """The actions without soft taints, which change nothing yet."""
     return tuple(action for action in of.actions if not node_status.is_soft_taint(action))
+
+
+class StoredRound(msgspec.Struct, frozen=True):
+    """An iteration, and the process that decided it: each process numbers its iterations anew."""
+
+    process: str
+    round: Plan
+
+
+_DECODER = msgspec.json.Decoder(list[StoredRound])
+
+
+class DecisionHistory:
+    """The iterations of all processes, the newest first. For the loop's thread, except `earlier`."""
+
+    def __init__(self, kept: ConfigMapStore) -> None:
+        self.earlier: tuple[Plan, ...] = ()
+        """The iterations of other processes, as far as they were read."""
+        self._kept = kept
+        self._process = uuid.uuid4().hex[:8]
+        self._others: list[StoredRound] = []
+        self._is_read = False
+        self._written: Plan | None = None  # the newest stored iteration
+        self._next_at = 0.0
+
+    def forget(self) -> None:
+        """Drops the memory: another replica leads and writes."""
+        self._is_read = False
+
+    def store(self, rounds: Sequence[Plan], now: float) -> None:
+        """Stores this process's `rounds`, which are brief and the newest first. `now` never goes back.
+
+        A failed write is repeated with a later iteration.
+        """
+        try:
+            if not self._is_read:
+                self._read()
+            if rounds and rounds[0] is not self._written and now >= self._next_at:
+                self._next_at = now + INTERVAL_SECONDS
+                self._kept.write(_encoded([*(StoredRound(self._process, each) for each in rounds), *self._others]))
+                self._written = rounds[0]
+        except HeadroomError as error:
+            self._is_read = False
+            logger.warning("the history of decisions was not kept: %s", error)
+
+    def _read(self) -> None:
+        text, _ = self._kept.read()
+        try:
+            found = _DECODER.decode(text or "[]")
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+            logger.error("the history of decisions is passed by: %s: %s", self._kept.source, error)
+            found = []
+        self._others = [each for each in found if each.process != self._process]
+        self.earlier = tuple(each.round for each in self._others)
+        self._is_read = True
+
+
+def _encoded(rounds: Sequence[StoredRound]) -> str:
+    """The text of as many of them as fit."""
+    lines: list[bytes] = []
+    left = STORED_BYTES
+    for each in rounds:
+        line = msgspec.json.encode(each)
+        left -= len(line) + 1
+        if left < 0:
+            break
+        lines.append(line)
+    return f"[{b','.join(lines).decode()}]"

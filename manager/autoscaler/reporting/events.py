@@ -1,29 +1,76 @@
 """The Kubernetes Events of an iteration, in Cluster Autoscaler's words where it has any.
 
-Events about pods are on the pods, Events about a removed node are on the node, all others on the status ConfigMap. A
-dry run writes none.
+Events about pods and CapacityBuffers are on these, Events about a removed node are on the node, all others on the
+status ConfigMap. A dry run writes none.
 """
 
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
+from manager.autoscaler import reconciliation
+from manager.autoscaler.capacity_buffers.planning import BufferPlan, BufferState
+from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.expander import chain, priority
-from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting.action_events import EMPTY, FAILED, RECOMMENDED, SCALE_DOWN, Said, action_events
-from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, ScaleDownReason
+from manager.autoscaler.reporting import node_status
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeToRemove, ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from shared import durations
+from shared.explanation import first_names
 from shared.kube.events import NORMAL, WARNING, ObjectRef
+from shared.kube.resources import CAPACITYBUFFERS
 
-CONSOLIDATION = "Consolidation"  # ours: Cluster Autoscaler replaces no nodes
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
+SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
+# Ours: Cluster Autoscaler replaces no nodes and has no groups in recommend mode, and Escalator writes no Events.
+CONSOLIDATION = "Consolidation"
+DISRUPTION = "Disruption"  # the same of nodes that are replaced for another reason than their price
+TAINTED, NOT_TAINTED = "TaintedNodes", "FailedToTaintNodes"
+UNTAINTED, NOT_UNTAINTED = "UntaintedNodes", "FailedToUntaintNodes"
+RECOMMENDED, RECOMMENDED_DOWN = "RecommendedScaleUp", "RecommendedScaleDown"
+RECOMMENDED_CLEANUP = "RecommendedCleanup"  # a correction would have been made
 
+MOST_NAMES = 10  # of nodes or pods in one text
 MOST_TOLD = 200  # pods by reason and iteration; a recorder permits no more, and later iterations report the others
+
+
+Said: TypeAlias = tuple[Literal["Normal", "Warning"], str, str]  # type, reason and message of an Event
+
+
+_NEW_GROUP, _SIZE = "NodeAutoprovisioning: ", "Scale-up: group {group} size "
+# An action that is done, one that failed, and one that is only recommended.
+_TEXTS: dict[ActionKind, tuple[Said, Said, Said]] = {
+    ActionKind.INCREASE: (
+        (NORMAL, "ScaledUpGroup", _SIZE + "set to {sizes}"),
+        (WARNING, "FailedToScaleUpGroup", "Scale-up failed for group {group}: {error}"),
+        (NORMAL, RECOMMENDED, _SIZE + "would be set to {sizes}"),
+    ),
+    ActionKind.CREATE_GROUP: (
+        (NORMAL, "CreatedNodeGroup", _NEW_GROUP + "created new node group {group}"),
+        (WARNING, "FailedToCreateNodeGroup", _NEW_GROUP + "attempt to create node group {group} failed: {error}"),
+        (NORMAL, RECOMMENDED, _NEW_GROUP + "node group {group} would be created"),
+    ),
+    ActionKind.DELETE_GROUP: (
+        (NORMAL, "DeletedNodeGroup", _NEW_GROUP + "removed node group {group}"),
+        (WARNING, "FailedToDeleteNodeGroup", _NEW_GROUP + "attempt to delete node group {group} failed: {error}"),
+        (NORMAL, RECOMMENDED_CLEANUP, _NEW_GROUP + "node group {group} would be removed"),
+    ),
+    ActionKind.TAINT: (
+        (NORMAL, TAINTED, "Utilization: tainted {many}: {reason}"),
+        (WARNING, NOT_TAINTED, "Utilization: failed to taint {many}: {error}"),
+        (NORMAL, RECOMMENDED_DOWN, "Utilization: {many} would be tainted: {reason}"),
+    ),
+    ActionKind.UNTAINT: (
+        (NORMAL, UNTAINTED, "Utilization: untainted {many}: {reason}"),
+        (WARNING, NOT_UNTAINTED, "Utilization: failed to untaint {many}: {error}"),
+        (NORMAL, RECOMMENDED, "Utilization: {many} would be untainted: {reason}"),
+    ),
+}
 
 
 class ReportedEvent(NamedTuple):
@@ -55,6 +102,8 @@ def events(
             ReportedEvent(_pod(key, uids or {}), NORMAL, reason, message)
             for key, reason, message in _of_pods(iteration, iteration.decision)
         ]
+    if iteration.buffers is not None:
+        told += list(_of_buffers(iteration, iteration.buffers, before))
     for going, stage in _stage_changes(iteration.leaving, before.leaving if before is not None else ()):
         told += [ReportedEvent(status, *each) for each in _of_deletion(going)]
         node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
@@ -76,25 +125,106 @@ def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
     for incident in iteration.incidents:
         yield from _of_incident(incident)
     for action in iteration.actions:
-        yield from action_events(action, iteration)
+        yield from _of_action(action, iteration)
     yield from _of_consolidation(iteration)
     yield from _of_priorities(iteration)
     if iteration.decision is not None and iteration.decision.outcome is ScaleUpOutcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
 
 
+def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
+    """The Events of an action that was tried or is recommended. Soft taints get none."""
+    if not (action.done or action.error or action.mode is Mode.RECOMMEND) or node_status.is_soft_taint(action):
+        return
+    group, error = action.group, action.error
+    many = f"nodes {first_names(action.nodes, MOST_NAMES)} of group {group}"
+    change = f"{action.to_size} instead of {action.from_size}"
+    sizes = f"{change} (max: {action.max_size})"
+    if action.kind is ActionKind.INCREASE and (action.done or error):
+        yield NORMAL, "ScaledUpGroup", f"Scale-up: setting group {group} size to {sizes}"
+    match action.kind:
+        case kind if kind in _TEXTS:
+            done, failed, advised = _TEXTS[kind]
+            type_, reason, message = failed if error else done if action.done else advised
+            said = {"group": group, "error": error, "reason": action.reason, "many": many, "sizes": sizes}
+            yield type_, reason, message.format_map(said)
+        case ActionKind.DECREASE_TARGET if error:
+            reverting = action.reason == reconciliation.NEVER_CAME
+            yield (
+                WARNING,
+                "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize",
+                f"Failed to set group {group} size to {sizes}: {error}",
+            )
+        case ActionKind.DECREASE_TARGET if not action.done:
+            yield NORMAL, RECOMMENDED_CLEANUP, f"group {group} size would be set to {change}: {action.reason}"
+        case ActionKind.DELETE_NODES:
+            yield from _of_deleted_nodes(action, iteration, many)
+        case ActionKind.REMOVE_NODES if error:
+            yield WARNING, FAILED, f"Scale-down: failed to remove {many}: {error}"
+        case ActionKind.REMOVE_NODES:
+            yield from _of_removals(action, iteration)
+
+
+def _of_deleted_nodes(action: Action, iteration: Iteration, many: str) -> Iterator[Said]:
+    """Of nodes that the scan of their group found ripe, or of instances that never registered."""
+    group, error = action.group, action.error
+    advised = f"nodes {', '.join(action.nodes)} of group {group} would be removed: {action.reason}"
+    is_scanned = bool(action.nodes) and iteration.deleted_by_scans.issuperset(action.nodes)
+    if not (action.done or error):
+        yield NORMAL, RECOMMENDED_DOWN if is_scanned else RECOMMENDED_CLEANUP, advised
+    elif action.reason == reconciliation.UNREGISTERED:
+        for node in action.nodes:
+            if error:
+                yield WARNING, "DeleteUnregisteredFailed", f"Failed to remove node {node}: {error}"
+            else:
+                yield NORMAL, "DeleteUnregistered", f"Removed unregistered node {node}"
+    elif error:
+        failed = f"Failed to remove {len(action.nodes)} nodes of group {group} ({action.reason}): {error}"
+        yield WARNING, "DeleteNodesFailed", failed
+    if is_scanned and action.done and not error:
+        yield NORMAL, SCALE_DOWN, f"Scale-down: {many} removed: {action.reason}"
+
+
+def _of_removals(action: Action, iteration: Iteration) -> Iterator[Said]:
+    """Of nodes that the cluster can do without."""
+    known = {} if iteration.scale_down is None else {each.node: each for each in iteration.scale_down.removals}
+    for node in action.nodes:
+        removal, in_group = known.get(node), f"node {node} of group {action.group}"
+        if removal is None and action.done:
+            yield NORMAL, SCALE_DOWN, f"Scale-down: removing {in_group}: {action.reason}"
+        elif removal is None:
+            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: {in_group} would be removed: {action.reason}"
+        elif removal.is_drained and action.done:
+            yield NORMAL, SCALE_DOWN, f"Scale-down: removing node {node}, {_drain(removal)}"
+        elif removal.is_drained:
+            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: node {node} would be removed, {_drain(removal)}"
+        elif action.done:
+            yield NORMAL, EMPTY, f'Scale-down: removing empty node "{node}"'
+        else:
+            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: empty node {node} would be removed"
+
+
+def _drain(removal: NodeToRemove) -> str:
+    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {first_names(removal.evicted, MOST_NAMES)}"
+
+
 def _of_consolidation(iteration: Iteration) -> Iterator[Said]:
     """The beginning and the end of a replacement."""
+    decided = iteration.consolidation
+    if decided is None:
+        return
+    reason = CONSOLIDATION if decided.reason is DisruptionReason.UNDERUTILIZED else DISRUPTION
     for action in iteration.actions:
         if action.kind is ActionKind.INCREASE and action.nodes and action.done:
             yield (
                 NORMAL,
-                CONSOLIDATION,
-                f"Consolidation: {action.to_size - action.from_size} of {action.group} {action.reason}",
+                reason,
+                f"{reason}: {action.to_size - action.from_size} of {action.group} {action.reason}",
             )
-    decided = iteration.consolidation
-    if decided is not None and decided.ended:
-        yield NORMAL if decided.is_done else WARNING, CONSOLIDATION, f"Consolidation: {decided.ended}"
+    if decided.move is not None and decided.option is not None and not decided.option.added:
+        yield NORMAL, reason, f"{reason}: {', '.join(decided.option.removed)} goes, {decided.option}"
+    if decided.ended:
+        yield NORMAL if decided.is_done else WARNING, reason, f"{reason}: {decided.ended}"
 
 
 def _stage_changes(
@@ -167,7 +297,7 @@ def _of_incident(incident: Incident) -> Iterator[Said]:
 
 def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
     if decision.outcome is ScaleUpOutcome.GROW:
-        for each in iteration.decisions:
+        for each in iteration.for_pods:
             yield from _of_triggered(iteration, each)
     elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
         for key, why in itertools.islice(_unhelped(iteration, decision), MOST_TOLD):
@@ -175,6 +305,13 @@ def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[
 
 
 def _of_triggered(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
+    for reason, text in _growth(iteration, decision):
+        for key in decision.triggered[:MOST_TOLD]:
+            yield key, reason, f"pod {text}"
+
+
+def _growth(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
+    """Reason and text of what the decision has grown, and of what it would grow."""
     own = {each.group for each in decision.increases} | {each.group for each in decision.creations}
     growing = (ActionKind.INCREASE, ActionKind.CREATE_GROUP)
     actions = [action for action in iteration.actions if action.kind in growing and action.group in own]
@@ -186,8 +323,26 @@ def _of_triggered(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[t
             sizes = " ".join(
                 f"{{{action.group} {action.from_size}->{action.to_size} (max: {action.max_size})}}" for action in those
             )
-            for key in decision.triggered[:MOST_TOLD]:
-                yield key, reason, f"pod {verb} scale-up: [{sizes}]"
+            yield reason, f"{verb} scale-up: [{sizes}]"
+
+
+def _of_buffers(iteration: Iteration, plan: BufferPlan, before: Iteration | None) -> Iterator[ReportedEvent]:
+    """The Events on the buffers themselves, one for all chunks of each."""
+    known = {} if before is None or before.buffers is None else {each.key: each for each in before.buffers.buffers}
+    growth: dict[str, tuple[str, str]] = {}
+    for decision in plan.decisions:
+        for reason, text in _growth(iteration, decision):
+            growth |= dict.fromkeys((plan.buffer_of[chunk] for chunk in decision.triggered), (reason, f"buffer {text}"))
+    for each in plan.buffers:
+        if each.key in growth:
+            yield ReportedEvent(_buffer(each), NORMAL, *growth[each.key])
+        elif each.unplaced and (each.key not in known or not known[each.key].unplaced):
+            yield ReportedEvent(_buffer(each), NORMAL, NOT_TRIGGERED, f"buffer didn't trigger scale-up: {each}")
+
+
+def _buffer(of: BufferState) -> ObjectRef:
+    namespace, _, name = of.key.partition("/")
+    return ObjectRef(CAPACITYBUFFERS.api_version, "CapacityBuffer", name, namespace, of.uid)
 
 
 def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:

@@ -34,9 +34,7 @@ _OF_SCAN: Mapping[str, Callable[[ScanDecision], float]] = {
     "tainted_nodes": lambda scan: len(scan.classes.tainted),
     "force_tainted_nodes": lambda scan: len(scan.classes.force_tainted),
     "cordoned_nodes": lambda scan: len(scan.classes.cordoned),
-    "nodes": lambda scan: sum(
-        map(len, (scan.classes.untainted, scan.classes.tainted, scan.classes.force_tainted, scan.classes.cordoned))
-    ),
+    "nodes": lambda scan: len(scan.classes.all),
     "unhealthy_nodes": lambda scan: scan.healthy is not False,
     "cpu_percent": lambda scan: _percent(scan, lambda used: used.cpu_percent),
     "mem_percent": lambda scan: _percent(scan, lambda used: used.memory_percent),

@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import Metric
 
 from manager.autoscaler import reconciliation
+from manager.autoscaler.capacity_buffers.planning import BufferPlan
+from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.cost import Cost
@@ -39,6 +41,9 @@ def gauges(last: Latest) -> Iterator[Metric]:
         "on what is bought now, left: on nothing, aside: not counted"
     )
     yield _gauge("pending_pods", pending, _pending(iteration), "kind")
+    if iteration.buffers is not None:
+        about = "Chunks of CapacityBuffers by where they have room; triggered: they get new nodes, unplaced: none"
+        yield _gauge("buffer_chunks", about, _buffers(iteration.buffers), "namespace", "buffer", "kind")
     yield _gauge("cluster_healthy", "0 while too many nodes are not ready", state.healthy)
     yield _gauge("nodes", "Nodes of the cluster by state", states(state.readiness).items(), "state")
     yield _gauge("ungrouped_nodes", "Nodes that are in no group", len(state.ungrouped))
@@ -83,11 +88,18 @@ def _pending(iteration: Iteration) -> Iterator[tuple[str, int]]:
     """While nothing is decided, only skipped pods are known."""
     yield "aside", len(iteration.skipped_pods)
     if iteration.decision is not None:
-        demands, decisions = iteration.decision.demands, iteration.decisions
+        demands, decisions = iteration.decision.demands, iteration.for_pods
         yield "schedulable", sum(each.schedulable for each in demands)
         yield "reclaimed", sum(each.reclaimed for each in demands)
         yield "triggered", sum(len(each.triggered) for each in decisions)
         yield "left", sum(len(left.pods) for left in decisions[-1].left)
+
+
+def _buffers(plan: BufferPlan) -> Iterator[tuple[tuple[str, str, str], int]]:
+    for each in plan.buffers:
+        namespace, _, name = each.key.partition("/")
+        for kind in ("on_nodes", "on_mid", "triggered", "unplaced"):
+            yield (namespace, name, kind), getattr(each, kind)
 
 
 def _verdicts(made: Iteration, decided: ScaleDownDecision) -> Iterator[Metric]:
@@ -106,10 +118,13 @@ def _replacements(decided: ConsolidationDecision) -> Iterator[Metric]:
     reasons = Tally(each.reason.value for each in decided.verdicts.values() if each.reason is not None)
     yield _gauge(
         "unreplaceable_nodes",
-        "Nodes that are not replaced by cheaper ones, by reason",
+        "Nodes that are not replaced, by what keeps them",
         sorted(reasons.items()),
         "reason",
     )
+    due = Tally(each.disruption for each in decided.verdicts.values())
+    counts = [(each.value, due[each]) for each in DisruptionReason if each is not DisruptionReason.UNDERUTILIZED]
+    yield _gauge("due_nodes", "Nodes that have to go for another reason than their price, by reason", counts, "reason")
 
 
 def _scans(scans: Iterable[ScanDecision]) -> Iterator[Metric]:
@@ -159,7 +174,7 @@ class HeadroomCounters:
         self._removals = counter("node_removals", "Nodes that were drained and deleted", "kind", "result")
         self._evictions = counter("evicted_pods", "Pods that were evicted, or not, so that nodes go", "result")
         self._taints = counter("node_taints", "Taints of scans put on nodes and taken off", "group", "what", "result")
-        self._replacements = counter("replacements", "Replacements of nodes by cheaper ones that ended", "result")
+        self._replacements = counter("replacements", "Replacements of nodes that ended", "reason", "result")
         self._scans = counter("scans", "Scans of groups that scale by utilization", "group", "result")
 
     def note(self, made: Iteration, ended: Iterable[tuple[DeletionProgress, int]]) -> None:
@@ -177,7 +192,8 @@ class HeadroomCounters:
             self._evictions.labels("done").inc(evicted)
             self._evictions.labels("failed").inc(len(going.waits_for))
         if made.consolidation is not None and made.consolidation.ended:
-            self._replacements.labels("done" if made.consolidation.is_done else "failed").inc()
+            result = "done" if made.consolidation.is_done else "failed"
+            self._replacements.labels(made.consolidation.reason.value, result).inc()
         for scan in made.scans:
             self._scans.labels(scan.group, "failed" if scan.error else "decided").inc()
 

@@ -5,17 +5,16 @@ scale by utilization.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from manager.autoscaler import taints
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting.node_schemas import NodeStatusRow
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
-from manager.autoscaler.utilization import reasons
+from manager.autoscaler.utilization import decisions
 from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.observation import GroupNode
 from manager.autoscaler.utilization.reaping import TaintedNodeReason, TaintedNodeStatus
@@ -31,6 +30,36 @@ COMES_BACK = "comes back"
 OTHERS_FIRST = "other nodes of its group go first"
 NONE_MAY_GO = "the others of its group could not take what is on it, or are too few"
 MOST_PODS = 3  # named in one sentence
+
+
+@dataclass(frozen=True)
+class NodeStatusRow:
+    """Why one node is still here. `standing` is one of: goes, unneeded (it may go, and does not yet), leaving, gone,
+    needed, unjudged (nobody has looked).
+
+    `reason` is Cluster Autoscaler's word where it has one, or what the scan of its group says, `detail` the same in a
+    sentence; `headroom plan` has not watched the nodes, and has none for those that only have to wait. `utilization` is
+    the share of what is requested most, and `ripe_at` when the node will have been unneeded for long enough. `pods` are
+    to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price. `replacement`
+    says why the node is replaced, or is not, `replacement_reason` what asks for that (Underutilized: cheaper nodes;
+    Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: nothing cheaper is
+    known); all are empty where nothing asks for it.
+    """
+
+    node: str
+    group: str
+    standing: str
+    reason: str
+    detail: str
+    utilization: float | None
+    unneeded_since: str | None
+    ripe_at: str | None
+    pods: int
+    stage: str
+    cost_per_hour: float | None
+    replacement: str = ""
+    replacement_saves_per_month: float | None = None
+    replacement_reason: str = ""
 
 
 def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
@@ -60,6 +89,7 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
                     found[verdict.node],
                     replacement=str(verdict),
                     replacement_saves_per_month=verdict.saves_per_month,
+                    replacement_reason=verdict.disruption.value,
                 )
     return dict(sorted(found.items()))
 
@@ -115,14 +145,14 @@ def _row(
     standing: NodeStanding,
     reason: str = "",
     detail: str = "",
-    *,
-    utilization: float | None = None,
     since: float | None = None,
     ripe_at: float | None = None,
+    *,
+    utilization: float | None = None,
     pods: int = 0,
 ) -> NodeStatusRow:
     times, price = (_instant(since), _instant(ripe_at)), made.cost.by_node.get(node)
-    return NodeStatusRow(node, group, standing.value, reason, detail, utilization, *times, pods, "", price)
+    return NodeStatusRow(node, group, standing, reason, detail, utilization, *times, pods, "", price)
 
 
 def _instant(of: float | None) -> str | None:
@@ -140,18 +170,9 @@ def _judged_nodes(made: Iteration) -> Iterator[NodeStatusRow]:
     evicted = {each.node: len(each.moves) for each in decided.simulated}
     evicted |= {each.node: len(each.evicted) for each in decided.removals}
     for of in decided.statuses.values():
-        yield _row(
-            made,
-            of.node,
-            of.group,
-            of.standing,
-            "" if of.reason is None else of.reason.value,
-            of.detail,
-            utilization=of.utilization,
-            since=of.unneeded_since,
-            ripe_at=of.ripe_at,
-            pods=evicted.get(of.node, 0),
-        )
+        said, times = (of.standing, of.reason or "", of.detail), (of.unneeded_since, of.ripe_at)
+        pods = evicted.get(of.node, 0)
+        yield _row(made, of.node, of.group, *said, *times, utilization=of.utilization, pods=pods)
 
 
 def _acted(row: NodeStatusRow, action: Action | None) -> NodeStatusRow:
@@ -175,11 +196,11 @@ def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | N
     return replace(
         known,
         group=going.group,
-        standing=(NodeStanding.GONE if is_gone else NodeStanding.LEAVING).value,
-        reason="" if is_gone else UnremovableReason.BEING_DELETED.value,
+        standing=NodeStanding.GONE if is_gone else NodeStanding.LEAVING,
+        reason="" if is_gone else UnremovableReason.BEING_DELETED,
         detail=f"{going.stage}: {going.kind}" + (f", waits for {named}" if waits else ""),
         pods=waits,
-        stage=going.stage.value,
+        stage=going.stage,
     )
 
 
@@ -190,7 +211,7 @@ def _scanned(made: Iteration, scan: ScanDecision) -> Iterator[NodeStatusRow]:
     marked = {
         each.node.name: (each, reaping.refused) for reaping in (scan.forced, scan.reaped) for each in reaping.statuses
     }
-    why, full = _why(scan), reasons.fullness(scan)
+    why, full = _why(scan), decisions.fullness_reason(scan)
     said = f"{why}: {full}" if full else why
     would = "would be tainted" if scan.dry or made.dry_run else "is tainted now"
     kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
@@ -218,7 +239,7 @@ def _tainted(made: Iteration, scan: ScanDecision, of: TaintedNodeStatus, refused
     goes = (of.goes or of.drains) and not refused and not scan.dry
     pods = f", {of.pods} of them" if of.pods and of.why is TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
-    standing, why = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why.value)
+    standing, why = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why)
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
     return _row(made, of.node.name, scan.group, standing, why, detail, since=since)
 
@@ -227,7 +248,7 @@ def _why(scan: ScanDecision) -> str:
     """What decided about the group's nodes."""
     if scan.error:
         return scan.error
-    return (scan.steps[-1].rule if scan.steps else ScanRule.NOTHING_THERE).value
+    return scan.steps[-1].rule if scan.steps else ScanRule.NOTHING_THERE
 
 
 def _names(nodes: Iterable[GroupNode]) -> frozenset[str]:

@@ -50,6 +50,11 @@ class GroupSizeLimits:
         exceeded = limits.check_quotas([self._above], usage, 1).exceeded
         return exceeded[0].resources if exceeded else ()
 
+    def give(self, group: str) -> None:
+        """One node comes to the group before others go."""
+        if group in self._nodes:
+            self._nodes[group] += 1
+
     def take(self, group: str, usage: Mapping[str, int]) -> None:
         self._nodes[group] -= 1
         _, (self._above,) = limits.consume_quotas([self._above], usage, 1)

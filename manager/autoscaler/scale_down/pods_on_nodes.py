@@ -115,6 +115,12 @@ def drain_plan(
     return DrainPlan(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
 
 
+def forced_drain_plan(residents: Iterable[PodOnNode], now: float) -> DrainPlan:
+    """The same for a node that goes in the end whatever protects its pods."""
+    moving = tuple(each for each in sorted(residents, key=lambda resident: resident.key) if each.needs_a_place(now))
+    return DrainPlan(moving, tuple(each for each in moving if each.drain_info is not None))
+
+
 def _blocker(resident: PodOnNode, found: Drainability) -> BlockingPod:
     assert found.why is not None
     return BlockingPod(resident.key, found.why, found.detail)

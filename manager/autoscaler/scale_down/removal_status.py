@@ -58,13 +58,16 @@ class ScaleDownReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeToRemove:
-    """A node that goes now, and the pods to evict first."""
+    """A node that goes now, and the pods to evict first. After `grace_seconds` of draining it goes with the pods that
+    are still there; None waits for all of them.
+    """
 
     node: str
     group: str
     kind: ScaleDownReason
     utilization: float
     evicted: tuple[str, ...] = ()
+    grace_seconds: float | None = None
 
     @property
     def is_drained(self) -> bool:

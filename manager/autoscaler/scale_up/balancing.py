@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus, Increase
 from manager.autoscaler.scale_up import groups
-from manager.autoscaler.scale_up.decisions import Cap, Increase
-from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
+from manager.autoscaler.scale_up.decisions import Cap
+from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, NodeTemplate
 from shared.names import LABEL_NODE_GROUP
 from shared.quantity import Amounts
@@ -128,7 +129,7 @@ class BalancedIncreases:
 
 
 def increases_to_min_sizes(
-    states: Sequence[GroupState], ownership: Ownership, usage: QuotaUsage, room: Headroom
+    states: Sequence[GroupStatus], ownership: Ownership, usage: QuotaUsage, room: Headroom
 ) -> tuple[tuple[Increase, ...], tuple[Cap, ...], Headroom]:
     """The increases of groups below their minimum up to it, as far as the cluster's limits allow."""
     increases: list[Increase] = []
@@ -146,7 +147,7 @@ def increases_to_min_sizes(
     return tuple(increases), tuple(caps), room
 
 
-def allow_nodes(state: GroupState, wanted: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]) -> int:
+def allow_nodes(state: GroupStatus, wanted: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]) -> int:
     """How many of the wanted nodes of a group the cluster's limits allow; adds the caps to `caps`."""
     found = groups.allowance(state, room, usage, wanted)
     caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
@@ -154,7 +155,7 @@ def allow_nodes(state: GroupState, wanted: int, room: Headroom, usage: QuotaUsag
 
 
 def balance_nodes(
-    states: Sequence[GroupState], count: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]
+    states: Sequence[GroupStatus], count: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]
 ) -> tuple[list[Increase], Headroom]:
     """Balances nodes over the first group and its similar ones; then caps each by the quotas, smallest first.
 
@@ -197,6 +198,6 @@ def balance_sizes(groups: Iterable[GroupSize], new_nodes: int) -> dict[str, int]
     return grown
 
 
-def _increase(state: GroupState, nodes: int) -> Increase:
+def _increase(state: GroupStatus, nodes: int) -> Increase:
     group = state.group
     return Increase(group.id, group.target_size, group.target_size + nodes, group.max_size)

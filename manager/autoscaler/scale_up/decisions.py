@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.contract import GroupSpec
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.scale_up.groups import Headroom, Skipped
@@ -64,6 +65,12 @@ class RankedOption:
     def exists(self) -> bool:
         return self.ranked.option.exists
 
+    @property
+    def node_price(self) -> float | None:
+        """The price of one new node per hour."""
+        rank = self.ranked.rank
+        return None if rank is None else rank.nodes_price / self.node_count
+
 
 @dataclass(frozen=True)
 class ExpanderStep:
@@ -82,23 +89,6 @@ class Cap:
     limit: str
     wanted: int
     allowed: int
-
-
-@dataclass(frozen=True)
-class Increase:
-    """A new target of one group."""
-
-    group: str
-    from_size: int
-    to_size: int
-    max_size: int
-
-    @property
-    def nodes(self) -> int:
-        return self.to_size - self.from_size
-
-    def __str__(self) -> str:
-        return f"{self.group} {self.from_size}->{self.to_size} (max: {self.max_size})"
 
 
 @dataclass(frozen=True)
@@ -165,7 +155,8 @@ class ScaleUpDecision:
 
     `unmatched` are the groups that the priority expander dropped, or would have dropped, because no pattern matches
     them. `remaining` is the cluster's headroom after the decision. Machines of `preferred_cpu_milli` suit the cluster's
-    size best; None if nothing was ranked. An `advice` is not carried out: a group in it may be in recommend mode.
+    size best; None if nothing was ranked. An `advice` is not carried out: a group in it may be in recommend mode. The
+    pods of a decision `for_buffers` are chunks of CapacityBuffers.
     """
 
     outcome: ScaleUpOutcome
@@ -184,6 +175,7 @@ class ScaleUpDecision:
     remaining: Headroom = field(default_factory=Headroom)
     preferred_cpu_milli: int | None = None
     advice: bool = False
+    for_buffers: bool = False
     why_not: Callable[[int], Reasons] = field(default=_no_reasons, repr=False, compare=False)
 
     @property

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler import limits
-from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.limits import NODES, Allowance, Quota, ResourceBounds
-from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
+from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.api.selectors import LabelSelector
 
 NOT_READY = "not ready for scale-up"
@@ -26,42 +26,6 @@ AT_MOST_GROUPS = "no more node groups may be created"
 
 MAX_NODES_TOTAL = "max-nodes-total"
 LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes without a machine
-
-
-@dataclass(frozen=True)
-class GroupState:
-    """A group with the facts that decide whether and how it may grow. One with a `spec` does not exist yet.
-
-    `makes` is the number of groups that its creation adds. `zero_or_max`: it has all of its nodes or none.
-    `blocked_reason` says why it must not grow, whatever else holds.
-    """
-
-    group: Group
-    template: NodeTemplate | None
-    healthy: bool = True
-    backed_off: bool = False
-    zero_or_max: bool = False
-    spec: GroupSpec | None = None
-    makes: int = 1
-    blocked_reason: str = ""
-
-    @property
-    def id(self) -> str:
-        return self.group.id
-
-    @property
-    def exists(self) -> bool:
-        return self.spec is None
-
-    @property
-    def room(self) -> int:
-        """How many nodes its own maximum leaves; a group may already exceed it."""
-        return max(0, self.group.max_size - self.group.target_size)
-
-    @property
-    def least_step(self) -> int:
-        """The fewest nodes it can grow by."""
-        return self.room if self.zero_or_max else 1
 
 
 @dataclass(frozen=True)
@@ -140,15 +104,15 @@ class Skipped:
 class Validity:
     """The groups worth an estimate, in the order of their ids, and the others."""
 
-    valid: tuple[GroupState, ...]
+    valid: tuple[GroupStatus, ...]
     skipped: tuple[Skipped, ...] = field(default=())
 
 
 def validate_groups(
-    states: Sequence[GroupState], headroom: Headroom, usage: QuotaUsage, ownership: Ownership
+    states: Sequence[GroupStatus], headroom: Headroom, usage: QuotaUsage, ownership: Ownership
 ) -> Validity:
     """Checks each group by itself; their order does not matter."""
-    valid: list[GroupState] = []
+    valid: list[GroupStatus] = []
     skipped: list[Skipped] = []
     for state in sorted(states, key=lambda each: each.id):
         reason = skip_reason(state, headroom, usage, ownership)
@@ -159,7 +123,7 @@ def validate_groups(
     return Validity(tuple(valid), tuple(skipped))
 
 
-def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, ownership: Ownership) -> str:
+def skip_reason(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, ownership: Ownership) -> str:
     """Why a group cannot grow; empty when it can."""
     if not ownership.owns(state.id):
         return NOT_OURS
@@ -167,7 +131,7 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, owners
         return state.blocked_reason
     if state.exists and not state.healthy:
         return NOT_READY
-    if state.backed_off:
+    if state.backoff is not None:
         return BACKED_OFF
     if not state.room:
         return AT_MAXIMUM
@@ -181,14 +145,14 @@ def skip_reason(state: GroupState, headroom: Headroom, usage: QuotaUsage, owners
     return "; ".join(map(str, exceeded))
 
 
-def allowance(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Allowance:
+def allowance(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, count: int) -> Allowance:
     """How many of `count` further nodes of a group the cluster's limits allow."""
     assert state.template is not None
     of_group = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes)
     return of_group.check(usage.node_usage(state.template.node), count)
 
 
-def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, count: int) -> Headroom:
+def headroom_after(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, count: int) -> Headroom:
     """The headroom after `count` allowed nodes of a group."""
     assert state.template is not None
     labels = state.template.node.labels
@@ -199,7 +163,7 @@ def headroom_after(state: GroupState, headroom: Headroom, usage: QuotaUsage, cou
     return Headroom(tuple(next(matching) if quota.matches(labels) else quota for quota in headroom.quotas), after.nodes)
 
 
-def quotas_for(quotas: Sequence[Quota], state: GroupState) -> list[Quota]:
+def quotas_for(quotas: Sequence[Quota], state: GroupStatus) -> list[Quota]:
     """The quotas that cover the group's nodes."""
     labels = state.template.node.labels if state.template else {}
     return [quota for quota in quotas if quota.matches(labels)]

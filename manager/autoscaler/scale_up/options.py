@@ -11,6 +11,7 @@ import numpy as np
 
 from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
 from manager.autoscaler.estimator.packing import Packing
@@ -27,7 +28,6 @@ from manager.autoscaler.scale_up.groups import (
     CANNOT_RANK_FIRST,
     NOT_ALL_FIT,
     OUT_OF_TIME,
-    GroupState,
     Headroom,
     QuotaUsage,
     Skipped,
@@ -76,10 +76,10 @@ class EstimateRules:
 class GroupEstimate:
     """The estimate for one group. `option` is None if the group takes no pod."""
 
-    state: GroupState
+    state: GroupStatus
     fit: Fit
     estimate: Estimate
-    similar: tuple[GroupState, ...]
+    similar: tuple[GroupStatus, ...]
     option: Option | None
 
 
@@ -96,7 +96,7 @@ class GroupEstimates(NamedTuple):
 
 def compute_options(
     left: Packing,
-    states: Sequence[GroupState],
+    states: Sequence[GroupStatus],
     headroom: Headroom,
     rules: EstimateRules,
     bounds: RankBounds | None = None,
@@ -139,7 +139,7 @@ def compute_options(
     return GroupEstimates([found[index] for index in sorted(found)], skipped, hopeless)
 
 
-def most_nodes(states: Iterable[GroupState], headroom: Headroom, rules: EstimateRules) -> int:
+def most_nodes(states: Iterable[GroupStatus], headroom: Headroom, rules: EstimateRules) -> int:
     """How many nodes the estimate of a group and those similar to it may add; see `limits.lowest_limit`."""
     sizes = [(each.group.max_size, each.group.target_size) for each in states]
     most = limits.lowest_limit(rules.most_nodes, limits.group_capacity(sizes))
@@ -153,13 +153,13 @@ class _OptionMaker:
     left: Packing
     headroom: Headroom
     rules: EstimateRules
-    alike: Mapping[str, tuple[GroupState, ...]]
+    alike: Mapping[str, tuple[GroupStatus, ...]]
     _known: dict[Hashable, "_KnownEstimates"] = field(default_factory=dict)
 
-    def most_nodes(self, state: GroupState) -> int:
+    def most_nodes(self, state: GroupStatus) -> int:
         return most_nodes((state, *self.alike.get(state.id, ())), self.headroom, self.rules)
 
-    def make(self, state: GroupState, fit: Fit) -> GroupEstimate:
+    def make(self, state: GroupStatus, fit: Fit) -> GroupEstimate:
         asked, rules, template = self.left.problem, self.rules, state.template
         assert template is not None
         found = self._estimate(template, fit, self.most_nodes(state))
@@ -252,7 +252,7 @@ def limit_nodes(left: Packing, each: GroupEstimate, nodes: int, why: Sequence[st
     return replace(each, estimate=replace(found, reasons=reasons))
 
 
-def _similar_groups(fits: list[tuple[GroupState, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupState, ...]]:
+def _similar_groups(fits: list[tuple[GroupStatus, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupStatus, ...]]:
     """By group, the groups that would share its nodes."""
     if not rules.balance_similar:
         return {}
@@ -282,17 +282,19 @@ class ScaleUpInput:
     `groups` holds existing groups and theoretical ones. `snapshot` includes upcoming nodes; `cluster_nodes` counts all
     Nodes of the API server, ready or not. `quotas` are those besides the bounds of the whole cluster. `expected` is
     what reclaiming adds within one reporting interval, by node. At most `new_groups` may be created.
-    `templates_of_nodes` gives, by node, a node of its group that is completely ready.
+    `templates_of_nodes` gives, by node, a node of its group that is completely ready. `buffers` are the chunks of
+    CapacityBuffers, by class; a decision about the pods does not consider them.
     """
 
     snapshot: ClusterSnapshot
     classes: Sequence[EquivalenceGroup] = ()
-    groups: Sequence[GroupState] = ()
+    groups: Sequence[GroupStatus] = ()
     cluster_nodes: int = 0
     quotas: tuple[Quota, ...] = ()
     expected: Mapping[str, Amounts] = field(default_factory=dict)
     new_groups: int = 1
     templates_of_nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
+    buffers: Sequence[EquivalenceGroup] = ()
 
 
 @dataclass(frozen=True)

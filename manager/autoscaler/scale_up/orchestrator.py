@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from manager.autoscaler.cloudprovider.contract import Created
+from manager.autoscaler.cluster_state.state import GroupStatus, Increase
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.estimator.packing import Packing
@@ -25,7 +26,6 @@ from manager.autoscaler.scale_up.decisions import (
     Comparison,
     ExpanderStep,
     GroupCreation,
-    Increase,
     NodeMix,
     PodDemand,
     RankedOption,
@@ -34,7 +34,7 @@ from manager.autoscaler.scale_up.decisions import (
     ScaleUpOutcome,
     UnscheduledPods,
 )
-from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, GroupState, Headroom, Skipped
+from manager.autoscaler.scale_up.groups import NOT_ALL_FIT, NOT_CONSIDERED, Headroom, Skipped
 from manager.autoscaler.scale_up.least_cost_mix import MixPrices
 from manager.autoscaler.scale_up.options import GroupEstimate, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.rank_bounds import RankBounds
@@ -104,7 +104,7 @@ def after_creation(
     `templates` are those of the new groups by id.
     """
     made_groups = (made.main, *made.extras) if settings.estimates.balance_similar else (made.main,)
-    states = [GroupState(group, templates.get(group.id)) for group in made_groups]
+    states = [GroupStatus(group, template=templates.get(group.id)) for group in made_groups]
     caps: list[Cap] = []
     increases, remaining = balance_nodes(states, creation.nodes, creation.headroom, settings.usage, caps)
 

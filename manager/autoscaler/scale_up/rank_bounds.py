@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator.binpacking import Fit
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
@@ -21,7 +22,6 @@ from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.ranking import Preset
 from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.pricing.model import PricingModel, Unpriced
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.snapshot.affinity import OF_ONE_NODE
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers
 from shared.cached_property import cached_property
@@ -58,7 +58,7 @@ class RankBounds:
     preferred_cpu_milli: int
     most_candidates: int
 
-    def least(self, state: GroupState, fit: Fit, most_nodes: int) -> LeastCost:
+    def least(self, state: GroupStatus, fit: Fit, most_nodes: int) -> LeastCost:
         """The bounds of a group whose estimate may have `most_nodes`."""
         assert state.template is not None
         worths = self._worths
@@ -181,14 +181,14 @@ class RankBounds:
 class RankContest:
     """The best ranks and costs of the options estimated so far, which a group would have to match."""
 
-    def __init__(self, bounds: RankBounds, states: Iterable[GroupState]) -> None:
+    def __init__(self, bounds: RankBounds, states: Iterable[GroupStatus]) -> None:
         """`states` are all groups."""
         self._bounds = bounds
         self._best = math.inf
         self._per_worth: list[float] = []
         self._there = {self._likeness(state) for state in states if state.exists}
 
-    def add(self, state: GroupState, option: Option) -> None:
+    def add(self, state: GroupStatus, option: Option) -> None:
         """Adds an option that was estimated."""
         bounds = self._bounds
         rank = ranking.rank_options([option], bounds.pricing, bounds.preset, bounds.preferred_cpu_milli)[0].rank
@@ -207,7 +207,7 @@ class RankContest:
         last = self._per_worth[self._bounds.most_candidates - 1]
         return least.rank > self._best * (1 + _TOLERANCE) and least.per_worth > last * (1 + _TOLERANCE)
 
-    def _likeness(self, state: GroupState) -> object:
+    def _likeness(self, state: GroupStatus) -> object:
         """A mix leaves out groups to create that are like existing ones in this."""
         assert state.template is not None
         return tuple(sorted(state.template.free.items()))

@@ -1,16 +1,40 @@
-"""Several decisions from one observation: the input for the next one once a decision is under way."""
+"""Several decisions from one observation, each with the nodes of all before it as upcoming."""
 
+import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator import binpacking, packing, problem
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.scale_up import orchestrator
-from manager.autoscaler.scale_up.decisions import ScaleUpDecision
-from manager.autoscaler.scale_up.groups import GroupState
-from manager.autoscaler.scale_up.options import ScaleUpInput
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings, TimeLimits, no_deadline
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import Holding, NodeInfo, NodeState, NodeTemplate
+
+
+def decide(
+    scale_up_input: ScaleUpInput,
+    settings: ScaleUpSettings,
+    chance: random.Random,
+    *,
+    seconds: float | None,
+    clock: Callable[[], float] | None,
+) -> list[ScaleUpDecision]:
+    """The decision, and for so many `seconds` after it those that follow, until one buys nothing; None for no salvo."""
+    decisions = [orchestrator.decide(scale_up_input, settings, chance)]
+    if not seconds:
+        return decisions
+    is_over = TimeLimits(clock).deadline(seconds) if clock is not None else no_deadline
+    while decisions[-1].outcome is ScaleUpOutcome.GROW and not is_over():
+        scale_up_input = apply_decision(scale_up_input, decisions[-1])
+        following = orchestrator.decide(scale_up_input, settings, chance)
+        if following.outcome is not ScaleUpOutcome.GROW:
+            break
+        decisions.append(following)
+    return decisions
 
 
 def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> ScaleUpInput:
@@ -53,7 +77,7 @@ def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> S
 
 
 def _upcoming(
-    scale_up_input: ScaleUpInput, decision: ScaleUpDecision, states: dict[str, GroupState]
+    scale_up_input: ScaleUpInput, decision: ScaleUpDecision, states: dict[str, GroupStatus]
 ) -> tuple[list[NodeInfo], list[Holding]]:
     """The new nodes, and the pods that come with each."""
     nodes: list[NodeInfo] = []

@@ -5,7 +5,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import taints
-from manager.autoscaler.utilization import node_health
+from manager.autoscaler.utilization import classes
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
@@ -144,7 +144,7 @@ def _verdict(
         since = taints.tainted_at(node.taints, node=node.name)
     except InvalidInput:
         since = None
-    is_unhealthy = node_health.is_unhealthy(node, grace_seconds=rules.unhealthy_grace_seconds, now=now)
+    is_unhealthy = classes.is_unhealthy(node, grace_seconds=rules.unhealthy_grace_seconds, now=now)
     if rules.checks_health and not healthy_may_go and not is_unhealthy:
         why = TaintedNodeReason.HEALTHY
     elif node.no_delete:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from manager.autoscaler import taints
-from manager.autoscaler.utilization import classes, node_health, reaping
+from manager.autoscaler.utilization import classes, reaping
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.memory import Memory
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
@@ -80,13 +80,13 @@ class ScanContext:
         """Whether enough of its nodes are healthy; None where health is not checked."""
         if not self.rules.checks_health:
             return None
-        return node_health.is_group_healthy(self.rules, self.seen.nodes, now=self.now)
+        return classes.is_group_healthy(self.rules, self.seen.nodes, now=self.now)
 
     def health_taints(self) -> tuple[GroupNode, ...]:
         """The nodes to taint because they are not healthy."""
         if not self.rules.checks_health:
             return ()
-        bad = node_health.unhealthy(self.seen.nodes, grace_seconds=self.rules.unhealthy_grace_seconds, now=self.now)
+        bad = classes.unhealthy(self.seen.nodes, grace_seconds=self.rules.unhealthy_grace_seconds, now=self.now)
         if not self.rules.dry:
             return tuple(node for node in bad if not taints.has_taint(node.taints, taints.TO_BE_REMOVED))
         known = self.memory.dry_tainted if self.rules.fixes.marks_once else ()
@@ -135,7 +135,7 @@ def untaintable(rules: ScanRules, tainted: tuple[GroupNode, ...], *, now: float)
     return tuple(
         node
         for node in classes.newest_first(tainted)
-        if not (rules.checks_health and node_health.is_unhealthy(node, grace_seconds=grace, now=now))
+        if not (rules.checks_health and classes.is_unhealthy(node, grace_seconds=grace, now=now))
     )
 
 

@@ -115,7 +115,7 @@ def register_groups(row: Input) -> object:
         return {"AutoScalingGroups": [_group({"min": 0, "desired": 0}, name) for name in names]}
 
     try:
-        return {"registered": list(groups.describe_groups(ask, row["requested"], {}))}
+        return {"registered": list(groups.describe_groups(ask, row["requested"], ()))}
     except ProviderError as error:
         return {"registered": [], "error": error.problem}
 

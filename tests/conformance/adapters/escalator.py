@@ -15,13 +15,11 @@ from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.utilization import (
     arithmetic,
     classes,
-    node_health,
     observation,
     reaping,
     rules,
     scan,
     scan_context,
-    sizing,
 )
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Uncomputable
@@ -66,7 +64,7 @@ def calc_percent_usage(row: Input) -> object:
 
 
 def calculate_nodes_to_add(row: Input) -> object:
-    return sizing.room(row["nodes_to_add"], target_size=row["target_size"], max_size=row["cloud_max"])
+    return scan.room(row["nodes_to_add"], target_size=row["target_size"], max_size=row["cloud_max"])
 
 
 def config_validation(row: Input) -> object:
@@ -112,7 +110,7 @@ def health_count_unhealthy(row: Input) -> object:
 def health_filter_too_new(row: Input) -> object:
     # Escalator's clock goes on between the creation of the nodes and the look at them.
     grace = durations.parse(row["grace"])
-    found = node_health.nodes_past_grace(_aged(row["ages_minutes"]), grace_seconds=grace, now=NOW + 0.001)
+    found = classes.nodes_past_grace(_aged(row["ages_minutes"]), grace_seconds=grace, now=NOW + 0.001)
     return [node.name for node in found]
 
 
@@ -122,13 +120,13 @@ def health_is_healthy(row: Input) -> object:
     nodes = [GroupNode(f"n{each}", created_at=NOW - age, ready=each >= unhealthy) for each in range(row["total"])]
     options = {key: row[key] for key in ("health_check_newest_nodes_percent", "max_unhealthy_nodes_percent")}
     options["unhealthy_node_grace_period"] = f"{grace}s"
-    return node_health.is_group_healthy(_rules(**options), nodes, now=NOW)
+    return classes.is_group_healthy(_rules(**options), nodes, now=NOW)
 
 
 def health_most_recent(row: Input) -> object:
     names = row.get("nodes_newest_first")
     given = [GroupNode(name) for name in names or map(str, range(row.get("node_count", 0)))]
-    found = node_health.newest(given, row["health_check_newest_nodes_percent"])
+    found = classes.newest(given, row["health_check_newest_nodes_percent"])
     return {"count": len(found)} if names is None else [node.name for node in found]
 
 
@@ -208,7 +206,7 @@ def node_unhealthy(row: Input) -> object:
     age = 60 if row.get("younger_than_grace") else 1200
     ready = row.get("ready") == "True"
     node = GroupNode("n", created_at=NOW - age, cordoned=row.get("cordoned", False), ready=ready)
-    return node_health.is_unhealthy(node, grace_seconds=600, now=NOW)
+    return classes.is_unhealthy(node, grace_seconds=600, now=NOW)
 
 
 def pod_default_filter(row: Input) -> object:

@@ -8,7 +8,7 @@ from typing import Any
 from manager.autoscaler.expander import built_in, chain, priority, ranking
 from manager.autoscaler.expander.contract import Expander, ExpanderContext
 from manager.autoscaler.expander.option import Option, PodClass
-from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, MEMORY_PER_CORE_MIB
+from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import EPHEMERAL_STORAGE, NVIDIA_GPU, Machine, Unpriced
@@ -20,6 +20,7 @@ from tests.conformance.matching import Holds
 Input = dict[str, Any]  # a row's input, JSON of the row's own making
 
 _NAME = "row/name"  # the label by which a row's machine has its price
+MEMORY_PER_CORE_MIB = 3750  # of the machines behind the preferred sizes
 
 
 class RowPricing:

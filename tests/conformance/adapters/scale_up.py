@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from manager.autoscaler.actuation import scale_up_executor
+from manager.autoscaler.actuation import group_writer
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.capacity_quotas import CapacityLimits
-from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
+from manager.autoscaler.cloudprovider.contract import Created, Group, GroupOptions, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds, cluster_wide
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.scale_up import balancing, groups, orchestrator
 from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.groups import GroupState, Headroom, QuotaUsage
+from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeTemplate
@@ -92,7 +93,7 @@ def _executed(row: Input, decision: ScaleUpDecision, targets: dict[str, int]) ->
         if failures >= 0:
             raise Refused("test", group, "failed")
 
-    results = scale_up_executor.carry_out(decision.increases, increase, parallel=row["parallel"])
+    results = group_writer.try_increases(decision.increases, increase, parallel=row["parallel"])
     failed = [each for each in results if each.error is not None]
     return {
         "sum_of_target_sizes": sum(targets.values()),
@@ -134,9 +135,9 @@ def _situation(row: Input) -> ScaleUpInput:
         machines = {name: _template(name, _facts(each, {})) for name, each in row["machine_types"].items()}
         rules = AutoprovisioningRules(enabled=True, prefix="autoprovisioned")
         states += [
-            GroupState(
+            GroupStatus(
                 Group(f"autoprovisioned-theory-{spec.machine_type}", 0, 1000, 0),
-                _template(f"autoprovisioned-theory-{spec.machine_type}", machines[spec.machine_type].node),
+                template=_template(f"autoprovisioned-theory-{spec.machine_type}", machines[spec.machine_type].node),
                 spec=spec,
             )
             for spec in first_specs(_pending(row), machines, rules)
@@ -177,15 +178,15 @@ def _nodes(row: Input) -> list[Input]:
     ]
 
 
-def _state(row: Input, group: str) -> GroupState:
+def _state(row: Input, group: str) -> GroupStatus:
     given = row.get("groups", {}).get(group, {})
     members = [each for each in _nodes(row) if each["group"] == group]
     shape = given.get("template") or members[0]
     size = given.get("size", len(members))
-    return GroupState(
+    return GroupStatus(
         Group(group, given.get("min", 0), given.get("max", MOST), size),
-        _template(group, _facts(shape, _labels(row, group))),
-        zero_or_max=row.get("zero_or_max", False),
+        template=_template(group, _facts(shape, _labels(row, group))),
+        options=GroupOptions(zero_or_max_node_scaling=row.get("zero_or_max", False)),
     )
 
 
@@ -282,9 +283,9 @@ def seed_nap_limits(row: Input) -> object:
     room = Headroom((quota,))
 
     def growth(name: str, each: Input) -> int:
-        state = GroupState(
+        state = GroupStatus(
             Group(name, each.get("min", 0), each.get("max", 1000), each["count"]),
-            _template(name, _facts({"cpu": each["cpu"] * MILLI_PER_CORE}, {})),
+            template=_template(name, _facts({"cpu": each["cpu"] * MILLI_PER_CORE}, {})),
         )
         if groups.skip_reason(state, room, QuotaUsage(), ownership):
             return 0

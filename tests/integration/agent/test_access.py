@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from agent.main import Agent
+from shared.access import PASSED_ON_HEADER
 from shared.certificates import Pair, issued
 from shared.errors import InvalidInput
 from tests.integration.agent.node import Node
@@ -15,8 +16,8 @@ from tests.support import eventually
 from tests.support.apiserver import ApiServer
 
 
-def status(agent: Agent, path: str, token: str = "") -> int:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+def status(agent: Agent, path: str, token: str = "", header: str = "Authorization") -> int:
+    headers = {header: f"Bearer {token}"} if token else {}
     with httpx.Client(verify=False, timeout=60) as http:
         return http.get("https://{}:{}{}".format(*agent.address, path), headers=headers).status_code
 
@@ -30,6 +31,8 @@ def test_an_agent_answers_for_its_health_to_anybody_and_else_to_whom_the_api_ser
         assert status(agent, path) == 401
         assert status(agent, path, "nonsense") == 401
         assert status(agent, path, server.token) == 200
+        assert status(agent, path, "nonsense", PASSED_ON_HEADER) == 401
+        assert status(agent, path, server.token, PASSED_ON_HEADER) == 200  # as it comes through an API server
 
 
 def test_a_certificate_from_files_is_served_and_followed(node: Node, tmp_path: Path) -> None:

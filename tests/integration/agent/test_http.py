@@ -137,33 +137,32 @@ def agent(node: Node) -> Agent:
     return agent
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "detail"),
-    [
-        ("series", 422, "query: kind: must be given; metric: must be given"),
-        ("series?kind=pods&metric=cpu", 422, "query: kind: 'pods': Input should be 'node', "),
-        ("series?kind=node&metric=cpu&start=yesterday", 422, "query: start: 'yesterday': expected RFC 3339"),
-        ("series?kind=node&metric=cpu&start=nan", 422, "query: start: 'nan': expected RFC 3339, for example "),
-        ("series?kind=node&metric=cpu&start=20&end=10", 422, "query: start: '20': lies after the end"),
-        ("series?kind=node&metric=cpu&namespace=a", 422, "query: namespace: 'a': kind node has no labels"),
-        ("series?kind=pod&metric=cpu&container=a", 422, "query: container: 'a': kind pod has namespace, pod, "),
-        ("series?kind=container&metric=cpu&tier=5m-max", 422, "query: tier: '5m-max': cpu of kind container has "),
-        ("series?kind=pod&metric=cpu&entity=nobody", 404, "entity: no series cpu of pod 'nobody'"),
-        ("aggregate?kind=node&metric=cpu&window=soon", 422, "query: window: 'soon': not a duration"),
-        ("aggregate?kind=node&metric=cpu&window=8d", 422, "query: window: '8d': not a duration"),
-        ("aggregate?kind=node&metric=cpu&window=169h", 422, "query: window: '169h': must be from 1s to 168h0m0s"),
-        ("aggregate?kind=node&metric=cpu&agg=mean", 422, "query: agg: 'mean': Input should be 'avg', "),
-        ("aggregate?kind=node&metric=cpu&windo=1s", 422, "query: windo: '1s': no such parameter; there are agg, "),
-        ("aggregate?kind=node&kind=pod&metric=cpu", 422, "query: kind: 'pod': given twice"),
-        ("node?kind=pod", 422, "query: kind: 'pod': no such parameter; there are none"),
-        ("histograms/nobody", 404, "key: no model 'nobody'"),
-        ("report", 404, "no report has arrived yet"),
-    ],
-)
-def test_a_bad_query_is_refused_by_field_and_value(agent: Agent, path: str, status: int, detail: str) -> None:
-    answer = get(agent, f"api/v1/{path}")
-    assert answer.status_code == status
-    assert answer.json()["detail"].startswith(detail)
+BAD_QUERIES = [
+    ("series", 422, "query: kind: must be given; metric: must be given"),
+    ("series?kind=pods&metric=cpu", 422, "query: kind: 'pods': Input should be 'node', "),
+    ("series?kind=node&metric=cpu&start=yesterday", 422, "query: start: 'yesterday': expected RFC 3339"),
+    ("series?kind=node&metric=cpu&start=nan", 422, "query: start: 'nan': expected RFC 3339, for example "),
+    ("series?kind=node&metric=cpu&start=20&end=10", 422, "query: start: '20': lies after the end"),
+    ("series?kind=node&metric=cpu&namespace=a", 422, "query: namespace: 'a': kind node has no labels"),
+    ("series?kind=pod&metric=cpu&container=a", 422, "query: container: 'a': kind pod has namespace, pod, "),
+    ("series?kind=container&metric=cpu&tier=5m-max", 422, "query: tier: '5m-max': cpu of kind container has "),
+    ("series?kind=pod&metric=cpu&entity=nobody", 404, "entity: no series cpu of pod 'nobody'"),
+    ("aggregate?kind=node&metric=cpu&window=soon", 422, "query: window: 'soon': not a duration"),
+    ("aggregate?kind=node&metric=cpu&window=8d", 422, "query: window: '8d': not a duration"),
+    ("aggregate?kind=node&metric=cpu&window=169h", 422, "query: window: '169h': must be from 1s to 168h0m0s"),
+    ("aggregate?kind=node&metric=cpu&agg=mean", 422, "query: agg: 'mean': Input should be 'avg', "),
+    ("aggregate?kind=node&metric=cpu&windo=1s", 422, "query: windo: '1s': no such parameter; there are agg, "),
+    ("aggregate?kind=node&kind=pod&metric=cpu", 422, "query: kind: 'pod': given twice"),
+    ("node?kind=pod", 422, "query: kind: 'pod': no such parameter; there are none"),
+    ("histograms/nobody", 404, "key: no model 'nobody'"),
+    ("report", 404, "no report has arrived yet"),
+]
+
+
+def test_a_bad_query_is_refused_by_field_and_value(agent: Agent) -> None:
+    for path, status, detail in BAD_QUERIES:
+        answer = get(agent, f"api/v1/{path}")
+        assert (answer.status_code, answer.json()["detail"][: len(detail)]) == (status, detail), path
 
 
 def test_an_answer_that_would_be_too_large_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

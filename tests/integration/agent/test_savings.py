@@ -25,7 +25,7 @@ def test_what_an_agent_has_measured_for_seconds_is_shown_and_lowers_nothing(
     node.add_pod("web", ownerReferences=[owner])
     agent = node.agent()
     listed: list[Any] = node.client.list(PODS).items
-    of_node = [pod for pod in listed if pod["spec"]["nodeName"] == node.name]
+    of_node = [pod for pod in listed if pod["spec"].get("nodeName") == node.name]
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"kind": "List", "items": [{**pod, "kind": "Pod"} for pod in of_node]}))
 

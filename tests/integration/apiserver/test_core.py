@@ -63,24 +63,12 @@ LISTS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"env": [{"name": "b"}]},
     ),
     ("an object is replaced", {"meta": {"a": 1}}, {"meta": {"$patch": "replace", "b": 2}}, {"meta": {"b": 2}}),
-    ("primitives are added", {"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, {"finalizers": ["b", "a"]}),
-    (
-        "what is new comes before what is not named, and that stays before what it preceded",
-        {"conditions": [{"type": "a"}, {"type": "b"}, {"type": "c"}, {"type": "d"}]},
-        {"conditions": [{"type": "x"}, {"type": "c"}, {"type": "a"}]},
-        {"conditions": [{"type": "x"}, {"type": "b"}, {"type": "c"}, {"type": "a"}, {"type": "d"}]},
-    ),
+    ("primitives are added", {"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, {"finalizers": ["a", "b"]}),
     (
         "primitives are deleted",
         {"finalizers": ["a", "b"]},
         {"$deleteFromPrimitiveList/finalizers": ["a"]},
         {"finalizers": ["b"]},
-    ),
-    (
-        "an order is set",
-        {"env": [{"name": "a"}, {"name": "b"}]},
-        {"$setElementOrder/env": [{"name": "b"}, {"name": "a"}]},
-        {"env": [{"name": "b"}, {"name": "a"}]},
     ),
     (
         "keys are retained",
@@ -108,7 +96,6 @@ PLACES: dict[str, FieldPath] = {
     "env": ("spec", "containers"),
     "volumes": ("spec",),
     "tolerations": ("spec",),
-    "conditions": ("status",),
     "finalizers": ("metadata",),
 }
 

@@ -1,6 +1,5 @@
 """How objects end: finalizers, grace, owners, namespaces; how pods are bound and evicted."""
 
-import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -10,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from deploy.local.apiserver.decoding import How
+from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.janitor import Janitor
-from deploy.local.apiserver.registry import Registry
+from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import Store
 from deploy.local.apiserver.writes import Writes
 from tests.integration.apiserver.conftest import MERGE, STRATEGIC, Api, config_map, pod
@@ -244,28 +243,22 @@ def test_logs_come_from_the_kubelet_of_the_pods_node(api: Api, namespace: str, u
 
 @pytest.mark.embedded_only("it turns the clock of the embedded server's own controllers")
 def test_old_events_and_the_pods_of_vanished_nodes_are_swept(tmp_path: Path) -> None:
-    async def swept() -> list[list[str]]:
-        kinds = Registry()
-        store = Store(tmp_path, kinds.fields)
-        store.start()
-        writes = Writes(store, kinds)
-        janitor = Janitor(store, writes, kinds)
-        for plural, body in (
-            ("namespaces", {"metadata": {"name": "n"}}),
-            ("events", {"metadata": {"name": "e"}, "involvedObject": {"namespace": "n"}}),
-            ("pods", pod("placed", nodeName="gone")),
-            ("pods", pod("free")),
-        ):
-            kind = kinds.find("", "v1", plural)
-            assert kind is not None
-            writes.create(kind, "n" if kind.namespaced else "", body, How())
-        await store.flushed()
-        states = []
-        for later in (0, 60, 4000):
-            janitor.sweep(time.time() + later)
-            await store.flushed()
-            states.append([record.name for plural in ("/events", "/pods") for record in store.ordered(plural)])
-        await store.stop()
-        return states
-
-    assert asyncio.run(swept()) == [["e", "free", "placed"], ["e", "free"], ["free"]]
+    kinds = KindRegistry()
+    store = Store(tmp_path, kinds.fields)
+    writes = Writes(store, kinds)
+    janitor = Janitor(store, writes, kinds)
+    for plural, body in (
+        ("namespaces", {"metadata": {"name": "n"}}),
+        ("events", {"metadata": {"name": "e"}, "involvedObject": {"namespace": "n"}}),
+        ("pods", pod("placed", nodeName="gone")),
+        ("pods", pod("free")),
+    ):
+        kind = kinds.find("", "v1", plural)
+        assert kind is not None
+        writes.create(kind, "n" if kind.namespaced else "", body, How())
+    states = []
+    for later in (0, 60, 4000):
+        janitor.sweep(time.time() + later)
+        states.append([record.name for plural in ("/events", "/pods") for record in store.ordered(plural)])
+    store.close()
+    assert states == [["e", "free", "placed"], ["e", "free"], ["free"]]

@@ -55,15 +55,6 @@ def test_pods_tolerate_a_node_that_is_not_ready_for_five_minutes(api: Api) -> No
     assert api.ok("POST", PODS, pod("a", tolerations=[everything]))["spec"]["tolerations"] == [everything]
 
 
-def test_gates_are_opened_and_never_closed_again(api: Api, namespace: str) -> None:
-    made = api.ok("POST", f"{namespace}/pods", pod("a", schedulingGates=[{"name": "a/b"}, {"name": "c/d"}]))
-    for left in ([{"name": "c/d"}], []):
-        made["spec"]["schedulingGates"] = left
-        made = api.ok("PUT", f"{namespace}/pods/a", made)
-    made["spec"]["schedulingGates"] = [{"name": "a/b"}]
-    api.fails(422, "PUT", f"{namespace}/pods/a", made)
-
-
 INVALID: list[tuple[dict[str, Any], str]] = [
     (container(imagePullPolicy="x"), "spec.containers[0].imagePullPolicy"),
     (container(image=""), "spec.containers[0].image"),

@@ -45,11 +45,6 @@ def test_some_kinds_insist_on_a_version_in_updates(api: Api, unique: str) -> Non
     assert "must be specified for an update" in status["message"]
 
 
-def test_a_lease_is_created_by_an_update(api: Api, unique: str) -> None:
-    response = api.call("PUT", f"{LEASES}/{unique}", {"metadata": {"name": unique}, "spec": {"holderIdentity": "me"}})
-    assert response.status_code == 201
-
-
 def test_an_object_exists_once(api: Api, namespace: str) -> None:
     api.ok("POST", f"{namespace}/configmaps", config_map("a"))
     assert api.fails(409, "POST", f"{namespace}/configmaps", config_map("a"))["reason"] == "AlreadyExists"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.kubelet.containment import CgroupContainment, Containment, TreeContainment
-from deploy.local.kubelet.runner import Machine
+from deploy.local.kubelet.containment import CgroupContainment, Containment
+from deploy.local.kubelet.runner import KubeletHost
 from deploy.local.kubelet.wire import RunnablePod
 from tests.integration.local.pods import Harness, a_pod
 from tests.support import eventually
@@ -19,7 +19,7 @@ CGROUP_ROOT = Path("/sys/fs/cgroup")
 @pytest.fixture(params=["cgroups", "trees"])
 def held(request: pytest.FixtureRequest) -> Iterator[Containment]:
     if request.param == "trees":
-        yield TreeContainment()
+        yield Containment()
         return
     try:
         made = CgroupContainment(CGROUP_ROOT, f"headroom-test-{secrets.token_hex(4)}")
@@ -30,12 +30,12 @@ def held(request: pytest.FixtureRequest) -> Iterator[Containment]:
 
 
 @pytest.fixture
-def machine(held: Containment, tmp_path: Path) -> Machine:
-    return Machine(tmp_path, held, "127.0.0.1")
+def machine(held: Containment, tmp_path: Path) -> KubeletHost:
+    return KubeletHost(tmp_path, held, "127.0.0.1")
 
 
 @pytest.fixture
-def run(machine: Machine) -> Iterator[Callable[..., Harness]]:
+def run(machine: KubeletHost) -> Iterator[Callable[..., Harness]]:
     started: list[Harness] = []
 
     def begin(*command: str, pod: RunnablePod | None = None, policy: str = "Always") -> Harness:

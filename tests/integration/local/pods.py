@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from deploy.local.kubelet.runner import Machine, PodRunner
+from deploy.local.kubelet.runner import KubeletHost, PodRunner
 from deploy.local.kubelet.wire import EnvVar, RunnableContainer, RunnableMeta, RunnablePod, RunnableSpec
 from shared.api.core import Quantities, ResourceRequirements
 from tests.support import eventually
@@ -16,7 +16,7 @@ from tests.support import eventually
 class Harness:
     """A runner, its Events, and the time it believes in, which stands still."""
 
-    def __init__(self, pod: RunnablePod, machine: Machine) -> None:
+    def __init__(self, pod: RunnablePod, machine: KubeletHost) -> None:
         self.pod, self.machine = pod, machine
         self.events: list[tuple[str, str, str]] = []
         self.now = time.time()

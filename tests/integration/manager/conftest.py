@@ -16,8 +16,9 @@ from pydantic import TypeAdapter
 from deploy.local.scheduler import scheduler
 from manager.autoscaler.actuation import actuator, node_drain
 from manager.autoscaler.cloudprovider.simulated import machines
-from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
-from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
+from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
+from manager.autoscaler.reporting.group_rows import Groups
+from manager.autoscaler.reporting.node_rows import NodeLeft
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.main import Manager

@@ -34,6 +34,7 @@ from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.errors import Forbidden
 from shared.kube.resources import NODES, PODS, PRIORITYCLASSES, REPLICATIONCONTROLLERS
+from shared.names import ANNOTATION_DO_NOT_DISRUPT
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
@@ -129,10 +130,13 @@ class Yard:
             nodes = self.client.list(NODES, into=Node).items
             self.actuator.cloud_observed(self.guard.observe([NodeRef.from_node(node) for node in nodes]))
 
-    def begin(self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = ()) -> list[str]:
+    def begin(
+        self, *names: str, evicted: tuple[str, ...] = (), atomic: tuple[str, ...] = (), grace: float | None = None
+    ) -> list[str]:
         kind = ScaleDownReason.UNDERUTILIZED if evicted else ScaleDownReason.EMPTY
         nodes = {name: node for name in names if (node := self.listers.node(name)) is not None}
-        return self.actuator.begin([NodeToRemove(name, "g", kind, 0.1, evicted) for name in names], nodes, atomic)
+        removals = [NodeToRemove(name, "g", kind, 0.1, evicted, grace) for name in names]
+        return self.actuator.begin(removals, nodes, atomic)
 
     def after(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -284,6 +288,49 @@ def test_an_eviction_that_is_refused_is_tried_again_for_a_while_and_then_given_u
     assert not yard.is_marked("a")
     happened = yard.actuator.deletions_in_progress((), ScaleDownHistory()).happened
     assert (happened.failed, happened.deleted) == (yard.clock.now(), None)
+
+
+PROTECTED = [{SAFE: "false"}, {SAFE: "true", ANNOTATION_DO_NOT_DISRUPT: "true"}]
+
+
+@ours
+@pytest.mark.parametrize("annotations", PROTECTED, ids=["not safe to evict", "do not disrupt"])
+def test_a_node_that_has_to_go_waits_for_a_protected_pod_until_its_grace_is_over(
+    yard: Yard, annotations: dict[str, str]
+) -> None:
+    yard.add("a")
+    yard.pod("p", "a", **annotations)
+    yard.pod("q", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p", f"{yard.namespace}/q"), grace=300)
+    yard.until_marked("a")
+    yard.after(DELAY_SECONDS)
+    yard.unseen("q")
+    for _ in range(2):
+        yard.after(149)
+        assert yard.pods() == ["p"], "it is not evicted"
+        assert yard.told() == {"a": DeletionStage.DRAINING}
+        assert yard.cloud.target("g") == 1
+    yard.after(2)
+    yard.actuator.run_pass()
+    assert yard.told() == {"a": DeletionStage.GONE}
+    assert yard.cloud.target("g") == 0
+    assert yard.pods() == ["p"]
+
+
+def test_a_node_that_has_to_go_does_so_after_its_grace_although_an_eviction_is_refused(
+    yard: Yard, server: ApiServer
+) -> None:
+    yard.add("a")
+    yard.pod("p", "a")
+    yard.begin("a", evicted=(f"{yard.namespace}/p",), grace=2 * EVICTION_SECONDS)
+    yard.until_marked("a")
+    server.fault(rule("status", "/eviction", method="POST", times=0, status=429))
+    yard.after(DELAY_SECONDS)
+    yard.after(EVICTION_SECONDS + 20)
+    assert yard.told() == {"a": DeletionStage.DRAINING}
+    yard.after(EVICTION_SECONDS)
+    yard.actuator.run_pass()
+    assert yard.told() == {"a": DeletionStage.GONE}
 
 
 @ours

@@ -27,7 +27,7 @@ from manager.autoscaler.environment import ClusterAccess, NodeForecasts, Process
 from manager.autoscaler.expander import priority
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.loop import Autoscaler
-from manager.autoscaler.reporting import answers, decision_history, status
+from manager.autoscaler.reporting import decision_log, group_rows, status
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.informers import SharedInformers
 from manager.main import Manager
@@ -245,7 +245,7 @@ def test_the_history_of_decisions_survives_a_restart_of_the_manager(town: Town) 
 
     def is_kept() -> bool:
         kept = town.client.list(CONFIGMAPS, town.home, into=ConfigMap).items
-        texts = {each.metadata.name: (each.data or {}).get(decision_history.KEY, "") for each in kept}
+        texts = {each.metadata.name: (each.data or {}).get(decision_log.KEY, "") for each in kept}
         return '"what":"increase"' in texts.get(names.DECISIONS_CONFIG_MAP, "")
 
     eventually(is_kept, PATIENCE_SECONDS)
@@ -714,7 +714,7 @@ def test_a_round_in_which_nothing_is_looked_at_still_knows_what_all_costs(alone:
     town.offer(WEB, outage="out for a walk")
     made = eventually(lambda: found if (found := alone.round()).blocked_reason else None, PATIENCE_SECONDS)
     assert made is not None
-    assert (made.cost, answers.groups(made).held) == (seen.cost, made.blocked_reason)
+    assert (made.cost, group_rows.groups(made).held) == (seen.cost, made.blocked_reason)
     alone.leads = False
     assert alone.round().cost.total == 0
 

@@ -134,6 +134,8 @@ class Aws:
         *,
         read_only: bool = False,
         enforced: bool = True,
+        minds_drift: bool = False,
+        discovery: Sequence[str] = (),
         **settings: Any,
     ) -> AwsProvider:
         fleets = fleets or {}
@@ -144,7 +146,9 @@ class Aws:
             namespace="default",
             clock=self.clock,
             loops=None if read_only else Loops(),
-            ours=ManagedGroups(listed, fleets.keys() if enforced else (), fleets),
+            ours=ManagedGroups(
+                listed, fleets.keys() if enforced else (), fleets, minds_drift=minds_drift, discovery=discovery
+            ),
         )
         assert isinstance(made, AwsProvider)
         self._providers.append(made)
@@ -227,6 +231,45 @@ def test_only_listed_groups_are_asked_for_and_those_of_the_tags(aws: Aws) -> Non
     assert seen(discover={"seen": "no"}) == ["web"]
     refused = Guard(aws.provider(("web", "gone")), Ownership({"web": None, "gone": None})).observe().refused
     assert list(refused) == ["gone"]
+
+
+OWNED = "k8s.io/cluster-autoscaler/enabled"
+
+
+def test_groups_that_ask_by_their_tags_are_managed_with_the_clouds_own_bounds(aws: Aws) -> None:
+    def tags(**values: str) -> list[dict[str, Any]]:
+        return [{"Key": OWNED, "Value": values["enabled"], "PropagateAtLaunch": False}]
+
+    template = aws.group("asks", 1, 5, 1, Tags=tags(enabled="true"))
+    aws.group("listed", 0, 9, 0, template=template, Tags=tags(enabled="true"))
+    aws.group("silent", 0, 5, 1, template=template)
+    provider = aws.provider(("listed",), discovery=(f"asg:tag={OWNED}",))
+    guard = Guard(provider, Ownership({"listed": SizeBounds(0, 2)}, opted_in=True))
+    seen = guard.observe()
+    bounds = {name: (each.group.min_size, each.group.max_size) for name, each in seen.groups.items()}
+    assert bounds == {"asks": (1, 5), "listed": (0, 2)}, "a listed group keeps the bounds that it is listed with"
+    guard.increase("asks", 1)
+    assert aws.desired("asks") == 2
+    with pytest.raises(Refused):
+        guard.increase("silent", 1)
+    aws.own("autoscaling").delete_tags(
+        Tags=[{"ResourceId": "asks", "ResourceType": "auto-scaling-group", "Key": OWNED, "Value": "true"}]
+    )
+    assert list(guard.observe().groups) == ["listed"], "it has taken its tag off"
+
+
+def test_groups_of_any_of_several_discoveries_are_managed(aws: Aws) -> None:
+    template = aws.template()
+    for name, tag in (("a", "blue"), ("b", "green"), ("c", "red")):
+        aws.group(name, 0, 5, 0, template=template, Tags=[{"Key": tag, "Value": "yes", "PropagateAtLaunch": False}])
+    provider = aws.provider((), discovery=("asg:tag=blue=yes", "asg:tag=green", "asg:tag=red=no"))
+    assert list(Guard(provider, Ownership(opted_in=True)).observe().groups) == ["a", "b"]
+
+
+def test_groups_to_be_seen_and_groups_to_be_managed_cannot_be_discovered_at_once(aws: Aws) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        aws.provider(discovery=("asg:tag=a",), discover={"b": ""})
+    assert refused.value.field == "discover"
 
 
 @pytest.mark.thorough
@@ -480,13 +523,17 @@ def test_a_template_is_made_of_the_instance_type_and_the_tags(aws: Aws) -> None:
         f"{TAGS}resources/example.com/fpga": "2",
         f"{TAGS}autoscaling-options/scaledownutilizationthreshold": "0.4",
         f"{TAGS}autoscaling-options/scaledownunneededtime": "90s",
+        f"{TAGS}autoscaling-options/maxnodelifetime": "720h",
         f"{TAGS}autoscaling-options/zeroormaxnodescaling": "true",
     }
     listed = [{"Key": key, "Value": value, "PropagateAtLaunch": False} for key, value in tags.items()]
     aws.group("web", 0, 5, 0, Tags=listed)
     guard = Guard(aws.provider(), Ownership({"web": None}))
     expected = GroupOptions(
-        scale_down_utilization_threshold=0.4, scale_down_unneeded_seconds=90.0, zero_or_max_node_scaling=True
+        scale_down_utilization_threshold=0.4,
+        scale_down_unneeded_seconds=90.0,
+        max_node_lifetime_seconds=2_592_000.0,
+        zero_or_max_node_scaling=True,
     )
     assert guard.observe().groups["web"].options == expected
     node = guard.template("web")
@@ -500,9 +547,45 @@ def test_a_template_is_made_of_the_instance_type_and_the_tags(aws: Aws) -> None:
     assert (allocatable["cpu"], allocatable["memory"], allocatable["pods"]) == ("1930m", "6012Mi", "110")
 
 
+def drifts(provider: AwsProvider) -> set[str]:
+    return {each.drift for each in Guard(provider, Ownership({"web": None})).observe().groups["web"].instances}
+
+
+def test_an_instance_has_drifted_once_its_group_launches_another_version(aws: Aws) -> None:
+    template = aws.group("web", 0, 5, 2)
+    provider = aws.provider(minds_drift=True)
+    assert drifts(provider) == {""}
+    assert drifts(aws.provider()) == {""}
+    (name,) = [each["LaunchTemplateName"] for each in aws.own("ec2").describe_launch_templates()["LaunchTemplates"]]
+    data = {"ImageId": IMAGE, "InstanceType": "m5.xlarge"}
+    aws.own("ec2").create_launch_template_version(LaunchTemplateId=template, LaunchTemplateData=data)
+    assert drifts(provider) == {""}, "the default version is the first still"
+
+    latest = {"LaunchTemplateId": template, "Version": "$Latest"}
+    aws.own("autoscaling").update_auto_scaling_group(AutoScalingGroupName="web", LaunchTemplate=latest)
+    assert drifts(provider) == {f"version 1 of launch template {name} launched it, and its group is at 2"}
+    asked = len(aws.calls("DescribeLaunchTemplateVersions"))
+    assert drifts(provider) == {f"version 1 of launch template {name} launched it, and its group is at 2"}
+    assert len(aws.calls("DescribeLaunchTemplateVersions")) == asked, "what a name stands for is remembered for a while"
+    assert drifts(aws.provider()) == {""}, "AWS is asked only where drift matters"
+
+
+def test_without_the_permission_to_look_at_templates_nothing_has_drifted(aws: Aws) -> None:
+    template = aws.group("web", 0, 5, 1)
+    latest = {"LaunchTemplateId": template, "Version": "$Latest"}
+    aws.own("autoscaling").update_auto_scaling_group(AutoScalingGroupName="web", LaunchTemplate=latest)
+    denied = [403, "UnauthorizedOperation", "You are not authorized to perform this operation."]
+    aws.script(errors={"DescribeLaunchTemplateVersions": denied})
+    assert drifts(aws.provider(minds_drift=True)) == {""}
+
+
 @pytest.mark.parametrize(
     ("tag", "value"),
-    [("autoscaling-options/scaledownunneededtime", "soon"), ("autoscaling-options/zeroormaxnodescaling", "maybe")],
+    [
+        ("autoscaling-options/scaledownunneededtime", "soon"),
+        ("autoscaling-options/maxnodelifetime", "-1h"),
+        ("autoscaling-options/zeroormaxnodescaling", "maybe"),
+    ],
 )
 def test_options_that_mean_nothing_cost_their_group(aws: Aws, tag: str, value: str) -> None:
     aws.group("web", 0, 5, 0, Tags=[{"Key": f"{TAGS}{tag}", "Value": value, "PropagateAtLaunch": False}])

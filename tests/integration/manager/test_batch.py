@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from shared import durations, names, quantity
-from shared.kube.errors import NotFound
 from shared.kube.resources import NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, Resource
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, counted
 from tests.support import eventually
+from tests.support.custom_kinds import is_served
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
@@ -103,15 +103,7 @@ def topologies(cluster: Cluster) -> Iterator[None]:
         "spec": {"group": NODERESOURCETOPOLOGIES.group, "scope": "Cluster", "names": kind, "versions": [version]},
     }
     cluster.client.create(CRDS, body)
-
-    def served() -> bool:
-        try:
-            cluster.client.list(NODERESOURCETOPOLOGIES)
-        except NotFound:
-            return False
-        return True
-
-    eventually(served)
+    eventually(lambda: is_served(cluster.client, NODERESOURCETOPOLOGIES))
     yield
     cluster.client.delete(CRDS, name)
 

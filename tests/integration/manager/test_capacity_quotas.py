@@ -11,12 +11,12 @@ from manager.autoscaler import listers
 from manager.autoscaler.reporting import quota_status
 from shared.api.capacityquota import VALID
 from shared.kube.client import Client
-from shared.kube.errors import NotFound
 from shared.kube.resources import CAPACITYQUOTAS, Resource
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.custom_kinds import is_served
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 NAME = f"{CAPACITYQUOTAS.plural}.{CAPACITYQUOTAS.group}"
@@ -45,15 +45,7 @@ def kinds(cluster: Cluster) -> Iterator[list[str]]:
     yield made
     for name in made:
         cluster.client.delete(CRDS, name)
-    eventually(lambda: not is_served(cluster.client))
-
-
-def is_served(client: Client) -> bool:
-    try:
-        client.list(CAPACITYQUOTAS)
-    except NotFound:
-        return False
-    return True
+    eventually(lambda: not is_served(cluster.client, CAPACITYQUOTAS))
 
 
 def make_kind(client: Client, made: list[str]) -> None:
@@ -71,7 +63,7 @@ def make_kind(client: Client, made: list[str]) -> None:
     body = {"apiVersion": CRDS.api_version, "kind": "CustomResourceDefinition", "metadata": {"name": NAME}}
     client.create(CRDS, {**body, "spec": spec})
     made.append(NAME)
-    eventually(lambda: is_served(client))
+    eventually(lambda: is_served(client, CAPACITYQUOTAS))
 
 
 def limits(nodes: object) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Groups of real Cluster API, on a real API server, with the rights that the chart gives."""
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,12 @@ from shared.kube.events import Recorder
 from shared.kube.resources import PODS
 from shared.telemetry import Loops
 from tests.apiserver import clusterapi_build
-from tests.apiserver.binaries import Unavailable
 from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
 from tests.support.clusterapi import CLUSTER, MACHINES, MARK, MAX, MIN, SIZE, TEMPLATES, ClusterApi
+from tests.support.foreign_controller import require_built
 
 pytestmark = pytest.mark.real_only("Cluster API asks for a real API server")
 
@@ -38,12 +37,7 @@ SIZED = {f"{annotations.CAPACITY}{key}": SIZE[key] for key in ("cpu", "memory")}
 
 @pytest.fixture(scope="module")
 def capi(process: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterApi]:
-    try:
-        built = clusterapi_build.built_cluster_api(os.environ)
-    except Unavailable as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"{error}, and CI skips nothing for that")
-        pytest.skip(str(error))
+    built = require_built(clusterapi_build.built_cluster_api)
     capi = ClusterApi(process, built, tmp_path_factory.mktemp("cluster-api"))
     grant(chosen(capi), process, "clusterapi")
     yield capi

@@ -26,7 +26,8 @@ from shared.kube.resources import Resource
 from shared.telemetry import Loops
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
-from tests.support.clusterapi import DEFINITIONS, definition
+from tests.support.clusterapi import definition
+from tests.support.foreign_controller import DEFINITIONS
 
 GROUP = "capi.example.com"
 MACHINES, DEPLOYMENTS, SETS, POOLS = (

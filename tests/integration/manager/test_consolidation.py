@@ -19,7 +19,7 @@ DEAR: dict[str, Any] = {**WEB, "price": 1.0}
 BARGAIN: dict[str, Any] = {**WEB, "name": "bargain", "machine_type": "n1-standard-8", "max": 2}
 EAGER: dict[str, Any] = {
     "consolidation": "price",
-    "consolidation_budgets": ("100%",),
+    "disruption_budgets": ("100%",),
     "consolidation_min_node_age_seconds": 0.0,
     "consolidation_cooldown_seconds": 0.0,
 }
@@ -74,5 +74,5 @@ def test_a_dear_half_empty_pair_is_replaced_by_one_cheaper_node_and_the_pods_run
 
 def test_a_bad_schedule_is_refused_with_field_and_value(shrinking: Shrinking) -> None:
     bad = "0;schedule=0 25 * * *;duration=1h"
-    with pytest.raises(HeadroomError, match=r"consolidation-budgets.*0 25 \* \* \*.*'25' is no hour from 0 to 23"):
-        shrinking.manager("0:10:web", consolidation_budgets=(bad,))
+    with pytest.raises(HeadroomError, match=r"disruption-budgets.*0 25 \* \* \*.*'25' is no hour from 0 to 23"):
+        shrinking.manager("0:10:web", disruption_budgets=(bad,))

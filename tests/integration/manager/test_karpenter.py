@@ -1,6 +1,5 @@
 """Nodes bought of real Karpenter: the scenarios of node auto-provisioning with NodeClaims, and what goes wrong."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from shared.clock import SystemClock
 from shared.kube.resources import NODECLAIMS, NODEPOOLS, NODES
 from shared.telemetry import Loops
 from tests.apiserver import karpenter_build
-from tests.apiserver.binaries import Unavailable
 from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.karpenter_town import BOUND_SECONDS, KarpenterTown, own_taints
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.foreign_controller import require_built
 from tests.support.karpenter import NODE_CLASS, NODE_CLASSES, ZONES, Karpenter, catalogue
 
 pytestmark = pytest.mark.real_only("Karpenter asks for a real API server")
@@ -36,12 +35,7 @@ GONE_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def karpenter(process: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Karpenter]:
-    try:
-        built = karpenter_build.built_karpenter(os.environ)
-    except Unavailable as error:
-        if os.environ.get("CI"):
-            pytest.fail(f"{error}, and CI skips nothing for that")
-        pytest.skip(str(error))
+    built = require_built(karpenter_build.built_karpenter)
     grant({"node_class": NODE_CLASS}, process, "karpenter")
     karpenter = Karpenter(process, built, tmp_path_factory.mktemp("karpenter"))
     yield karpenter

@@ -440,8 +440,13 @@ def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: St
     (workload,) = fetch(manager, f"/api/v1/workloads?text={cluster.namespace}").json()["workloads"]
     assert (workload["kind"], workload["name"], workload["tiers"], workload["used"]) == ("Pod", "p1", ["prod"], None)
     assert workload["requested"] == {"cpu_milli": 1000, "memory_bytes": 2 * GIB}
+    peak = {"predictedPeak": {"cpu": "1200m", "memory": "3Gi"}}
+    reported = {"name": "p1", "namespace": cluster.namespace, "podUsage": {"resources": {}}, "extensions": peak}
+    cluster.client.patch(NODEMETRICS, "n1", {"status": {"podsMetric": [reported]}}, subresource="status")
     pods = fetch(manager, f"/api/v1/workloads/{cluster.namespace}/Pod/p1").json()["pods"]
     assert [(pod["name"], pod["node"]) for pod in pods] == [("p1", "n1")]
+    assert pods[0]["predicted_peak"] == {"cpu_milli": 1200, "memory_bytes": 3 * GIB}
+    eventually(lambda: fetch(manager, f"/api/v1/workloads/{cluster.namespace}/Pod/p1/history").json()["times"])
     cluster.client.delete(PODS, "p1", cluster.namespace, grace_period_seconds=0)
     eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
 

@@ -22,10 +22,11 @@ from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, Res
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
+from tests.support.custom_kinds import is_served
+from tests.support.foreign_controller import DEFINITIONS
 
 pytestmark = pytest.mark.embedded_only("on a real API server Karpenter itself answers")
 
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 ID = "cloud:///a/i-1"
 UP = (claims.LAUNCHED, claims.REGISTERED)
@@ -92,14 +93,7 @@ class Site:
         }
         with contextlib.suppress(AlreadyExists):
             self.client.create(DEFINITIONS, body)
-        eventually(lambda: self.is_served(Resource("karpenter.sh", "v1", plural, namespaced=False)))
-
-    def is_served(self, kind: Resource) -> bool:
-        try:
-            self.client.list(kind)
-        except NotFound:
-            return False
-        return True
+        eventually(lambda: is_served(self.client, Resource("karpenter.sh", "v1", plural, namespaced=False)))
 
     def offer(self, **more: Any) -> None:
         self._file.write_text(yaml.safe_dump(FILE | more))
@@ -326,7 +320,7 @@ def test_without_karpenter_in_the_cluster_nothing_is_observed(site: Site) -> Non
     site.client.delete(NODEPOOLS, "default")
     site.client.delete(DEFINITIONS, "nodeclaims.karpenter.sh")
     try:
-        eventually(lambda: not site.is_served(NODECLAIMS))
+        eventually(lambda: not is_served(site.client, NODECLAIMS))
         with pytest.raises(Unavailable, match=r"does not know nodeclaims\.karpenter.sh: is Karpenter there"):
             site.guard.observe()
     finally:

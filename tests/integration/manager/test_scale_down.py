@@ -273,6 +273,7 @@ def test_a_dry_run_says_what_would_go_and_touches_nothing(shrinking: Shrinking) 
     assert not shrinking.made_again
 
 
+@pytest.mark.thorough
 def test_of_two_replicas_one_takes_nodes_away(shrinking: Shrinking) -> None:
     managers = [
         shrinking.manager("1:10:web", leader_elect=True, identity=name, scale_down_utilization_threshold=0.6)

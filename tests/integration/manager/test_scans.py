@@ -13,8 +13,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import decision_settings, taints
+from manager.autoscaler.actuation.group_writer import GroupWriter
 from manager.autoscaler.actuation.node_writer import NodeWriter
-from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
@@ -22,10 +22,10 @@ from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refuse
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.iteration import Action, ActionKind, ScanResult
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.autoscaler.utilization import memory
@@ -147,8 +147,8 @@ class Shop:
         self.registry = RegistryStore(
             ConfigMapStore(self.client, town.home, names.BOOKS_CONFIG_MAP, registry_store.KEY), self._may_write
         )
-        growth = ScaleUpExecutor(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
-        self.hands = ScanClients(NodeWriter(self.client, self.guard, lock, self._may_write), growth.execute_for_scan)
+        groups = GroupWriter(self.config, self.guard, lock, self.registry, self._may_write, self.clock)
+        self.hands = ScanClients(NodeWriter(self.client, self.guard, lock, self._may_write), groups.increase_for_scan)
         self.begin()
 
     def begin(self, *, dry_run: bool = False) -> None:
@@ -948,6 +948,7 @@ def quick(town: Town) -> dict[str, Any]:
     return {"node_groups": str(file), "utilization_scan_interval_seconds": 0.1}
 
 
+@pytest.mark.thorough
 def test_of_two_managers_one_scales_a_group_up_and_down(lively: Town) -> None:
     lively.offer(CLOUD)
     managers = [lively.manager(identity=name, leader_elect=True, **quick(lively)) for name in ("one", "two")]

@@ -3,7 +3,6 @@
 On a real API server that is kube-scheduler itself too, with the configuration that is shipped as a sample.
 """
 
-import base64
 import contextlib
 import functools
 import os
@@ -201,9 +200,9 @@ def test_kube_scheduler_asks_over_tls_by_its_client_certificate_as_the_sample_sa
     assert isinstance(guarded.server, RealApiServer)
     certificates = tmp_path / "headroom"
     certificates.mkdir()
-    user = yaml.safe_load(guarded.server.scheduler_kubeconfig.read_text())["users"][0]["user"]
-    (certificates / "scheduler.crt").write_bytes(base64.b64decode(user["client-certificate-data"]))
-    (certificates / "scheduler.key").write_bytes(base64.b64decode(user["client-key-data"]))
+    certificate, key = guarded.server.scheduler_certificate()
+    (certificates / "scheduler.crt").write_text(certificate)
+    (certificates / "scheduler.key").write_text(key)
     (certificates / "ca.crt").write_text(eventually(guarded.authorities))
     shipped = SAMPLE.read_text().replace("/etc/kubernetes/headroom", str(certificates))
     document = yaml.safe_load(

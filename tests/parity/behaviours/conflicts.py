@@ -2,7 +2,7 @@
 
 from tests.parity.behaviours import Area
 from tests.parity.behaviours.objects import NODE_METRIC, Object, config_map, lease, pod
-from tests.parity.calls import JSON_PATCH, STRATEGIC, Calls, delete, get, given, patch, post, put
+from tests.parity.calls import JSON_PATCH, STRATEGIC, Calls, delete, given, patch, post, put
 
 conflicts = Area("conflicts", "Conflict rules")
 
@@ -18,10 +18,7 @@ conflicts.table({
         given("$pdb", lease(minAvailable=1)),
         put("$pdb/a", lease(minAvailable=2)),
     ],
-    "an update creates a lease": [put("$leases/a", lease(holderIdentity="h")), get("$leases/a")],
     "an update creates no config map": put("$cm/a", config_map()),
-    "an update with a resource version creates no lease":
-        put("$leases/a", {"metadata": {"name": "a", "resourceVersion": "7"}}),
     "an update with another uid is refused":
         [given("$cm", config_map()), put("$cm/a", {"metadata": {"name": "a", "uid": "u"}})],
     "a patch of the uid is refused": [given("$cm", config_map()), patch("$cm/a", {"metadata": {"uid": "u"}})],

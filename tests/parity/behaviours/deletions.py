@@ -25,8 +25,6 @@ deletions.table({
     "a deleted lease is answered by a status": [given("$leases", lease()), delete("$leases/a")],
     "a deleted node is answered by a status": [given("$nodes", NODE), delete("$nodes/$me")],
     "a deleted pod is answered by itself": [given("$pods", pod()), delete("$pods/a"), get("$pods/a")],
-    "a deleted service account is answered by itself":
-        [given("$accounts", {"metadata": {"name": "a"}}), delete("$accounts/a")],
     "a dry run of a deletion deletes nothing": [
         given("$cm", config_map()),
         delete("$cm/a?dryRun=All"),

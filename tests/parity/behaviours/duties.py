@@ -50,13 +50,6 @@ def _(c: Calls) -> None:
     c.get("$leases/a")
 
 
-@leases.behaviour("a lease deleted under its holder is lost")
-def _(c: Calls) -> None:
-    version = c.given("$leases", _held("one", ""))["metadata"]["resourceVersion"]
-    c.delete("$leases/a")
-    c.put("$leases/a", _held("one", version))
-
-
 _EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a", "namespace": "$ns"}}
 _READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 
@@ -182,7 +175,6 @@ events.table({
         patch("$events/a", {"count": 2, "lastTimestamp": "2020-01-01T00:00:09Z"}),
     ],
     "an event is updated": [given("$events", event(count=1)), put("$events/a", event(count=7))],
-    "an update creates an event": put("$events/a", event(count=1)),
     "an event's name is generated": post("$events", event(metadata={"generateName": "gen-"})),
     "an event without anything is taken as it is":
         post("/api/v1/namespaces/default/events", {"metadata": {"generateName": "gen-"}}),

@@ -50,12 +50,8 @@ patches.table({
         _pod({"spec": {"containers": [{"name": "c", "image": "busybox:2"}]}}),
     "a strategic patch replaces tolerations":
         _pod({"spec": {"tolerations": [{"key": "k", "operator": "Exists"}, {"key": "l", "operator": "Exists"}]}}),
-    "a strategic patch adds to finalizers": _finalizers({"finalizers": ["x.io/3"]}),
     "a strategic patch removes finalizers by directive":
         _finalizers({"$$deleteFromPrimitiveList/finalizers": ["x.io/1"]}),
-    "a strategic patch orders finalizers": _finalizers(
-        {"$$setElementOrder/finalizers": ["x.io/2", "x.io/3", "x.io/1"], "finalizers": ["x.io/3"]}
-    ),
     "a JSON patch adds": _json({"op": "add", "path": "/data/c", "value": "3"}),
     "a JSON patch escapes its paths": _json({"op": "add", "path": "/metadata/annotations", "value": {}},
                                             {"op": "add", "path": "/metadata/annotations/x.io~1y", "value": "3"}),

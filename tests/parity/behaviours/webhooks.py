@@ -83,8 +83,6 @@ registrations.table({
         patch("$mutating/$me", [{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 2}], JSON_PATCH)],
     "a webhook is patched by its name":
         [_MADE, patch("$mutating/$me", {"webhooks": [{"name": "w.example.com", "timeoutSeconds": 4}]}, STRATEGIC)],
-    "a webhook is added by a patch":
-        [_MADE, patch("$mutating/$me", {"webhooks": [_WEBHOOK | {"name": "v.example.com"}]}, STRATEGIC)],
     "an unknown field is warned of": _with(nothing=1),
     "a field of the wrong type is refused": _with(timeoutSeconds="1"),
     "a bundle that is no base64 is refused": _client(url="https://a/", caBundle="?"),
@@ -303,8 +301,6 @@ for _sentence, _script in {
             "labels": {"a": "b"}}})),
     "a subresource is not asked about with its object": _asked(
         "$validating", _PODS, _POD_GIVEN, patch("$pods/a/status", {"status": {"message": "m"}})),
-    "an older version of the question": _asked(
-        "$validating", _CONFIG_MAPS, post("$cm", config_map()), admissionReviewVersions=["v1beta1", "v1"]),
 }.items():
     webhooks.behaviour(_sentence)(_script)
 # fmt: on

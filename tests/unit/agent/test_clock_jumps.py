@@ -109,7 +109,7 @@ def test_a_pod_nobody_watched_for_a_week_is_cold_and_n_sigma_lends_nothing_of_it
     assert after.history_percent < 10
 
 
-@pytest.mark.parametrize("leap", [3 * 3600.0, 400 * DAY])
+@pytest.mark.parametrize("leap", [3 * 3600.0, pytest.param(400 * DAY, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("trained_between", [False, True])
 def test_a_clock_that_leaps_forward_makes_no_history(tmp_path: Path, leap: float, trained_between: bool) -> None:
     clock = ManualClock(NOW)

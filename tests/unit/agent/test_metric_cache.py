@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from agent.metric_cache import aggregate, series
 from agent.metric_cache.aggregate import Aggregation
-from agent.metric_cache.cache import STEP_SECONDS, MetricCache, StorageTier
+from agent.metric_cache.cache import MetricCache, StorageTier
 from agent.metric_cache.ring import SILENT_SECONDS, Ring
 from agent.metric_cache.ring_file import BLOCK_COLUMNS, Geometry
 from agent.metric_cache.series import Kind, Metric, SeriesKey, Usage
 from agent.metric_cache.storage import Disk, Storage
+from agent.metric_cache.windows import STEP_SECONDS
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.support.properties import examples

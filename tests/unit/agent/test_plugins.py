@@ -217,7 +217,7 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=repr)
-@pytest.mark.parametrize("predictor", ["answers", "max(answers,n-sigma-v1)"])
+@pytest.mark.parametrize("predictor", ["answers", pytest.param("max(answers,n-sigma-v1)", marks=pytest.mark.thorough)])
 def test_nonsense_lends_nothing_is_counted_and_shown_and_ends_when_the_model_recovers(
     tmp_path: Path,
     clock: ManualClock,
@@ -413,15 +413,15 @@ def test_a_plug_in_answers_by_horizon_and_is_told_what_came_of_it(tmp_path: Path
     life = Life(tmp_path, clock, "witness")
     life.step(0.25)
     began = clock.now()
-    for _ in range(3 * 120):
+    for _ in range(2 * 120):
         prediction = life.step(0.25 if clock.now() < began + 1800 else 0.75)
     assert prediction.reclaimable is not None
     assert prediction.reclaimable.peak.cpu_milli == 1500  # of the first horizon, which is lent for
     outcomes = witness().outcomes
     assert {one.horizon_seconds for one in outcomes} == {3600}  # no day has passed
-    assert len(outcomes) == 3  # one an hour
+    assert len(outcomes) == 2  # one an hour
     assert all(one.promised.tolist() == [[0.5, 1e9]] for one in outcomes)
-    assert [one.realised[0, 0] for one in outcomes] == [0.75] * 3
+    assert [one.realised[0, 0] for one in outcomes] == [0.75] * 2
     assert outcomes[0].nodes == witness().situations[0].whole.keys
 
 

@@ -149,6 +149,14 @@ def test_amounts_are_upstreams_quantities_and_pods_are_sorted() -> None:
     assert status["prediction"]["historyPercent"] == 50
 
 
+def test_a_pod_has_its_predicted_peak_if_its_history_suffices() -> None:
+    averages = {series.NODE: Usage(1.5, 2**30), "a": Usage(0.2, 2048.0), "b": Usage(0.1, 1024.0)}
+    known = replace(trained(), pod_peaks={"a": Resources(250, 2**20)})
+    old, young = patched(known, MeasuredAverages(averages), pod("a"), pod("b"))["podsMetric"]
+    assert old["extensions"] == {"predictedPeak": {"cpu": "250m", "memory": "1Mi"}}
+    assert "extensions" not in young
+
+
 def test_every_window_has_every_aggregate_and_in_a_cold_start_all_are_empty() -> None:
     usages = {how: Usage(place + 1.0, 1024.0 * (place + 1)) for place, how in enumerate(AGGREGATIONS)}
     measured = MeasuredAverages({}, node=(Aggregated(300, usages), Aggregated(3600, {})), system=(Aggregated(300, {}),))

@@ -52,6 +52,7 @@ def test_a_bad_engine_is_named(
     assert f"--engine: '{engine}': expected dask://HOST:PORT" in err
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_is_not_there_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,6 @@ def test_what_is_no_agent_is_refused_by_name(
     server = PrometheusServer()
     try:
         status, _, err = run(capsys, monkeypatch, "--from-agent", server.url)
-        assert (status, "501" in err) == (1, True)
+        assert (status, "404" in err) == (1, True)
     finally:
         server.close()

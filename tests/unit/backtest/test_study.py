@@ -28,7 +28,8 @@ def same(one: Played, other: Played) -> bool:
     )
 
 
-@pytest.mark.parametrize("churn_hours", [pytest.param(None, marks=pytest.mark.thorough), 20.0])
+@pytest.mark.thorough
+@pytest.mark.parametrize("churn_hours", [None, 20.0])
 def test_every_node_is_promised_the_same_to_the_bit_whatever_else_is_replayed(churn_hours: float | None) -> None:
     fleet = traces.fleet(days=2, churn_hours=churn_hours)
     asked = trial("n-sigma-v2", "percentile", "resource-central", "peak-mix", targets=(1.0, 5.0), horizons=(1, 6))

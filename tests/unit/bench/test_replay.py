@@ -151,6 +151,7 @@ def test_figures_are_of_the_hours_that_were_seen() -> None:
     seen = Seen(
         targets=[2, 3] * 60,
         machines=[2, 4] * 60,
+        costs=[1.0, 2.0] * 60,
         open_nodes=[2] * 120,
         pending=[0] * 118 + [3, 1],
         overloaded=[0] * 119 + [2],
@@ -159,7 +160,7 @@ def test_figures_are_of_the_hours_that_were_seen() -> None:
         walls=[0.01, 0.03],
         cpus=[0.01],
     )
-    found = replay_figures.of(seen, dollars_per_hour=0.5)
+    found = replay_figures.of(seen)
     assert (found.mean_nodes, found.most_nodes, found.dollars_per_day) == (3.0, 4, 36.0)
     assert (found.pending_pod_minutes, found.wait_p95_minutes, found.wait_p99_minutes) == (4, 0.0, 2.0)
     assert (found.turns_per_hour, found.open_turns_per_hour) == (59.0, 0.0)

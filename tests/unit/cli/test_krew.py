@@ -30,12 +30,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "installed"
 
 
-@pytest.fixture
-def plugin(packages: Path, tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def plugin(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a shell with the plugin, as krew leaves it: a link in a folder of PATH, files elsewhere."""
-    krew.archive(packages, tmp_path / "headroom.tar.gz")
-    store, links = tmp_path / "store" / "headroom" / "v0.1.0", tmp_path / "bin"
-    with tarfile.open(tmp_path / "headroom.tar.gz") as tar:
+    folder = tmp_path_factory.mktemp("krew")
+    krew.archive(packages, folder / "headroom.tar.gz")
+    store, links = folder / "store" / "headroom" / "v0.1.0", folder / "bin"
+    with tarfile.open(folder / "headroom.tar.gz") as tar:
         tar.extractall(store, filter="data")
     links.mkdir()
     (links / krew.EXECUTABLE).symlink_to(store / krew.EXECUTABLE)

@@ -72,11 +72,12 @@ def plan_of(installation: Installation) -> list[str | Path]:
     return ["plan", "-f", "pods.yaml", "--cloud-config", "cloud.yaml"]
 
 
-@pytest.mark.parametrize("example", NAMES)
-def test_an_example_passes_its_own_tests(installation: Installation, wheels: dict[str, Path], example: str) -> None:
-    installation.install(wheels[example])
-    (tests,) = (EXAMPLES / example).glob("test_*.py")
-    done = installation.run("pytest", "-q", "-p", "no:cacheprovider", "-n0", "-c", os.devnull, tests)
+def test_the_examples_pass_their_own_tests(installation: Installation, wheels: dict[str, Path]) -> None:
+    for wheel in wheels.values():
+        installation.install(wheel)
+    tests = [test for example in NAMES for test in (EXAMPLES / example).glob("test_*.py")]
+    assert len(tests) == len(NAMES)
+    done = installation.run("pytest", "-q", "-p", "no:cacheprovider", "-n0", "-c", os.devnull, *tests)
     assert done.returncode == 0, done.stdout
 
 
@@ -86,11 +87,10 @@ def test_the_expander_chooses_in_a_plan(
     installation.install(wheels["expander"])
     found = installation.headroom(*plan_of, "--expander", "spot-first,price")
     assert [step["expander"] for step in found["steps"]] == ["spot-first"]
-    assert [each["group"] for each in found["decisions"]] == ["spot"]
-    cheapest = installation.headroom(*plan_of)
-    assert [each["group"] for each in cheapest["decisions"]] == ["on-demand"]
+    assert [each["group"] for each in found["decisions"]] == ["spot"], "which is ninety times as dear"
 
 
+@pytest.mark.thorough
 def test_an_expander_that_cannot_be_loaded_is_one_line_with_entry_point_and_reason(
     installation: Installation, wheels: dict[str, Path], plan_of: list[str | Path]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deploy.local.notices import CloudFile
+from deploy.local.notices import WatchedCloudFile
 
 GOOD = "groups: [{name: web, machine_type: n1-standard-4}]"
 
@@ -10,7 +10,7 @@ GOOD = "groups: [{name: web, machine_type: n1-standard-4}]"
 def test_a_change_that_means_nothing_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
     path = tmp_path / "cloud.yaml"
     path.write_text(GOOD)
-    file = CloudFile(path)
+    file = WatchedCloudFile(path)
     assert file.new() == []
     path.write_text(GOOD.replace("n1-standard-4", "[]"))
     (told,) = file.new()

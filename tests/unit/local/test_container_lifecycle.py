@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.local.kubelet import lifecycle, limits, status
-from deploy.local.kubelet.lifecycle import Exit, Record, RestartPolicy
-from deploy.local.kubelet.limits import Limits
+from deploy.local.kubelet.lifecycle import ContainerRecord, Exit, RestartPolicy
+from deploy.local.kubelet.limits import CgroupLimits
 from deploy.local.kubelet.status import Stage
 from deploy.local.kubelet.wire import (
     RunnableContainer,
@@ -21,11 +21,11 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy.ALWAYS, RestartPolicy.ON_FAILURE, Rest
 NOW = 1_000_000.0
 
 
-def running(name: str = "main") -> Record:
-    return Record(name, container_id="id", started_at=NOW)
+def running(name: str = "main") -> ContainerRecord:
+    return ContainerRecord(name, container_id="id", started_at=NOW)
 
 
-def ended(code: int, name: str = "main") -> Record:
+def ended(code: int, name: str = "main") -> ContainerRecord:
     return lifecycle.ended(running(name), code=code, reason="Error", now=NOW + 1)
 
 
@@ -34,7 +34,7 @@ def a_pod(*, policy: str = "Always") -> RunnablePod:
     return RunnablePod(RunnableMeta(name="p", namespace="default", uid="uid"), spec)
 
 
-def stage(*records: Record) -> Stage:
+def stage(*records: ContainerRecord) -> Stage:
     return Stage({record.name: record for record in records}, since={}, acknowledged_at=NOW)
 
 
@@ -100,12 +100,14 @@ def test_death_by_a_signal_has_a_code_as_in_a_shell(returncode: int, code: int) 
         ("OnFailure", (ended(0),), "Succeeded"),
     ],
 )
-def test_the_phase_follows_the_containers_and_the_policy(policy: str, records: tuple[Record, ...], phase: str) -> None:
+def test_the_phase_follows_the_containers_and_the_policy(
+    policy: str, records: tuple[ContainerRecord, ...], phase: str
+) -> None:
     pod = a_pod(policy=policy)
     assert status.phase(pod, stage(*records)) == phase
 
 
-def ready_of(pod: RunnablePod, *records: Record) -> tuple[str, bool]:
+def ready_of(pod: RunnablePod, *records: ContainerRecord) -> tuple[str, bool]:
     """The pod's Ready condition, and what its container's status says."""
     found = status.pod_status(pod, stage(*records), host_ip="127.0.0.1", now=NOW)
     conditions = {each["type"]: each["status"] for each in found["conditions"]}
@@ -140,24 +142,24 @@ def sized(requests: Quantities | None = None, limits: Quantities | None = None) 
 @pytest.mark.parametrize(
     ("container", "expected"),
     [
-        (sized(), Limits(2)),
-        (sized({"cpu": "1"}), Limits(1024)),
-        (sized({"cpu": "250m"}, {"cpu": "500m", "memory": "1Gi"}), Limits(256, 50_000, 1 << 30)),
-        (sized(None, {"cpu": "2"}), Limits(2048, 200_000)),
-        (sized(None, {"cpu": "1m"}), Limits(2, 1000)),
+        (sized(), CgroupLimits(2)),
+        (sized({"cpu": "1"}), CgroupLimits(1024)),
+        (sized({"cpu": "250m"}, {"cpu": "500m", "memory": "1Gi"}), CgroupLimits(256, 50_000, 1 << 30)),
+        (sized(None, {"cpu": "2"}), CgroupLimits(2048, 200_000)),
+        (sized(None, {"cpu": "1m"}), CgroupLimits(2, 1000)),
     ],
 )
-def test_requests_and_limits_in_the_kernels_units(container: Container, expected: Limits) -> None:
+def test_requests_and_limits_in_the_kernels_units(container: Container, expected: CgroupLimits) -> None:
     assert limits.of_container(container) == expected
 
 
 def test_a_pod_is_limited_only_if_all_its_containers_are() -> None:
     limited = sized(None, {"cpu": "1", "memory": "1Gi"})
-    assert limits.of_pod([limited, limited]) == Limits(2048, 200_000, 2 << 30)
-    assert limits.of_pod([limited, sized()]) == Limits(1026)
+    assert limits.of_pod([limited, limited]) == CgroupLimits(2048, 200_000, 2 << 30)
+    assert limits.of_pod([limited, sized()]) == CgroupLimits(1026)
 
 
 def test_weights_of_v2_span_the_shares_of_v1() -> None:
-    assert limits.cpu_files(Limits(2), v2=True) == {"cpu.weight": "1", "cpu.max": "max 100000"}
-    assert limits.cpu_files(Limits(262_144, 5000), v2=True) == {"cpu.weight": "10000", "cpu.max": "5000 100000"}
-    assert limits.cpu_files(Limits(1024), v2=False) == {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1"}
+    assert limits.cpu_files(CgroupLimits(2), v2=True) == {"cpu.weight": "1", "cpu.max": "max 100000"}
+    assert limits.cpu_files(CgroupLimits(262_144, 5000), v2=True) == {"cpu.weight": "10000", "cpu.max": "5000 100000"}
+    assert limits.cpu_files(CgroupLimits(1024), v2=False) == {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1"}

@@ -1,17 +1,13 @@
 """A table whose numbers stand still says so, with the age of the data."""
 
-from dataclasses import replace
-
 import pytest
 
 from agent.reporter.schedule import Intervals, ReportedValues, ReportReason, Schedule
-from deploy.local import freshness, profile, up
-from deploy.local.freshness import Seen
-from deploy.local.profile import ProfileName
+from deploy.local import profile, up
+from deploy.local.options import ProfileName
 from manager.nodeside.answers import Amount, NodeRow, Nodes
 from shared.quantity import Resources
 
-FRESH = Seen(silent_seconds=0.5, report_seconds=4.0, report_interval_seconds=20.0)
 AMOUNT = Amount(1000, 1 << 30)
 ROW = NodeRow(
     name="n1",
@@ -31,16 +27,18 @@ ANSWER = Nodes(cluster="headroom-1", time="2026-01-01T00:00:07Z", nodes=[ROW])
 
 
 @pytest.mark.parametrize(
-    ("seen", "expected"),
+    ("silent_seconds", "report_seconds", "expected"),
     [
-        (FRESH, []),
-        (replace(FRESH, report_seconds=None), []),
-        (replace(FRESH, silent_seconds=90.0), ["the manager does not answer: the table is 1m30s old"]),
-        (replace(FRESH, report_seconds=61.0), ["no report arrives: the newest report is 1m1s old"]),
+        (0.5, 4.0, []),
+        (0.5, None, []),
+        (90.0, 4.0, ["the manager does not answer: the table is 1m30s old"]),
+        (0.5, 61.0, ["no report arrives: the newest report is 1m1s old"]),
     ],
 )
-def test_every_source_of_stale_data_is_said_with_its_age(seen: Seen, expected: list[str]) -> None:
-    assert freshness.warnings(seen) == expected
+def test_every_source_of_stale_data_is_said_with_its_age(
+    silent_seconds: float, report_seconds: float | None, expected: list[str]
+) -> None:
+    assert up.stale_data(silent_seconds, report_seconds, report_interval_seconds=20.0) == expected
 
 
 def test_a_table_that_is_printed_says_how_old_each_report_is_and_what_is_stale_below_it() -> None:

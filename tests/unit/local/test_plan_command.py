@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from deploy import cli, dumped_cloud, plan
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry import Registry, add_request, encode_registry
-from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.cluster_state.state import Increase
 from shared import durations, names
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta
@@ -384,6 +384,36 @@ def test_capacity_quotas_of_a_dump_limit_what_is_added_where_they_are_to_count(
     (row,) = spoilt["unread"]
     assert row["object"] == "CapacityQuota small"
     assert "spec.limits.resources.nodes: 'few'" in row["problem"]
+
+
+def buffer(ref: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"kind": "CapacityBuffer", "metadata": {"name": "spare"}, "spec": {**ref, **spec}}
+
+
+def test_capacity_buffers_of_a_dump_are_bought_for_where_they_are_to_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of_pod = pod("x")["spec"]
+    template = {"kind": "PodTemplate", "metadata": {"name": "chunk"}, "template": {"spec": of_pod}}
+    workload = {
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"template": {"spec": of_pod}},
+        "status": {"replicas": 10},
+    }
+    flags, enabled = ("--nodes", "0:10:a"), "--capacity-buffer-pod-injection-enabled"
+    fixed = dumped(tmp_path, *BOTH, template, buffer({"podTemplateRef": {"name": "chunk"}}, replicas=40))
+    assert planned(fixed, *flags)["buffers"] == []
+    assert "1 CapacityBuffer passed by: --capacity-buffer-pod-injection-enabled" in capsys.readouterr().err
+    (row,) = planned(fixed, *flags, enabled)["buffers"]
+    assert (row["buffer"], row["chunks"], row["triggered"] > 0) == ("default/spare", 40, True)
+    share = buffer({"scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}, percentage=25)
+    (row,) = planned(dumped(tmp_path, *BOTH, workload, share), *flags, enabled)["buffers"]
+    assert row["chunks"] == 3
+    spoilt = planned(dumped(tmp_path, *BOTH, share), *flags, enabled)
+    assert [(each["object"], "there is none" in each["problem"]) for each in spoilt["unread"]] == [
+        ("CapacityBuffer default/spare", True)
+    ]
 
 
 def test_what_is_not_known_of_prices_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

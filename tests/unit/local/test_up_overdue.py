@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry
 
 from deploy.local import up
+from deploy.manager_api import ManagerApi
 from manager import http
 from manager.nodeside.answers import FleetPrediction, PriorRow, Status
 from manager.nodeside.decisions import KnownNode
@@ -35,11 +36,11 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_beside_the_t
     server = web.server(app, "127.0.0.1:0")
     server.start()
     try:
-        reader = up._Reader(server.url)
-        assert reader.overdue() == overdue
-        assert up.late_loops(reader.overdue()) == ["the autoscaler's round has been going on for 31 s"]
+        manager = ManagerApi(server.url)
+        assert up.overdue(manager) == overdue
+        assert up.late_loops(up.overdue(manager)) == ["the autoscaler's round has been going on for 31 s"]
         overdue.clear()
-        assert up.late_loops(reader.overdue()) == []
+        assert up.late_loops(up.overdue(manager)) == []
     finally:
         server.close()
-    assert reader.overdue() == {}
+    assert up.overdue(manager) == {}

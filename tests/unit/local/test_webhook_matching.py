@@ -5,20 +5,20 @@ from typing import Any
 import pytest
 
 from deploy.local.apiserver.kinds import BUILT_IN
-from deploy.local.apiserver.webhooks import Asked, webhooks_of
+from deploy.local.apiserver.webhooks import ReviewRequest, webhooks_of
 
 KINDS = {kind.plural: kind for kind in BUILT_IN}
 RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "scope": "*"}
 
 
-def asked(plural: str, subresource: str = "", operation: str = "CREATE") -> Asked:
+def asked(plural: str, subresource: str = "", operation: str = "CREATE") -> ReviewRequest:
     resource = KINDS[plural]
     namespace = "ns" if resource.namespaced or plural == "namespaces" else ""
-    return Asked(operation, resource, subresource, namespace, "a", False, {})
+    return ReviewRequest(operation, resource, subresource, namespace, "a", False, {})
 
 
 def wants(
-    request: Asked,
+    request: ReviewRequest,
     rule: dict[str, Any],
     labels: dict[str, str] | None = None,
     objects: tuple[dict[str, str] | None, dict[str, str] | None] = ({}, None),

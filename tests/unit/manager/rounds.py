@@ -32,7 +32,6 @@ from manager.autoscaler.scale_down.removal_status import DeletionProgress, Delet
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
@@ -60,10 +59,10 @@ def cluster_of(nodes: int, *pods: PodInfo) -> ClusterSnapshot:
     return cluster.snapshot_of_nodes([node(f"n{number}") for number in range(nodes)], [(0, pod) for pod in pods])
 
 
-def group(name: str, cores: float, target: int = 0, most: int = 100, **more: Any) -> GroupState:
+def group(name: str, cores: float, target: int = 0, most: int = 100, **more: Any) -> GroupStatus:
     amounts = {"cpu": round(cores * 1000), "memory": 4 * GIB, PODS: 110}
     machine = NodeInfo("machine", capacity=amounts, allocatable=amounts)
-    return GroupState(Group(name, 0, most, target), NodeTemplate(name, machine), **more)
+    return GroupStatus(Group(name, 0, most, target), template=NodeTemplate(name, machine), **more)
 
 
 def pending(cores: float, count: int = 1, name: str = "pod") -> EquivalenceGroup:
@@ -71,7 +70,7 @@ def pending(cores: float, count: int = 1, name: str = "pod") -> EquivalenceGroup
     return EquivalenceGroup(PodInfo("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
 
 
-def decided(states: Sequence[GroupState], classes: Sequence[EquivalenceGroup], **options: Any) -> ScaleUpDecision:
+def decided(states: Sequence[GroupStatus], classes: Sequence[EquivalenceGroup], **options: Any) -> ScaleUpDecision:
     """`options` are those of the decision's settings."""
     given: Mapping[str, Any] = {"pricing": FilePricing(), **options}
     settings = ScaleUpSettings(Ownership({state.id: None for state in states}), **given)
@@ -87,7 +86,7 @@ def actions(decision: ScaleUpDecision, mode: Mode = Mode.ENFORCE, **more: Any) -
 
 
 def round_of(
-    states: Sequence[GroupState] = (), classes: Sequence[EquivalenceGroup] = (), number: int = 1, **more: Any
+    states: Sequence[GroupStatus] = (), classes: Sequence[EquivalenceGroup] = (), number: int = 1, **more: Any
 ) -> Iteration:
     """What these groups do for these pods."""
     options = {key: more.pop(key) for key in ("pricing", "expanders", "estimates", "bounds") if key in more}

@@ -12,8 +12,9 @@ from deploy import plan_table
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.reporting import answers
-from manager.autoscaler.reporting.schemas import Decisions, Groups, Plan
+from manager.autoscaler.reporting import answers, group_rows
+from manager.autoscaler.reporting.answers import Decisions, Plan
+from manager.autoscaler.reporting.group_rows import Groups
 from manager.autoscaler.scale_up.decisions import ExpanderStep
 from shared.api.core import Taint
 from shared.quantity import Amounts
@@ -44,18 +45,18 @@ def test_answers_keep_to_the_published_schemas(case: str) -> None:
     made = ROUNDS[case]()
     plan = answers.plan(made)
     assert list(schemas.problems(said(plan), schemas.published("plan"))) == []
-    assert list(schemas.problems(said(answers.groups(made)), schemas.published("groups"))) == []
+    assert list(schemas.problems(said(group_rows.groups(made)), schemas.published("groups"))) == []
     brief = [answers.brief(plan)]
     assert list(schemas.problems(said(Decisions("c", plan, brief, brief)), schemas.published("decisions"))) == []
 
 
 def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
-    assert said(answers.groups(rounds.held("no answer")))["held"] == "no answer"
-    assert said(answers.groups(rounds.everything()))["held"] == ""
+    assert said(group_rows.groups(rounds.held("no answer")))["held"] == "no answer"
+    assert said(group_rows.groups(rounds.everything()))["held"] == ""
 
 
 def test_before_the_first_round_there_is_nothing_to_say() -> None:
-    assert list(schemas.problems(said(answers.no_groups("c")), schemas.published("groups"))) == []
+    assert list(schemas.problems(said(group_rows.no_groups("c")), schemas.published("groups"))) == []
     assert said(Decisions("c", None, [], [])) == {"cluster": "c", "latest": None, "rounds": [], "earlier": []}
 
 
@@ -105,10 +106,10 @@ def test_every_pending_pod_is_accounted_for() -> None:
 
 def test_unplaced_pods_have_one_reason_for_all_groups_that_share_it() -> None:
     (row,) = answers.plan(rounds.everything()).unplaced
-    assert (row.pods, row.awaiting) == (["ns/huge-0000"], False)
+    assert (row.pods, row.awaiting) == (("ns/huge-0000",), False)
     assert [(each.reasons, each.groups) for each in row.reasons] == [
-        (["Insufficient cpu"], ["big", "small"]),
-        (["max node group size reached"], ["full"]),
+        (("Insufficient cpu",), ["big", "small"]),
+        (("max node group size reached",), ["full"]),
     ]
 
 
@@ -136,7 +137,7 @@ def test_an_expander_that_failed_says_why_in_the_answer_and_in_the_table() -> No
     step = ExpanderStep("grpc", ("big", "small"), "no answer within 5 s")
     plan = answers.plan(replace(made, decision=replace(made.decision, steps=(step,))))
     assert said(plan)["steps"] == [{"expander": "grpc", "groups": ["big", "small"], "problem": "no answer within 5 s"}]
-    assert "Expander grpc left all of them: no answer within 5 s" in plan_table.render(plan, answers.groups(made))
+    assert "Expander grpc left all of them: no answer within 5 s" in plan_table.render(plan, group_rows.groups(made))
 
 
 def test_a_group_that_would_be_created_is_told_with_its_labels() -> None:
@@ -174,7 +175,7 @@ def test_later_decisions_of_a_round_speak_of_the_same_classes() -> None:
 
 
 def test_groups_tell_what_has_become_of_what_was_asked_for() -> None:
-    found = answers.groups(rounds.everything())
+    found = group_rows.groups(rounds.everything())
     (row,) = found.groups
     assert (row.id, row.upcoming, row.nodes.unregistered) == ("small", 2, 2)
     assert row.request is not None

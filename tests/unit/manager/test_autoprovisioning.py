@@ -14,13 +14,13 @@ from manager.autoscaler.autoprovisioning.labels import Popularity, TolerationMod
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
@@ -68,7 +68,7 @@ def affine(key: str, *values: str, operator: str = "In") -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
 
 
-def offered(specs: Sequence[GroupSpec]) -> list[GroupState]:
+def offered(specs: Sequence[GroupSpec]) -> list[GroupStatus]:
     """The specs as a cloud that refuses none would make them."""
     states = []
     for number, spec in enumerate(specs):
@@ -411,7 +411,7 @@ def worked_example(
         HIGHMEM: Group(HIGHMEM, 0, 1000, 2, autoprovisioned=True),
     }
     states = [
-        GroupState(group, replace(MACHINES[types[name]], group=name))
+        GroupStatus(group, template=replace(MACHINES[types[name]], group=name))
         for name, group in listed.items()
         if name in (names or listed)
     ]

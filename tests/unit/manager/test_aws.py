@@ -12,16 +12,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from manager.autoscaler.cloudprovider.aws import activities, config, failures, fleet, groups, ids, sizes, templates
+from manager.autoscaler import decision_settings
+from manager.autoscaler.cloudprovider.aws import (
+    activities,
+    config,
+    discovery,
+    failures,
+    fleet,
+    groups,
+    ids,
+    sizes,
+    templates,
+)
 from manager.autoscaler.cloudprovider.aws.calls import Call
 from manager.autoscaler.cloudprovider.aws.config import AwsConfig
+from manager.autoscaler.cloudprovider.aws.drift import drift_of
 from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
-from manager.autoscaler.cloudprovider.aws.messages import Activity, Member, ScalingGroup, Tag
+from manager.autoscaler.cloudprovider.aws.messages import Activity, Member, ScalingGroup, Tag, TemplateRef
 from manager.autoscaler.cloudprovider.aws.orders import LaunchProgress
 from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
+from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
@@ -246,3 +259,66 @@ def test_an_option_that_means_nothing_is_named(tag: str, value: str) -> None:
     )
     with pytest.raises(InvalidAnswer, match=tag):
         templates.options(group)
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["asg:tag=a"], [{"a": ""}]),
+        (
+            ["asg:tag=k8s.io/cluster-autoscaler/enabled,team=web"],
+            [{"k8s.io/cluster-autoscaler/enabled": "", "team": "web"}],
+        ),
+        (["asg:tag=a", "b=c", "asg:tag=d"], [{"a": "", "b": "c"}, {"d": ""}]),  # as the command line splits it
+        ([], []),
+    ],
+)
+def test_a_discovery_is_read_in_cluster_autoscalers_words(texts: list[str], found: list[dict[str, str]]) -> None:
+    assert list(discovery.parse_discovery(texts)) == found
+
+
+@pytest.mark.parametrize("text", ["", "web", "asg:web", "asg:tag=", "asg:tag=a,,b", "asg:tag==x", "mig:namePrefix=a"])
+def test_a_discovery_that_means_nothing_is_refused_with_its_flag_and_value(text: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        discovery.parse_discovery([text])
+    assert (refused.value.source, refused.value.value) == ("--node-group-auto-discovery", text)
+
+
+def test_only_a_cloud_that_discovers_groups_takes_the_flag() -> None:
+    settings = AutoscalerSettings(cloud_provider="karpenter", node_group_auto_discovery=("asg:tag=a",))
+    with pytest.raises(InvalidInput, match="does not discover groups") as refused:
+        decision_settings.load(settings)
+    assert refused.value.source == "--node-group-auto-discovery"
+    found = decision_settings.load(AutoscalerSettings(cloud_provider="aws", node_group_auto_discovery=("asg:tag=a",)))
+    assert found.ownership.owns("whatever the cloud names")
+    assert not decision_settings.load(AutoscalerSettings(cloud_provider="aws")).ownership.owns("web")
+
+
+def launched_by(name: str, version: str) -> TemplateRef:
+    return TemplateRef(launch_template_id=f"lt-{name}", launch_template_name=name, version=version)
+
+
+@pytest.mark.parametrize(
+    ("by", "wanted", "drift"),
+    [
+        (launched_by("a", "3"), [launched_by("a", "3")], ""),
+        (launched_by("a", "3"), [launched_by("a", "4")], "version 3 of launch template a launched it"),
+        (launched_by("a", "5"), [launched_by("a", "4")], "version 5 of launch template a launched it"),
+        (launched_by("b", "3"), [launched_by("a", "3")], "launch template b launched it, and its group has a by now"),
+        (launched_by("b", "3"), [launched_by("a", "1"), launched_by("b", "3")], ""),  # a type with its own template
+        (launched_by("a", "$Latest"), [launched_by("a", "4")], ""),  # which one that was is not known
+        (TemplateRef(launch_template_name="a", version="3"), [launched_by("a", "3")], ""),
+        (None, [launched_by("a", "3")], ""),
+    ],
+)
+def test_an_instance_has_drifted_if_another_template_or_version_launched_it(
+    by: TemplateRef | None, wanted: list[TemplateRef], drift: str
+) -> None:
+    found = drift_of(Member(instance_id="i-1", launch_template=by), wanted)
+    assert found.startswith(drift)
+    assert bool(found) is bool(drift)
+
+
+def test_an_instance_of_a_launch_configuration_has_drifted_from_a_template() -> None:
+    member = Member(instance_id="i-1", launch_configuration_name="old")
+    assert drift_of(member, [launched_by("a", "1")]).startswith("launch configuration old launched it")

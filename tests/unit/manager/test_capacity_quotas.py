@@ -9,10 +9,10 @@ from manager.autoscaler import capacity_quotas
 from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState
 from manager.autoscaler.cluster_state.registry import Registry, add_request
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.reporting import quota_status
-from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.reporting import object_status, quota_status
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared import durations
@@ -217,7 +217,7 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
 
     clock, leads = ManualClock(), [False]
     told = quota_status.QuotaStatus(Patching(Connection("http://127.0.0.1:1"), "test"), lambda: leads[0], clock)
-    quotas = [with_status(quota(f"q{number:02d}", nodes=1)) for number in range(quota_status.MOST_AT_ONCE + 2)]
+    quotas = [with_status(quota(f"q{number:02d}", nodes=1)) for number in range(object_status.MOST_AT_ONCE + 2)]
     holds, refused = capacity_quotas.read_quotas(quotas, {})
 
     def tell() -> list[str]:
@@ -227,8 +227,8 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
 
     assert tell() == []
     leads[0] = True
-    assert tell() == [f"q{number:02d}" for number in range(quota_status.MOST_AT_ONCE)]
+    assert tell() == [f"q{number:02d}" for number in range(object_status.MOST_AT_ONCE)]
     assert tell() == ["q10", "q11"]
     assert tell() == []
     clock.advance(quota_status.WRITE_SECONDS)
-    assert len(tell()) == quota_status.MOST_AT_ONCE
+    assert len(tell()) == object_status.MOST_AT_ONCE

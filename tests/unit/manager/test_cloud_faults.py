@@ -34,9 +34,9 @@ from manager.autoscaler.cluster_state.registry import (
     encode_registry,
     fail_request,
 )
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.reconciliation import ReconcileRules, Reconciliation
-from manager.autoscaler.scale_up.decisions import Increase
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus
 from shared.api.meta import ObjectMeta

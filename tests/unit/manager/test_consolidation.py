@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.consolidation import search
 from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
 from manager.autoscaler.consolidation.search import ConsolidationInputs, LaunchTarget
@@ -19,7 +20,7 @@ from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
-from manager.autoscaler.scale_up.groups import GroupState, Headroom
+from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeState, NodeTemplate
 from shared.api.selectors import LabelSelector
 from shared.quantity import Resources
@@ -58,7 +59,7 @@ class Shop:
 
     def offer(self, group: str, price: float, cores: float, most: int = 10, **more: Any) -> None:
         node = machine(f"template-{group}", cores, **more)
-        state = GroupState(Group(group, 0, most, 0), NodeTemplate(group, node))
+        state = GroupStatus(Group(group, 0, most, 0), template=NodeTemplate(group, node))
         assert state.template is not None
         is_spot = node.labels.get("karpenter.sh/capacity-type") == "spot"
         self.targets.append(LaunchTarget(state, state.template, price, is_spot))

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_nodes
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.reporting import answers, events, node_answers
+from manager.autoscaler.reporting import answers, events, node_rows
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.kube.events import NORMAL, WARNING, ObjectRef
 from tests.unit.manager.test_consolidation_rounds import RULES, Town, config
@@ -35,11 +35,15 @@ def test_each_replaced_node_has_its_sentence_and_its_saving() -> None:
         "b": (f"b is replaced: {REPLACED}", 949.0),
         "f": ("", None),
     }
-    one = node_answers.node_answer(made, "a")
+    one = node_rows.node_answer(made, "a")
     assert one is not None
     assert one.answer.replacement == f"a is replaced: {REPLACED}"
-    (block,) = [each for each in plan_nodes.blocks(answers.plan(made)) if each and each[0].startswith("Cheaper")]
-    assert block == [f"Cheaper nodes: a, b: {REPLACED}", f"  a is replaced: {REPLACED}", f"  b is replaced: {REPLACED}"]
+    (block,) = [each for each in plan_nodes.blocks(answers.plan(made)) if each and each[0].startswith("Replaced")]
+    assert block == [
+        f"Replaced nodes: a, b: {REPLACED}",
+        f"  a is replaced: {REPLACED}",
+        f"  b is replaced: {REPLACED}",
+    ]
 
 
 def test_a_node_that_stays_says_why_and_what_it_would_have_saved() -> None:
@@ -52,8 +56,8 @@ def test_a_node_that_stays_says_why_and_what_it_would_have_saved() -> None:
         f"a is not replaced, SavesTooLittle: with 1 other node: {REPLACED}: 65 %, less than 90 % of what it costs"
     )
     assert of_a.replacement_saves_per_month == 949.0 / 2
-    (block,) = [each for each in plan_nodes.blocks(answers.plan(made)) if each and each[0].startswith("Cheaper")]
-    assert block[0] == "Cheaper nodes: none to replace any now"
+    (block,) = [each for each in plan_nodes.blocks(answers.plan(made)) if each and each[0].startswith("Replaced")]
+    assert block[0] == "Replaced nodes: none now"
 
 
 def test_the_old_and_the_new_nodes_tell_their_parts_while_it_is_under_way() -> None:
@@ -87,7 +91,7 @@ def test_one_that_is_given_up_is_a_warning_and_counts_as_failed() -> None:
     for made in town.seen:
         metrics.note(made)
     text = generate_latest(registry).decode()
-    assert 'headroom_autoscaler_replacements_total{result="failed"} 1.0' in text
+    assert 'headroom_autoscaler_replacements_total{reason="Underutilized",result="failed"} 1.0' in text
     metrics.note(rounds_of(Town(config(replace(RULES, min_savings_percent=90))), 1)[0])
     text = generate_latest(registry).decode()
     assert 'headroom_autoscaler_unreplaceable_nodes{reason="SavesTooLittle"} 2.0' in text

@@ -8,6 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.consolidation import search
 from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
 from manager.autoscaler.consolidation.search import ConsolidationInputs, LaunchTarget
@@ -15,7 +16,7 @@ from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.rules import GroupRules
-from manager.autoscaler.scale_up.groups import GroupState, Headroom
+from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
 from shared.api.core import Node
@@ -87,7 +88,7 @@ def markets(draw: st.DrawFn) -> Market:
     targets = []
     for group in TEMPLATES:
         made = cluster.node_info(msgspec.convert(template(group), Node), NodeState.READY)
-        state = GroupState(Group(group, 0, draw(st.integers(0, 4)), 0), NodeTemplate(group, made))
+        state = GroupStatus(Group(group, 0, draw(st.integers(0, 4)), 0), template=NodeTemplate(group, made))
         targets.append(LaunchTarget(state, NodeTemplate(group, made), draw(PRICES)))
     rules = ConsolidationRules(draw(st.sampled_from([0.0, 20.0])), draw(st.sampled_from([0.0, 0.0, 0.5])))
     return Market(

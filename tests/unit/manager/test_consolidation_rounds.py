@@ -14,6 +14,7 @@ from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, Instanc
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.registry import Registry, add_request, decode_registry, encode_registry
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.consolidation.rules import ConsolidationRules
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.decision_settings import DecisionSettings, StartTimes
@@ -31,7 +32,6 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownReason,
 )
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, ScaleDownRules
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scale_up.options import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from shared import durations

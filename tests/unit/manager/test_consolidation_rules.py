@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler import decision_settings
+from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.consolidation import schedule
 from manager.autoscaler.consolidation.rules import Allowed, allowed_nodes, parse_limit
 from manager.autoscaler.consolidation.schedule import BadSchedule
@@ -25,8 +26,15 @@ def at(day: int, hour: int, minute: int = 0) -> float:
     return (MONDAY + dt.timedelta(days=day, hours=hour, minutes=minute)).timestamp()
 
 
-def allowed(texts: list[str], total: int = 10, unavailable: int = 0, now: float = at(0, 12)) -> Allowed:
-    return allowed_nodes([parse_limit(each, source="flags", name="b") for each in texts], total, unavailable, now)
+def allowed(
+    texts: list[str],
+    total: int = 10,
+    unavailable: int = 0,
+    now: float = at(0, 12),
+    reason: DisruptionReason = DisruptionReason.UNDERUTILIZED,
+) -> Allowed:
+    limits = [parse_limit(each, source="flags", name="b") for each in texts]
+    return allowed_nodes(limits, total, unavailable, now, reason)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +58,12 @@ def test_the_smallest_limit_counts_less_the_nodes_that_are_away(
     texts: list[str], total: int, unavailable: int, nodes: int
 ) -> None:
     assert allowed(texts, total, unavailable).nodes == nodes
+
+
+@pytest.mark.parametrize("reason", DisruptionReason)
+def test_a_limit_with_reasons_holds_for_these_alone(reason: DisruptionReason) -> None:
+    found = allowed(["0;reasons=Expired+Unhealthy", "4"], reason=reason)
+    assert found.nodes == (0 if reason in (DisruptionReason.EXPIRED, DisruptionReason.UNHEALTHY) else 4)
 
 
 def test_the_limit_that_decides_is_named() -> None:
@@ -142,13 +156,13 @@ def test_a_bad_schedule_says_what_is_wrong_with_it(text: str, problem: str) -> N
 )
 def test_a_bad_budget_is_refused_with_field_and_value_even_where_nothing_is_replaced(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem) as refused:
-        decision_settings.load(AutoscalerSettings(consolidation_budgets=("10%", text)))
-    assert (refused.value.field, refused.value.value) == ("consolidation-budgets", text)
+        decision_settings.load(AutoscalerSettings(disruption_budgets=("10%", text)))
+    assert (refused.value.field, refused.value.value) == ("disruption-budgets", text)
 
 
 def test_consolidation_is_off_unless_it_is_asked_for() -> None:
     assert decision_settings.load(AutoscalerSettings()).consolidation is None
-    found = decision_settings.load(AutoscalerSettings(consolidation="price", consolidation_budgets=("20%", "3")))
+    found = decision_settings.load(AutoscalerSettings(consolidation="price", disruption_budgets=("20%", "3")))
     assert found.consolidation is not None
     assert [each.text for each in found.consolidation.limits] == ["20%", "3"]
     assert found.consolidation.balance == 0.5

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from manager.autoscaler.configmap_store import ConfigMapStore
-from manager.autoscaler.reporting import answers, decision_history
-from manager.autoscaler.reporting.decision_history import DecisionHistory
-from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting import answers, decision_log
+from manager.autoscaler.reporting.answers import Plan
+from manager.autoscaler.reporting.decision_log import DecisionHistory
 from shared import names
 from shared.kube.client import Client
 from shared.kube.config import Connection
@@ -20,7 +20,7 @@ class Kept(ConfigMapStore):
 
     def __init__(self) -> None:
         client = Client(Connection("http://127.0.0.1:1"), "test")
-        super().__init__(client, "ns", names.DECISIONS_CONFIG_MAP, decision_history.KEY)
+        super().__init__(client, "ns", names.DECISIONS_CONFIG_MAP, decision_log.KEY)
         self.text: str | None = None
         self.writes = 0
         self.error: Exception | None = None
@@ -72,9 +72,9 @@ def test_what_is_known_is_not_written_again_and_what_is_new_not_at_once(kept: Ke
     kept_here.store(more, 100.0)
     assert kept.writes == 2
     newest = [*rounds(3), *more]
-    kept_here.store(newest, 100.0 + decision_history.INTERVAL_SECONDS / 2)
+    kept_here.store(newest, 100.0 + decision_log.INTERVAL_SECONDS / 2)
     assert kept.writes == 2
-    kept_here.store(newest, 100.0 + decision_history.INTERVAL_SECONDS)
+    kept_here.store(newest, 100.0 + decision_log.INTERVAL_SECONDS)
     assert kept.writes == 3
 
 
@@ -83,7 +83,7 @@ def test_it_stays_within_its_bound_and_loses_the_oldest(kept: Kept) -> None:
     many = [replace(one, round=number) for number in range(5000, 0, -1)]
     DecisionHistory(kept).store(many, 0.0)
     assert kept.text is not None
-    assert len(kept.text.encode()) <= decision_history.MOST_BYTES + 2
+    assert len(kept.text.encode()) <= decision_log.STORED_BYTES + 2
     reader = DecisionHistory(kept)
     reader.store([], 0.0)
     assert reader.earlier[0].round == 5000

@@ -9,8 +9,8 @@ import pytest
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import answers
+from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.schemas import Plan
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.rounds import held, two_groups

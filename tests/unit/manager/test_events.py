@@ -10,6 +10,7 @@ from manager.autoscaler.cluster_state.state import (
     GroupStatus,
     Incident,
     IncidentKind,
+    Increase,
     Readiness,
 )
 from manager.autoscaler.expander import priority
@@ -20,7 +21,6 @@ from manager.autoscaler.reporting import events
 from manager.autoscaler.scale_up.decisions import (
     ExpanderStep,
     GroupCreation,
-    Increase,
     Reasons,
     ScaleUpDecision,
     ScaleUpOutcome,

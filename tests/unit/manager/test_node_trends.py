@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from manager import trends
 from manager.nodeside import node_trends
 from manager.nodeside.answers import Amount, NodeRow
 from manager.nodeside.node_trends import NodeTrends
@@ -35,9 +36,9 @@ class Town:
         self.trends = NodeTrends(lambda: self.rows, self.clock)
 
     def live(self, seconds: float) -> None:
-        for _ in range(int(seconds / node_trends.FIRST_INTERVAL_SECONDS)):
+        for _ in range(int(seconds / trends.FIRST_INTERVAL_SECONDS)):
             self.trends.record()
-            self.clock.advance(node_trends.FIRST_INTERVAL_SECONDS)
+            self.clock.advance(trends.FIRST_INTERVAL_SECONDS)
 
 
 def test_a_day_is_kept_whole_in_as_many_samples_as_there_is_room_for() -> None:
@@ -45,22 +46,22 @@ def test_a_day_is_kept_whole_in_as_many_samples_as_there_is_room_for() -> None:
     for hours in (0.5, 5, 30, 60):
         town.live(3600 * hours)
         found = town.trends.answer("a")
-        assert 0.45 * node_trends.SAMPLES < len(found.times) <= node_trends.SAMPLES
+        assert 0.45 * trends.SAMPLES < len(found.times) <= trends.SAMPLES
         assert found.used.cpu_milli == [500] * len(found.times)
         times = [durations.instant(time) for time in found.times]
         gaps = {round(later - earlier) for earlier, later in itertools.pairwise(times)}
         assert max(gaps) <= 1.1 * min(gaps)
         assert town.clock.now() - times[-1] <= max(gaps)
     assert times[0] < town.clock.now() - 86_400
-    assert min(gaps) == node_trends.LAST_INTERVAL_SECONDS
+    assert min(gaps) == trends.LAST_INTERVAL_SECONDS
 
 
 def test_samples_keep_their_times_while_others_go() -> None:
     town = Town(ROW)
-    for _ in range(5 * node_trends.SAMPLES):
+    for _ in range(5 * trends.SAMPLES):
         minutes = round(town.clock.now() - NOW) // 60
         town.rows = [replace(ROW, used=Amount(minutes, GIB))]
-        town.live(node_trends.FIRST_INTERVAL_SECONDS)
+        town.live(trends.FIRST_INTERVAL_SECONDS)
     found = town.trends.answer()
     assert found.used.cpu_milli == [round(durations.instant(time) - NOW) // 60 for time in found.times]
 

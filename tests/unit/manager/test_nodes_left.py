@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from deploy import plan_table
 from manager.autoscaler.iteration import Action, ActionKind, GroupScan, Iteration, ScanResult
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import answers, events, node_answers, node_status, status
+from manager.autoscaler.reporting import answers, events, group_rows, node_rows, node_status, status
+from manager.autoscaler.reporting.answers import NodesLeft, Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
-from manager.autoscaler.reporting.node_schemas import NodeLeft, NodesLeft
-from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.node_rows import NodeLeft
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
@@ -82,13 +82,13 @@ def scanned(scan: Scan, **more: Any) -> dict[str, tuple[str, str]]:
 def test_every_node_has_one_answer_and_it_is_the_same_everywhere(
     node: str, standing: str, reason: str, detail: str
 ) -> None:
-    found = node_answers.node_answer(MADE, node)
+    found = node_rows.node_answer(MADE, node)
     assert found is not None
     assert (found.answer.standing, found.answer.reason, found.answer.detail) == (standing, reason, detail)
     plan = answers.plan(MADE)
     assert plan.scale_down is not None
     assert [row for row in plan.scale_down.nodes if row.node == node] == [found.answer]
-    table = plan_table.render(plan, answers.groups(MADE), all_nodes=True)
+    table = plan_table.render(plan, group_rows.groups(MADE), all_nodes=True)
     assert node == "lost" or any(node in line and detail in line for line in table.splitlines()) or node == "way"
     assert list(schemas.problems(said(found), schemas.published("node_left"))) == []
 
@@ -100,16 +100,16 @@ def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -
 
 @pytest.mark.parametrize("made", [MADE, rounds.held("not leading"), rounds.everything(), None])
 def test_answers_keep_to_the_published_schemas(made: Iteration | None) -> None:
-    answer = node_answers.empty_answer("c") if made is None else node_answers.nodes_answer(answers.plan(made))
+    answer = answers.nodes_answer(None, "c") if made is None else answers.nodes_answer(answers.plan(made))
     assert list(schemas.problems(said(answer), schemas.published("nodes_left"))) == []
 
 
 def test_nodes_are_counted_and_those_that_could_go_are_priced() -> None:
-    found = node_answers.scale_down_row(replace(MADE, scans=()))
+    found = node_rows.scale_down_row(replace(MADE, scans=()))
     assert found is not None
     assert (found.goes, found.unneeded, found.leaving, found.needed, found.unjudged) == (1, 1, 1, 3, 0)
     assert (found.saved_per_hour, found.savable_per_hour) == (16.0, 32.0)
-    with_scan = node_answers.scale_down_row(MADE)
+    with_scan = node_rows.scale_down_row(MADE)
     assert with_scan is not None
     assert with_scan.savable_per_hour is None, "nobody knows what jobs1 costs"
     assert [row.node for row in found.nodes][:3] == ["empty", "idle", "way"]
@@ -126,14 +126,14 @@ def test_what_goes_is_told_with_what_it_saves() -> None:
 
 
 def test_when_a_node_may_go_and_where_its_pods_would_is_told() -> None:
-    found = node_answers.node_answer(MADE, "idle")
+    found = node_rows.node_answer(MADE, "idle")
     assert found is not None
     assert (found.answer.unneeded_since, found.answer.ripe_at) == ("2023-11-14T22:12:20Z", "2023-11-14T22:22:20Z")
     assert (found.moves, found.answer.pods) == ({"ns/web": "alone"}, 1)
-    waiting = node_answers.node_answer(MADE, "way")
+    waiting = node_rows.node_answer(MADE, "way")
     assert waiting is not None
-    assert waiting.waits_for == ["ns/slow"]
-    of_scan = node_answers.node_answer(MADE, "jobs0")
+    assert waiting.waits_for == ("ns/slow",)
+    of_scan = node_rows.node_answer(MADE, "jobs0")
     assert of_scan is not None
     assert of_scan.scan is not None
     assert (of_scan.scan.group, of_scan.scan.thresholds.upper, of_scan.scan.taint) == ("jobs", 40, ["jobs1"])
@@ -210,7 +210,7 @@ def test_scale_down_has_the_word_on_nodes_that_no_scan_takes_away() -> None:
 def test_a_taint_of_any_age_can_be_told() -> None:
     odd = replace(nodes(1)[0], taints=(Taint(TO_BE_REMOVED, "9" * 19),))
     made = Iteration(1, NOW, scans=(utilized.decided(rules_of(), seen((odd, *nodes(3, "x")))),))
-    found = node_answers.node_answer(made, "n0")
+    found = node_rows.node_answer(made, "n0")
     assert found is not None
     assert found.answer.unneeded_since is None
 
@@ -388,7 +388,7 @@ def test_a_round_in_which_groups_grow_hides_nothing_and_a_follower_shows_nothing
 
 def test_what_keeps_all_nodes_for_a_while_is_shown() -> None:
     cooling = replace(MADE, scale_down=rounds.unneeded(happened=CooldownTimestamps(added=NOW - 60)))
-    found = node_answers.scale_down_row(cooling)
+    found = node_rows.scale_down_row(cooling)
     assert found is not None
     assert found.cooldown == "nodes were added not long ago; nothing is deleted for another 9m0s"
     assert Scrape(cooling).theirs("scale_down_in_cooldown") == 1
@@ -421,7 +421,7 @@ def test_a_way_that_ended_is_news_and_needed_nodes_are_not_kept(tmp_path: Path) 
 
 def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
     plan = answers.plan(MADE)
-    table = plan_table.render(plan, answers.groups(MADE))
+    table = plan_table.render(plan, group_rows.groups(MADE))
     for words in (
         "3 nodes could go, 1 of them now (16.0000 $/h, 11,680 $/month):",
         "Nodes on their way out:",
@@ -432,8 +432,9 @@ def test_the_table_counts_by_reason_and_names_the_rest_on_request() -> None:
     assert "5 nodes stay" not in table
     assert plan.scale_down is not None
     many = replace(plan, scale_down=replace(plan.scale_down, nodes=plan.scale_down.nodes[:1] * 30))
-    assert "and 10 more: 10 goes (more of them: --top N, --all-nodes)" in plan_table.render(many, answers.groups(MADE))
-    assert "--all-nodes" not in plan_table.render(many, answers.groups(MADE), all_nodes=True)
+    groups = group_rows.groups(MADE)
+    assert "and 10 more: 10 goes (more of them: --top N, --all-nodes)" in plan_table.render(many, groups)
+    assert "--all-nodes" not in plan_table.render(many, groups, all_nodes=True)
 
 
 def test_escalators_metrics_are_there_on_request_under_their_names() -> None:
@@ -552,7 +553,7 @@ def test_whatever_a_round_says_every_node_has_one_answer_and_is_counted_once(
 ) -> None:
     made = replace(MADE, leaving=tuple(leaving), scans=tuple(scans), actions=tuple(actions), blocked_reason=held)
     made = made if looked else replace(made, scale_down=None)
-    found = node_answers.scale_down_row(made)
+    found = node_rows.scale_down_row(made)
     assert found is not None
     names = [row.node for row in found.nodes]
     assert len(names) == len(set(names))
@@ -568,6 +569,6 @@ def test_whatever_a_round_says_every_node_has_one_answer_and_is_counted_once(
     plan = answers.plan(made)
     assert list(schemas.problems(said(plan), schemas.published("plan"))) == []
     for name in names:
-        assert node_answers.node_answer(made, name) is not None
-    plan_table.render(plan, answers.groups(made), all_nodes=True)
+        assert node_rows.node_answer(made, name) is not None
+    plan_table.render(plan, group_rows.groups(made), all_nodes=True)
     events.events(made, STATUS)

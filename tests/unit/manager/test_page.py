@@ -160,6 +160,11 @@ def test_five_thousand_nodes_come_in_pages_of_fifty() -> None:
         ({"wanted": amount(3, 8)}, "peak ↓"),
         ({"wanted": amount(4.2, 8)}, "peak"),
         ({"wanted": amount(0, 0), "history_percent": 40}, "learning 40 %"),
+        ({"bound": {"cpu": "stale", "memory": "stale"}, "reported": None}, "no report yet"),
+        (
+            {"bound": {"cpu": "stale", "memory": "stale"}, "reported": TIMES[0], "wanted": None, "history_percent": 0},
+            "stale",
+        ),
     ],
 )
 def test_why_is_said_in_a_word(more: dict[str, Any], word: str) -> None:
@@ -286,6 +291,23 @@ def test_costs_stay_whole_and_bounded_and_what_is_held_as_mid_counts_as_avoided(
 
 
 @needs_node_js
+def test_costs_begin_with_what_the_manager_remembers_and_go_on_with_each_round() -> None:
+    history = {"times": TIMES[:2], "total": [4, None], "idle": [1, None], "offered": [2, None], "used": [0.5, None]}
+    costs = run(
+        """(() => {
+            const costs = makeCosts(), now = { total: 5, idle: 1, offered: 2, used: 1 };
+            rememberCosts(costs, history);
+            for (const time of [1, 2, 2]) rememberCost(costs, Date.parse(times[time]), now);
+            return costs;
+        })()""",
+        history=history,
+        times=TIMES,
+    )
+    assert costs["times"] == run("times.map(time => Date.parse(time))", times=TIMES)
+    assert (costs["values"]["total"], costs["values"]["avoided"]) == ([4, None, 5], [0.5, None, 1])
+
+
+@needs_node_js
 def test_the_timeline_has_what_was_done_and_came_and_failed_but_no_marks_that_nothing_comes_of() -> None:
     quiet: dict[str, list[object]] = {"decisions": [], "incidents": [], "leaving": []}
 
@@ -371,8 +393,32 @@ def test_a_histogram_says_how_much_of_the_time_and_how_far_the_promise_is_from_t
     assert said == [
         "p50 0.70, p99 1.80 cores; the promised peak 2.25 has a margin of 0.45 (25.0 %) above p99",
         "p50 0.70, p99 1.80 cores; the promised peak 0.90 has a margin of 0.90 (50.0 %) below p99",
-        "p50 0.70, p99 1.80 cores; no peak is promised",
+        "p50 0.70, p99 1.80 cores; no promised peak is known",
     ]
+
+
+@needs_node_js
+def test_a_histogram_of_samples_holds_all_of_them_and_leaves_out_gaps() -> None:
+    found = run("histogramOfSamples([null, 3, 1, 1, 7, null], 9)")
+    assert len(found["bars"]) == 12
+    assert [(bar["from"], bar["percent"]) for bar in found["bars"] if bar["percent"]] == [(1, 50), (3, 25), (6.5, 25)]
+    assert (found["bars"][-1]["most"], found["bars"][-1]["to"]) == (100, 7)
+    assert (found["marks"], found["peak"]) == ([["p50", 1], ["p95", 7], ["p100", 7]], 9)
+    assert run(
+        "[[null], [], [0, 0], [2]].map(values => histogramOfSamples(values, null)?.bars.at(-1).most ?? null)"
+    ) == [
+        None,
+        None,
+        100,
+        100,
+    ]
+
+
+@needs_node_js
+def test_the_peak_of_a_workload_is_known_where_that_of_each_pod_is() -> None:
+    pods = [{"predicted_peak": amount(1, 2)}, {"predicted_peak": amount(0.5, 1)}]
+    assert run("totalPeak(pods)", pods=pods) == amount(1.5, 3)
+    assert run("totalPeak(pods)", pods=[*pods, {"predicted_peak": None}]) is None
 
 
 @needs_node_js

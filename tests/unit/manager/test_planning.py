@@ -24,6 +24,7 @@ from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unav
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.registry import Registry, add_created_groups, add_request, back_off, fail_request
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.decision_settings import AUTO, PROVIDER, DecisionSettings
 from manager.autoscaler.expander import priority
@@ -36,7 +37,6 @@ from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.scale_up.options import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations

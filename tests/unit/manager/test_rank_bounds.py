@@ -9,13 +9,13 @@ from hypothesis import event, given
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator import binpacking
 from manager.autoscaler.estimator.binpacking import Estimate, Permissions
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, options, orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.scale_up.rank_bounds import RankBounds
 from manager.autoscaler.snapshot import cluster
@@ -88,10 +88,12 @@ def places(found: Estimate) -> list[tuple[int, list[int], list[int]]]:
     return [(each.position, each.nodes.tolist(), each.counts.tolist()) for each in found.placements]
 
 
-def machine(cores: int) -> GroupState:
+def machine(cores: int) -> GroupStatus:
     amounts = {"cpu": cores * 1000, "memory": cores * 2 * GIB, PODS: cores * 10}
     name = f"cores-{cores:03d}"
-    return GroupState(Group(name, 0, 500, 0), NodeTemplate(name, NodeInfo(name, capacity=amounts, allocatable=amounts)))
+    return GroupStatus(
+        Group(name, 0, 500, 0), template=NodeTemplate(name, NodeInfo(name, capacity=amounts, allocatable=amounts))
+    )
 
 
 def pending(name: str, cpu_milli: int, memory_gib: int, count: int, *, apart: bool = False) -> EquivalenceGroup:

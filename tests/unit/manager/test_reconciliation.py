@@ -26,7 +26,14 @@ from manager.autoscaler.cluster_state.registry import (
     decode_registry,
     encode_registry,
 )
-from manager.autoscaler.cluster_state.state import GroupBackoff, Incident, IncidentKind, Readiness, ScaleUpRequest
+from manager.autoscaler.cluster_state.state import (
+    GroupBackoff,
+    Incident,
+    IncidentKind,
+    Increase,
+    Readiness,
+    ScaleUpRequest,
+)
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.reconciliation import (
@@ -39,7 +46,6 @@ from manager.autoscaler.reconciliation import (
     initial_registry,
     reconcile,
 )
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus, Taint

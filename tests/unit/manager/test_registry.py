@@ -20,8 +20,7 @@ from manager.autoscaler.cluster_state.registry import (
     shift_times,
     withdraw_request,
 )
-from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, ScaleUpRequest
-from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.cluster_state.state import BackoffTimes, GroupBackoff, Increase, ScaleUpRequest
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 

@@ -23,11 +23,13 @@ from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.pricing.price_file import FilePricing
+from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.router import MAX_BODY_BYTES, router
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Node, NodeStatus, Pod, Quantities
+from shared.clock import ManualClock
 from tests.support import schemas
 from tests.support.local_http import LOCAL_HTTP
 from tests.unit.manager import rounds
@@ -47,6 +49,7 @@ class Planner:
 
     def __init__(self) -> None:
         self.decision_log = DecisionLog()
+        self.cost_trend = CostTrend(ManualClock(NOW))
         cloud = MemoryCloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0))
         cloud.model = FilePricing()
         cloud.given_template = Node(status=NodeStatus(capacity=MACHINE, allocatable=MACHINE))
@@ -145,6 +148,8 @@ def test_every_answer_names_the_cluster_it_is_about() -> None:
         assert {named(path) for path in asked} == {"prod-1"}
         assert planned(f"{server.url}/api/v1")["cluster"] == "prod-1"
         planner.decision_log.note(replace(rounds.shrinking(), cluster="prod-1"))
+        planner.cost_trend.note(rounds.shrinking())
+        assert len(LOCAL_HTTP.get(f"{server.url}/api/v1/costs").json()["total"]) == 1
         assert named("autoscaler/nodes/idle") == "prod-1"
     finally:
         server.close()

@@ -19,6 +19,7 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.registry import Registry, add_request
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import CloudAccess, ClusterAccess, PlanCloud
 from manager.autoscaler.iteration import ActionKind
@@ -39,7 +40,6 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, ScaleDownRules, UnremovableReason
 from manager.autoscaler.scale_down_controller import ScaleDownController
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.autoscaler.taints import TO_BE_REMOVED

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler.actuation import scale_up_executor
-from manager.autoscaler.cloudprovider.contract import Created, Group, GroupSpec
+from manager.autoscaler.actuation import group_writer
+from manager.autoscaler.cloudprovider.contract import Created, Group, GroupOptions, GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus, Increase
 from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
 from manager.autoscaler.iteration import Iteration
@@ -19,8 +20,8 @@ from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.scale_up import groups, orchestrator
-from manager.autoscaler.scale_up.decisions import Increase, ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.groups import GroupState, QuotaUsage
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings, TimeLimits
 from manager.autoscaler.snapshot import cluster, templates
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
@@ -32,6 +33,7 @@ from shared.names import MID_CPU
 GIB = 1 << 30
 PREFIX = "nodeautoprovisioning"
 ZONE = "topology.kubernetes.io/zone"
+ATOMIC = GroupOptions(zero_or_max_node_scaling=True)
 
 
 def machine(cores: float, memory_gib: int = 4, *, labels: Mapping[str, str] | None = None, gpus: int = 0) -> NodeInfo:
@@ -40,9 +42,9 @@ def machine(cores: float, memory_gib: int = 4, *, labels: Mapping[str, str] | No
     return NodeInfo("machine", labels or {}, capacity=amounts, allocatable=amounts)
 
 
-def group(name: str, node: NodeInfo, target: int = 0, most: int = 100, **more: Any) -> GroupState:
+def group(name: str, node: NodeInfo, target: int = 0, most: int = 100, **more: Any) -> GroupStatus:
     least = more.pop("least", 0)
-    return GroupState(Group(name, least, most, target), NodeTemplate(name, node), **more)
+    return GroupStatus(Group(name, least, most, target), template=NodeTemplate(name, node), **more)
 
 
 def pending(cores: float, count: int = 1, name: str = "pod", memory_gib: float = 0, **more: int) -> EquivalenceGroup:
@@ -52,13 +54,13 @@ def pending(cores: float, count: int = 1, name: str = "pod", memory_gib: float =
     return EquivalenceGroup(PodInfo("ns", requests=requests), tuple(f"ns/{name}-{each:04d}" for each in range(count)))
 
 
-def rules(states: Sequence[GroupState], **more: Any) -> ScaleUpSettings:
+def rules(states: Sequence[GroupStatus], **more: Any) -> ScaleUpSettings:
     chosen = ScaleUpSettings(Ownership({state.id: None for state in states}), FilePricing())
     return replace(chosen, **more)
 
 
 def decided(
-    states: Sequence[GroupState],
+    states: Sequence[GroupStatus],
     classes: Sequence[EquivalenceGroup],
     snapshot: ClusterSnapshot | None = None,
     situation: Mapping[str, Any] | None = None,
@@ -87,11 +89,11 @@ def test_nothing_is_bought_for_pods_that_fit_on_nodes_there_are_or_on_upcoming_o
     ("spoilt", "reason"),
     [
         ({"healthy": False}, groups.NOT_READY),
-        ({"backed_off": True}, groups.BACKED_OFF),
+        ({"backoff": GroupBackoff("it failed", 0.0, 300.0, 300.0)}, groups.BACKED_OFF),
         ({"template": None}, groups.NO_TEMPLATE),
         ({"group": Group("a", 0, 3, 3)}, groups.AT_MAXIMUM),
         ({"group": Group("a", 0, 3, 4)}, groups.AT_MAXIMUM),
-        ({"zero_or_max": True, "group": Group("a", 0, 6, 0)}, groups.ATOMIC_BEYOND_NODES),
+        ({"options": ATOMIC, "group": Group("a", 0, 6, 0)}, groups.ATOMIC_BEYOND_NODES),
         ({"group": Group("of another", 0, 3, 0)}, groups.NOT_OURS),
     ],
 )
@@ -140,7 +142,7 @@ BALANCED = EstimateRules(balance_similar=True, gpu_label=GPU_LABEL)
         ({}, {"cpu": ResourceBounds(0, 8), "memory": ResourceBounds(0, 4 * GIB)}, 1, 4),
         ({}, {"cpu": ResourceBounds(0, 40)}, 10, 40),
         ({"similar": 2}, {"cpu": ResourceBounds(0, 12)}, 3, 12),
-        ({"zero_or_max": True, "most": 2}, {"cpu": ResourceBounds(0, 8)}, 2, 8),
+        ({"options": ATOMIC, "most": 2}, {"cpu": ResourceBounds(0, 8)}, 2, 8),
         ({"spec": GroupSpec("m", PREFIX)}, {"cpu": ResourceBounds(0, 4)}, 1, 4),
     ],
 )
@@ -171,7 +173,7 @@ def test_there_are_never_more_nodes_than_the_cluster_may_have() -> None:
 
 
 def test_a_group_of_all_or_nothing_gets_all_its_nodes() -> None:
-    atomic = group("a", machine(4), most=5, zero_or_max=True)
+    atomic = group("a", machine(4), most=5, options=ATOMIC)
     assert grown(decided([atomic], [pending(1)])) == {"a": 5}
 
 
@@ -406,7 +408,7 @@ def test_several_groups_create_none_that_one_there_has_room_for(most: int, creat
 
 def test_a_group_of_all_or_nothing_is_no_part_of_several() -> None:
     classes = [pending(1, 24, "busy", 0.5), pending(0.1, 1, "fat", memory_gib=7)]
-    atomic = group("atomic", machine(8, 30), most=4, zero_or_max=True)
+    atomic = group("atomic", machine(8, 30), most=4, options=ATOMIC)
     states = [atomic, group("wide", machine(4, 4)), group("odd", machine(1, 8))]
     decision = decided(states, classes, expanders=("least-nodes",))
     assert decision.chosen is not None
@@ -458,10 +460,10 @@ def test_one_after_the_other_the_first_error_ends_it_and_all_at_once_none_does()
         if name in errors:
             raise errors[name]
 
-    results = scale_up_executor.carry_out(wanted, increase)
+    results = group_writer.try_increases(wanted, increase)
     assert (asked, [each.error for each in results]) == ([("a", 1)], [errors["a"]])
     asked.clear()
-    results = scale_up_executor.carry_out(wanted, increase, parallel=True)
+    results = group_writer.try_increases(wanted, increase, parallel=True)
     assert (sorted(asked), [each.increase.group for each in results]) == (
         [("a", 1), ("b", 2), ("c", 1)],
         ["a", "b", "c"],

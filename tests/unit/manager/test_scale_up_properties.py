@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.autoprovisioning.labels import TolerationMode
 from manager.autoscaler.capacity_quotas import CapacityLimits
-from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
+from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus
 from manager.autoscaler.estimator.packing import PackedPods
 from manager.autoscaler.expander import chain
 from manager.autoscaler.limits import ResourceBounds
@@ -29,7 +30,6 @@ from manager.autoscaler.pricing.model import Machine as PricedMachine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.scale_up.groups import GroupState
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeState, NodeTemplate
@@ -73,7 +73,7 @@ Raw = dict[str, Any]
 class GroupCase:
     """A group with a new node of it as its cloud prints it, and the pods that come with each."""
 
-    state: GroupState
+    state: GroupStatus
     node: Raw
     daemons: list[Raw]
     upcoming: int = 0
@@ -190,12 +190,12 @@ def group_cases(draw: st.DrawFn, index: int, is_plain: bool, others: Sequence[Gr
             ).classes
         ),
     )
-    state = GroupState(
+    state = GroupStatus(
         Group(name, low, high + 8 * is_plain, 0 if is_new else size),
-        None if not is_new and rarely(draw, 12) else template,
+        template=None if not is_new and rarely(draw, 12) else template,
         healthy=is_new or not rarely(draw, 12),
-        backed_off=rarely(draw, 12),
-        zero_or_max=not is_plain and rarely(draw, 6),
+        backoff=GroupBackoff("it failed", 0.0, 300.0, 300.0) if rarely(draw, 12) else None,
+        options=GroupOptions(zero_or_max_node_scaling=not is_plain and rarely(draw, 6)),
         spec=GroupSpec(f"m{index}", PREFIX) if is_new else None,
     )
     upcoming = 0 if is_new or state.template is None or not size else draw(st.sampled_from([0, 0, 0, 1, 2]))
@@ -287,7 +287,7 @@ def mixable_rounds(draw: st.DrawFn) -> Case:
     case = draw(cases(plain=True, most_pods=30))
     for each in case.groups:
         group = replace(each.state.group, max_size=each.state.group.target_size + 40)
-        each.state, each.upcoming = replace(each.state, group=group, healthy=True, backed_off=False), 0
+        each.state, each.upcoming = replace(each.state, group=group, healthy=True, backoff=None), 0
     if draw(st.booleans()):
         app, key = draw(_APPS), draw(st.sampled_from([LABEL_HOSTNAME, ZONE]))
         kept_apart = [each for each in case.pending if each["metadata"]["labels"]["app"] == app]
@@ -732,7 +732,7 @@ def test_every_pod_that_a_machine_on_offer_could_take_gets_a_group_in_the_end(
             node = machines[spec.machine_type].node
             node = replace(node, labels={**node.labels, **spec.labels}, taints=spec.taints)
             name = f"{PREFIX}-{number}-{index}"
-            states.append(GroupState(Group(name, 0, 50, 0), NodeTemplate(name, node), spec=spec))
+            states.append(GroupStatus(Group(name, 0, 50, 0), template=NodeTemplate(name, node), spec=spec))
         situation = replace(situation, groups=states)
         decision = orchestrator.decide(situation, chosen, random.Random(1))
         if decision.outcome is not ScaleUpOutcome.GROW:

@@ -52,6 +52,13 @@ def made_by(template: dict[str, Any], name: str, node: str, **annotations: str) 
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}, Pod)
 
 
+@pytest.mark.parametrize("name", ["karpenter.sh/do-not-disrupt", "controller.kubernetes.io/pod-deletion-cost"])
+def test_annotations_that_decide_about_a_node_are_kept(name: str) -> None:
+    slim = wire_pods.slim_pod(made_by({}, "web-1", "a", **{name: "true", "cni.example/address": "x"}))
+    assert slim.metadata.annotation(name) == "true"
+    assert slim.metadata.annotation("cni.example/address") is None
+
+
 def test_pods_of_one_template_hold_their_common_parts_once() -> None:
     template = {"containers": SPEC["containers"], "tolerations": [{"key": "a"}], "nodeSelector": {"pool": "a"}}
     one, other = (

@@ -18,6 +18,7 @@ from shared.api.core import Container, Pod, PodSpec, PodStatus, Quantities, Reso
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodemetric import NodeMetricSpec
 from shared.clock import ManualClock
+from shared.quantity import Resources
 from tests.support.local_http import LOCAL_HTTP
 from tests.support.schemas import FOLDER
 from tests.unit.manager.objects import GIB, NOW
@@ -103,7 +104,9 @@ def clock() -> ManualClock:
 @pytest.fixture
 def api(cluster: Cluster, clock: ManualClock) -> Iterator[str]:
     app = FastAPI()
-    app.include_router(workloads.router(WorkloadTable(cluster, clock)))
+    peaks = {"shop/web-5d9c-1": Resources(900, GIB), "batch/web-5d9c-2": Resources(1, 1)}
+    table = WorkloadTable(cluster, clock, lambda nodes: peaks if "a" in nodes else {})
+    app.include_router(workloads.router(table))
     server = web.server(app, "127.0.0.1:0")
     server.start()
     yield f"{server.url}/api/v1/workloads"
@@ -149,7 +152,7 @@ def test_the_pods_of_one_workload_are_told_with_the_thirstiest_first(api: str) -
     assert answer.total == 3
     assert answer.pods == [
         WorkloadPodRow("web-5d9c-2", "b", "prod", Amount(2000, GIB), Amount(1500, GIB)),
-        WorkloadPodRow("web-5d9c-1", "a", "prod", Amount(2000, GIB), Amount(500, GIB)),
+        WorkloadPodRow("web-5d9c-1", "a", "prod", Amount(2000, GIB), Amount(500, GIB), Amount(900, GIB)),
         WorkloadPodRow("web-5d9c-3", "old", "prod", Amount(2000, GIB), None),
     ]
     alone = LOCAL_HTTP.get(f"{api}/batch/Pod/alone").json()

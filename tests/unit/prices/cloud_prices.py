@@ -3,12 +3,12 @@
 import csv
 import io
 import json
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+from tests.support.http_server import HttpServer, Request
 
 AWS_COLUMNS = (
     "SKU", "OfferTermCode", "RateCode", "TermType", "PriceDescription", "EffectiveDate", "Unit", "PricePerUnit",
@@ -95,50 +95,25 @@ def google_sku(description: str, nanos: int, usage: str = "OnDemand", region: st
     }
 
 
-class CloudPrices:
+class CloudPrices(HttpServer):
     """`answers` by path; those of a path with a list come one after the other, by page."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.answers: dict[str, bytes | list[bytes]] = {}
         self.asked: list[str] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def answer(self, path: str) -> bytes | None:
-        self.asked.append(path)
-        parts = urlsplit(path)
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        self.asked.append(request.path)
+        parts = urlsplit(request.path)
         found = self.answers.get(parts.path)
+        if found is None:
+            return 404, b"no such page"
         if isinstance(found, list):
             query = parse_qs(parts.query)
-            page = int((query.get("$skip") or query.get("pageToken") or ["0"])[0])
-            return found[page]
-        return found
+            found = found[int((query.get("$skip") or query.get("pageToken") or ["0"])[0])]
+        return 200, found
 
 
 def as_json(document: object) -> bytes:
     return json.dumps(document).encode()
-
-
-def _handler(server: CloudPrices) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            found = server.answer(self.path)
-            content = b"no such page" if found is None else found
-            self.send_response(404 if found is None else 200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    return Handler

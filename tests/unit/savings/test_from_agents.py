@@ -1,9 +1,7 @@
 """What agents tell of a week, as `headroom recommend` takes it."""
 
 import json
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -11,6 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from deploy import cli
+from shared.errors import HeadroomError
+from tests.support.http_server import HttpServer, Request
 from tests.unit.savings.clusters import DAY, GIB, NOW, dumped, shop
 
 
@@ -23,25 +23,18 @@ class Told(NamedTuple):
     seconds: float
 
 
-class AgentServer:
+class AgentServer(HttpServer):
     """One node's agent, as far as its history is asked for: by kind, name and metric."""
 
     def __init__(self, node: str, told: Mapping[tuple[str, str, str], Told]) -> None:
+        super().__init__()
         self.node, self.told = node, told
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
+        self.units = {"cpu": "cores", "memory": "bytes"}
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def answer(self, path: str) -> object:
-        parts = urlsplit(path)
+    def answer(self, request: Request) -> tuple[int, bytes]:
+        parts = urlsplit(request.path)
         if parts.path == "/api/v1/node":
-            return {"name": self.node}
+            return 200, json.dumps({"name": self.node}).encode()
         asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
         assert asked["window"] == "168h"
         values = [
@@ -52,22 +45,8 @@ class AgentServer:
             for (kind, name, metric), told in self.told.items()
             if (kind, metric) == (asked["kind"], asked["metric"])
         ]
-        return {"tier": "5m-mean", "values": values}
-
-
-def _handler(server: AgentServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            content = json.dumps(server.answer(self.path)).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, format: str, *args: object) -> None:
-            return
-
-    return Handler
+        unit = "samples" if asked["agg"] == "count" else self.units[asked["metric"]]
+        return 200, json.dumps({"tier": "5m-mean", "unit": unit, "values": values}).encode()
 
 
 WEEK = 7 * DAY
@@ -140,3 +119,10 @@ def test_pods_that_are_gone_count_by_what_their_workload_used_on_the_node(
 def test_nodes_whose_agent_was_not_asked_are_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = answered(capsys, path, AgentServer("b", of_pod("web-5d9c7b-1", WEEK, 0.4, 2.0 * GIB)))
     assert "no agent of 2 of 3 nodes was asked, so what ran there is not known (a, c)" in found["notes"]
+
+
+def test_amounts_in_another_unit_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = AgentServer("a", of_pod("web-5d9c7b-0", WEEK, 0.2, 1.0 * GIB))
+    server.units["memory"] = "MiB"
+    with pytest.raises(HeadroomError, match=r"memory in 'MiB', expected bytes"):
+        answered(capsys, path, server)

@@ -202,6 +202,16 @@ def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
     assert found["since"]["record"] is None
 
 
+def test_without_any_price_what_is_offered_and_held_is_told_in_cores_and_gib(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    offers = lending("a", "3000", "8Gi")
+    offers["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "our-own"
+    found = answered(capsys, "-f", str(dumped(tmp_path / "dump.json", offers, holding("m", "a"))))
+    (why,) = (row["skipped"] for row in found["stages"] if row["needs_headroom"])
+    assert why.endswith("3.0 cores and 8.0 GiB are on offer now, and pods hold 1.0 cores and 1.0 GiB of that")
+
+
 def test_what_mid_avoids_are_the_nodes_that_its_pods_would_need_where_none_has_room(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -364,3 +374,22 @@ def test_a_limit_makes_the_status_one(
 
 def test_the_published_schema_is_that_of_the_answer() -> None:
     assert schemas.published("savings") == msgspec.json.schema(Savings)
+
+
+def test_names_are_those_that_recommend_takes_and_wide_has_every_row_in_full(
+    server: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = f"a-workload-whose-name-is-{'very-' * 6}long"
+    pods = [pod(f"{name}-5d9c7b-0", name, "a", container("main", "1", "2Gi")) for name in (long, "web")]
+    path = str(dumped(tmp_path / "dump.json", node("a"), *pods))
+    clusters.serve(server, {(f"{name}-5d9c7b-0", "main"): (0.2, 0.2 * GIB) for name in (long, "web")})
+    known = ("-f", path, "--prometheus", server.url, *HISTORY)
+    names = run(capsys, *known, "-o", "name").split()
+    assert sorted(names) == [f"shop/Deployment/{long}", "shop/Deployment/web"]
+    assert f"shop/{long} " not in run(capsys, *known, "--top", "1")
+    wide = run(capsys, *known, "--top", "1", "-o", "wide")
+    assert all(f"  {name} " in wide for name in names)
+    assert (cli.app(["recommend", *known, "-o", "name"], standalone_mode=False) or 0) == 0
+    assert sorted(capsys.readouterr().out.split()) == sorted(names)
+    assert (cli.app(["recommend", *known, "--workload", names[0], "-o", "json"], standalone_mode=False) or 0) == 0
+    assert len(json.loads(capsys.readouterr().out)["containers"]) == 1

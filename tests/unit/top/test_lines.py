@@ -8,7 +8,15 @@ import pytest
 from deploy.top import detail, lines
 from deploy.top.history import MOST_SAMPLES, ShownHistory
 from deploy.top.nodes import Sorting, chosen, total
+from manager.nodeside import answers
 from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes
+from manager.nodeside.decisions import KnownNode
+from manager.nodeside.noderesource import explain, report
+from manager.nodeside.noderesource.explain import Known
+from manager.pods import NodeRequests
+from shared.api.colocation import ColocationStrategy, NodeStrategy
+from shared.api.nodemetric import NodeMetric
+from tests.unit.manager.objects import NOW, metric, node
 
 GIB = 1 << 30
 ROW = NodeRow(
@@ -86,7 +94,10 @@ def test_a_long_name_is_cut_in_the_middle_and_stays_distinct() -> None:
         (ROW, "peak"),
         (changed(bound=Bounds("reclaimable", "cap")), "peak/cap"),
         (changed(bound=Bounds("stale", "stale")), "stale"),
+        (changed(bound=Bounds("stale", "stale"), reported=None), "no report yet"),
+        (changed(bound=Bounds("unreadable", "unreadable")), "unreadable"),
         (changed(bound=Bounds("disabled", "disabled")), "off"),
+        (changed(bound=Bounds("disabled", "disabled"), reported=None), "off"),
         (changed(bound=None), "undecided"),
         (changed(history_percent=37, wanted=Amount(0, 0), mid=Amount(0, 0)), "learning 37%"),
         (changed(history_percent=37), "peak"),
@@ -98,6 +109,28 @@ def test_a_long_name_is_cut_in_the_middle_and_stays_distinct() -> None:
 )
 def test_a_word_says_what_decides_and_where_it_is_going(row: NodeRow, word: str) -> None:
     assert lines.why(row) == word
+
+
+@pytest.mark.parametrize(
+    ("reported", "enable", "short", "in_full"),
+    [
+        (None, True, "no report yet", "no report yet"),
+        (metric(age_seconds=None), True, "no report yet", "no report yet"),
+        (metric(age_seconds=1000), True, "stale", "the NodeMetric is 1000 s old, the limit is 900 s"),
+        (metric(age_seconds=-100), True, "stale", "the NodeMetric is dated 100 s into the future"),
+        (None, False, "off", "colocation is off"),
+        (metric(age_seconds=0), False, "off", "colocation is off"),
+    ],
+)
+def test_a_node_that_offers_nothing_says_so_in_few_words(
+    reported: NodeMetric | None, enable: bool, short: str, in_full: str
+) -> None:
+    strategy = NodeStrategy(ColocationStrategy(enable=enable), enabled=enable)
+    read = None if reported is None else report.read(reported)
+    decision = explain.decide(node(), read, Known(), strategy, NOW)
+    row = answers.row(KnownNode(node(), NodeRequests(), decision, None))
+    assert (lines.why(row), lines.why_in_full(row)) == (short, in_full)
+    assert detail.text(row, [], 100).endswith(f"Why: {in_full}")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +163,8 @@ def test_a_filter_looks_at_names_and_reasons() -> None:
     rows = [changed(name="a", reason="by cap"), changed(name="Gpu-1"), changed(name="c")]
     assert [row.name for row in chosen(rows, Sorting.NAME, containing="gpu")] == ["Gpu-1"]
     assert [row.name for row in chosen(rows, Sorting.NAME, containing="CAP")] == ["a"]
+    silent = changed(name="b", bound=Bounds("stale", "stale"), reason="the NodeMetric is 1000 s old")
+    assert chosen([*rows, silent], Sorting.NAME, containing="stale") == [silent]
 
 
 def test_totals_leave_out_what_is_not_known() -> None:

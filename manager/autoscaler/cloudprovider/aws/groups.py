@@ -7,6 +7,7 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.aws import messages
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call, Reply
+from manager.autoscaler.cloudprovider.aws.discovery import Tags
 from manager.autoscaler.cloudprovider.aws.messages import GroupsPage, ScalingGroup
 from manager.autoscaler.cloudprovider.contract import InstanceState
 
@@ -17,8 +18,9 @@ _WARM = "Warmed:"  # kept beside the group, and not part of it
 _LEAVING = ("Terminating", "Terminated", "Detaching", "Detached")
 
 
-def describe_groups(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) -> dict[str, ScalingGroup]:
-    """The existing listed groups, and those with all of the tags; all groups of the region if both are empty.
+def describe_groups(ask: Ask, listed: Iterable[str], discover: Iterable[Tags]) -> dict[str, ScalingGroup]:
+    """The existing listed groups, and those with all tags of one of `discover`; all groups of the region if both are
+    empty.
 
     Raises ProviderError.
     """
@@ -27,15 +29,14 @@ def describe_groups(ask: Ask, listed: Iterable[str], tags: Mapping[str, str]) ->
     while names:
         queries.append({"AutoScalingGroupNames": names[:NAMES_AT_ONCE]})
         names = names[NAMES_AT_ONCE:]
-    if tags:
-        queries.append({"Filters": [_filter(key, value) for key, value in tags.items()]})
+    queries += ({"Filters": [_filter(key, value) for key, value in tags.items()]} for tags in discover)
     found = itertools.chain.from_iterable(_groups(ask, query) for query in queries or [{}])
     return {group.auto_scaling_group_name: _without_warm(group) for group in found if not group.status}
 
 
 def one(ask: Ask, name: str) -> ScalingGroup | None:
     """The present group. Raises ProviderError."""
-    return describe_groups(ask, (name,), {}).get(name)
+    return describe_groups(ask, (name,), ()).get(name)
 
 
 def state(lifecycle: str) -> InstanceState:

@@ -22,14 +22,6 @@ class Tag(_Message, frozen=True, kw_only=True):
     value: str = ""
 
 
-class Member(_Message, frozen=True, kw_only=True):
-    """An instance as its group describes it."""
-
-    instance_id: str
-    availability_zone: str = ""
-    lifecycle_state: str = ""
-
-
 class TemplateRef(_Message, frozen=True, kw_only=True):
     """A launch template, by id or name."""
 
@@ -37,10 +29,28 @@ class TemplateRef(_Message, frozen=True, kw_only=True):
     launch_template_name: str = ""
     version: str = ""
 
+    @property
+    def named(self) -> Mapping[str, str]:
+        """How a request names it."""
+        if self.launch_template_id:
+            return {"LaunchTemplateId": self.launch_template_id}
+        return {"LaunchTemplateName": self.launch_template_name}
+
+
+class Member(_Message, frozen=True, kw_only=True):
+    """An instance as its group describes it. `launch_template` has the number of the version that launched it."""
+
+    instance_id: str
+    availability_zone: str = ""
+    lifecycle_state: str = ""
+    launch_template: TemplateRef | None = None
+    launch_configuration_name: str = ""
+
 
 class Override(_Message, frozen=True, kw_only=True):
     instance_type: str = ""
     weighted_capacity: str = "1"
+    launch_template_specification: TemplateRef | None = None
 
 
 class MixedTemplate(_Message, frozen=True, kw_only=True):
@@ -78,8 +88,14 @@ class ScalingGroup(_Message, frozen=True, kw_only=True):
         return () if policy is None or policy.launch_template is None else policy.launch_template.overrides
 
     @property
+    def templates(self) -> tuple[TemplateRef, ...]:
+        """All templates that instances are launched from, those of single instance types included."""
+        own = (each.launch_template_specification for each in self.overrides)
+        return tuple(dict.fromkeys(each for each in (self.template, *own) if each is not None))
+
+    @property
     def template(self) -> TemplateRef | None:
-        """The template that instances are launched from."""
+        """The template that instances are launched from, where their instance type has none of its own."""
         if self.launch_template is not None:
             return self.launch_template
         policy = self.mixed_instances_policy
@@ -156,6 +172,7 @@ class TemplateData(_Message, frozen=True, kw_only=True):
 
 
 class TemplateVersion(_Message, frozen=True, kw_only=True):
+    version_number: int = 0
     launch_template_data: TemplateData = TemplateData()
 
 

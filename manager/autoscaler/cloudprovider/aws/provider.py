@@ -17,6 +17,8 @@ from manager.autoscaler.cloudprovider.aws import (
     templates,
 )
 from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
+from manager.autoscaler.cloudprovider.aws.discovery import Tags
+from manager.autoscaler.cloudprovider.aws.drift import DriftObserver
 from manager.autoscaler.cloudprovider.aws.messages import InstancesPage, ScalingGroup
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.aws.orders import FleetOrders
@@ -41,15 +43,20 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupSelection:
-    """The groups to observe: the `listed` ones and those with all tags of `discover`; all groups if both are empty.
+    """The groups to observe: the `listed` ones and those with all tags of one of `discover`; all groups if there is
+    neither.
 
-    `fleets` are Escalator's AWS options, by group; fleets of `enforced` groups are advanced.
+    `fleets` are Escalator's AWS options, by group; fleets of `enforced` groups are advanced. `minds_drift`: instances
+    tell how they differ from what their group would launch now. `manages_discovered`: groups of `discover` are managed,
+    too.
     """
 
     listed: Collection[str] = ()
-    discover: Mapping[str, str] = field(default_factory=dict)
+    discover: Sequence[Tags] = ()
     fleets: Mapping[str, AwsOptions] = field(default_factory=dict)
     enforced: Collection[str] = ()
+    minds_drift: bool = False
+    manages_discovered: bool = False
 
 
 class AwsProvider:
@@ -73,6 +80,7 @@ class AwsProvider:
         self._snapshot = Snapshot()
         self._kinds = templates.Kinds(ask)
         self._activities = activities.FailedLaunches(ask, clock)
+        self._drift = DriftObserver(ask, clock)
         self._tagged: set[str] = set()
 
     def refresh(self) -> None:
@@ -81,7 +89,9 @@ class AwsProvider:
         underway = self._orders.carry_on(found)
         if underway.joined:
             found = self._described()
-        self._snapshot = Snapshot(found, underway, self._activities.failures(found, self._wanted.listed))
+        drifts = self._drift.drifts(found) if self._wanted.minds_drift else {}
+        managed = found if self._wanted.manages_discovered else self._wanted.listed
+        self._snapshot = Snapshot(found, underway, self._activities.failures(found, managed), drifts)
         self._tag(found)
 
     def groups(self) -> Sequence[Group]:

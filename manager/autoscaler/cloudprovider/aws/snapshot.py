@@ -18,11 +18,14 @@ _PLACEHOLDER = "placeholder"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """`unlaunched`: why a group's last attempt to launch its missing instances has failed."""
+    """`unlaunched`: why a group's last attempt to launch its missing instances has failed. `drifts`: how instances
+    differ from what their group would launch now.
+    """
 
     groups: Mapping[str, ScalingGroup] = field(default_factory=dict)
     underway: LaunchProgress = field(default_factory=LaunchProgress)
     unlaunched: Mapping[str, InstanceError] = field(default_factory=dict)
+    drifts: Mapping[str, str] = field(default_factory=dict)
 
     def group(self, name: str) -> ScalingGroup:
         """Raises Refused."""
@@ -52,7 +55,11 @@ class Snapshot:
         if groups.is_weighted(group):
             raise Refused(NAME, name, "its instance types have weights: its sizes are no numbers of nodes")
         members = tuple(
-            Instance(ids.provider_id(each.availability_zone, each.instance_id), groups.state(each.lifecycle_state))
+            Instance(
+                ids.provider_id(each.availability_zone, each.instance_id),
+                groups.state(each.lifecycle_state),
+                drift=self.drifts.get(each.instance_id, ""),
+            )
             for each in group.instances
         )
         joining = tuple(_newcomer(each) for each in self.underway.joining if each.group == name)

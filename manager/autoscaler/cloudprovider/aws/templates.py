@@ -45,6 +45,7 @@ _DURATIONS = {
     "scaledownunreadytime": "scale_down_unready_seconds",
     "maxnodeprovisiontime": "max_node_provision_seconds",
     "maxnodestartuptime": "max_node_startup_seconds",
+    "maxnodelifetime": "max_node_lifetime_seconds",
 }
 _FLAGS = {
     "zeroormaxnodescaling": "zero_or_max_node_scaling",
@@ -78,12 +79,7 @@ class Kinds:
             raise Unsupported(NAME, name, "only launch templates say what a node will be")
         if ref in self._numbered:
             return self._numbered[ref]
-        by = (
-            {"LaunchTemplateId": ref.launch_template_id}
-            if ref.launch_template_id
-            else {"LaunchTemplateName": ref.launch_template_name}
-        )
-        reply = self._ask(Call.DESCRIBE_LAUNCH_TEMPLATE, name, **by, Versions=[ref.version or "$Default"])
+        reply = self._ask(Call.DESCRIBE_LAUNCH_TEMPLATE, name, **ref.named, Versions=[ref.version or "$Default"])
         found = messages.read(Call.DESCRIBE_LAUNCH_TEMPLATE, reply, messages.TemplateVersions, name)
         kinds = [each.launch_template_data.instance_type for each in found.launch_template_versions]
         if not kinds or not kinds[0]:

@@ -43,6 +43,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], float]]] = {
     "scaledownunreadytime": ("scale_down_unready_seconds", durations.parse),
     "maxnodeprovisiontime": ("max_node_provision_seconds", durations.parse),
     "maxnodestartuptime": ("max_node_startup_seconds", durations.parse),
+    "maxnodelifetime": ("max_node_lifetime_seconds", durations.parse),
 }
 
 

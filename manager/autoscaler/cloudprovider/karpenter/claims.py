@@ -18,7 +18,6 @@ from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.quantity import QuantityError
 
 ANNOTATION_GROUP = "headroom.io/node-group-spec"  # of a created group, which can be rebuilt from any of its claims
-ANNOTATION_DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 SCHEME = "karpenter://"  # of the ids of instances that have no machine yet
 LAUNCHED, REGISTERED, INITIALIZED = "Launched", "Registered", "Initialized"
 DISRUPTION_REASON, DRIFTED = "DisruptionReason", "Drifted"
@@ -144,7 +143,7 @@ def body(
         for each, text in machine.allocatable.items()
         if each not in (names.CPU, names.MEMORY, PODS, "ephemeral-storage")
     }
-    annotations = {ANNOTATION_DO_NOT_DISRUPT: "true"}
+    annotations = {names.ANNOTATION_DO_NOT_DISRUPT: "true"}
     if group.autoprovisioned:
         annotations[ANNOTATION_GROUP] = msgspec.json.encode(group).decode()
     spec: dict[str, object] = {

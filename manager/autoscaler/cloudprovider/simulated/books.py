@@ -17,7 +17,8 @@ CREATING, RUNNING, FAILED, DELETING = "creating", "running", "failed", "deleting
 class InstanceEntry(msgspec.Struct, frozen=True, array_like=True):
     """One machine. `due`: when a creating one's Node appears, a running one is Ready, a deleting one's Node goes.
 
-    `code` and `message` say why a failed one has failed.
+    `code` and `message` say why a failed one has failed. `launched_as` is the shape that its group launched then; empty
+    where that is not known.
     """
 
     name: str
@@ -26,6 +27,7 @@ class InstanceEntry(msgspec.Struct, frozen=True, array_like=True):
     kind: str = ""
     code: str = ""
     message: str = ""
+    launched_as: str = ""
 
 
 class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,14 +74,15 @@ def raise_target(entry: GroupEntry, group: GroupConfig, delta: int, now: float, 
                 InstanceEntry(name(), FAILED, None, ErrorClass.OTHER, "CREATION_FAILED", "the machine did not boot")
             )
         else:
-            new.append(InstanceEntry(name(), CREATING, due))
+            new.append(InstanceEntry(name(), CREATING, due, launched_as=group.shape))
     return replace(entry, target=entry.target + delta, made=entry.made + begun, instances=(*entry.instances, *new))
 
 
 def mark_deleted(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
     """Starts the deletion of these instances, which no longer count towards the target."""
     instances = tuple(
-        InstanceEntry(each.name, DELETING, due) if each.name in names else each for each in entry.instances
+        InstanceEntry(each.name, DELETING, due, launched_as=each.launched_as) if each.name in names else each
+        for each in entry.instances
     )
     leaving = entry.staying - sum(each.phase != DELETING for each in instances)
     return replace(entry, target=entry.target - leaving, instances=instances)
@@ -88,7 +91,7 @@ def mark_deleted(entry: GroupEntry, names: Collection[str], due: float) -> Group
 def add_registered(entry: GroupEntry, names: Collection[str], due: float) -> GroupEntry:
     """These Nodes exist now, and are Ready when `due`. A deletion meanwhile stays in effect."""
     instances = tuple(
-        InstanceEntry(each.name, RUNNING, due) if each.phase == CREATING and each.name in names else each
+        replace(each, phase=RUNNING, due=due) if each.phase == CREATING and each.name in names else each
         for each in entry.instances
     )
     return replace(entry, instances=instances)

@@ -28,6 +28,7 @@ resources), `fail_every` (each n-th instance fails for another reason), `fulfil`
 increase are ever made), `never_register` (machines boot, but get no Node), `hang_seconds` (duration of writes).
 """
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -96,6 +97,12 @@ class GroupConfig(GroupTiming, frozen=True, kw_only=True):
     zone: Name = "local-a"
     price: Price | None = None
     autoprovisioned: bool = False
+
+    @property
+    def shape(self) -> str:
+        """What its machines are, in a word that differs where they do."""
+        parts = (self.zone, sorted(self.labels.items()), self.taints, sorted(self.extra_resources.items()))
+        return f"{self.machine_type}/{zlib.crc32(msgspec.json.encode(parts)):08x}"
 
 
 class Autoprovisioning(GroupTiming, frozen=True, kw_only=True):

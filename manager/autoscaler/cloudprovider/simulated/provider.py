@@ -81,7 +81,8 @@ class SimulatedProvider:
 
     def instances(self, group: str) -> Sequence[Instance]:
         self._check_outage(group)
-        return [_instance(each) for each in self._entry(self._books, group).instances]
+        now = self._offer.groups(self._books).get(group)
+        return [_instance(each, now) for each in self._entry(self._books, group).instances]
 
     def group_of(self, node: NodeRef) -> str | None:
         self._check_outage("")
@@ -303,8 +304,11 @@ def _group(found: config.GroupConfig, entry: GroupEntry) -> Group:
     )
 
 
-def _instance(entry: InstanceEntry) -> Instance:
+def _instance(entry: InstanceEntry, group: GroupConfig | None) -> Instance:
     error = None
     if entry.phase == books.FAILED:
         error = InstanceError(ErrorClass(entry.kind), entry.code, entry.message)
-    return Instance(fake_nodes.provider_id(entry.name), _STATES[entry.phase], error)
+    drift = ""
+    if group is not None and entry.launched_as not in ("", group.shape):
+        drift = f"it was launched as {entry.launched_as}, and its group launches {group.shape} now"
+    return Instance(fake_nodes.provider_id(entry.name), _STATES[entry.phase], error, drift)

@@ -1,32 +1,43 @@
-"""Raises target sizes: stores the request, asks the cloud, and drops the request if the cloud refuses.
+"""What is asked of the cloud about groups: larger and smaller targets, new groups, and groups and instances to delete.
 
-The decided targets are raised one after another or all at once.
+An increase is stored before the cloud is asked, and dropped if the cloud refuses. The decided targets are raised one
+after another or all at once.
 """
 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from manager.autoscaler import reconciliation
+from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import (
+    CLOUD_PROVIDER_ERROR,
     Registry,
     active_backoff,
+    add_created_groups,
     add_request,
+    back_off,
     fail_request,
     withdraw_request,
 )
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.scale_up.decisions import Increase
+from manager.autoscaler.iteration import Action, ActionKind
+from manager.autoscaler.listers import Listers
+from manager.autoscaler.modes import Mode
+from manager.autoscaler.scale_up.decisions import GroupCreation
 from shared.clock import Clock
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 16
+MOST_NAMED = 3  # of many, in an error
 
 
 @dataclass(frozen=True)
@@ -37,8 +48,8 @@ class IncreaseResult:
     error: ProviderError | None = None
 
 
-class ScaleUpExecutor:
-    """`lock` is held during cloud calls; leadership is checked right before each."""
+class GroupWriter:
+    """`lock` is held during cloud calls; mode and leadership are checked right before each."""
 
     def __init__(
         self,
@@ -56,7 +67,60 @@ class ScaleUpExecutor:
         self._may_write = may_write
         self._clock = clock
 
-    def execute(
+    def correct(self, action: Action, listers: Listers) -> Action:
+        """Deletes instances that never became nodes, or lowers a target that the cloud never filled."""
+        if action.kind is not ActionKind.DELETE_NODES:
+            decrease = action.from_size - action.to_size
+            return self._try(action, lambda: self._guard.decrease_target(action.group, decrease))
+        # None of them had a Node; an instance that registered during the cloud call may run pods already.
+        here = listers.provider_ids()
+        if action.reason == reconciliation.UNREGISTERED and (unread := listers.unread_nodes()):
+            return replace(action, error=f"it may be a Node that cannot be read: {', '.join(unread[:MOST_NAMED])}")
+        refs = [NodeRef(each, each) for each in action.nodes if each not in here]
+        action = replace(action, nodes=tuple(ref.name for ref in refs), to_size=action.from_size - len(refs))
+        if not refs:
+            return action
+        return self._try(action, lambda: self._guard.delete_nodes(action.group, refs, below_min=True))
+
+    def delete_group(self, action: Action) -> Action:
+        """Deletes an empty group that autoprovisioning created."""
+        return self._try(action, lambda: self._guard.delete_group(action.group))
+
+    def create_group(
+        self, action: Action, creation: GroupCreation, kept: Registry, now: float
+    ) -> tuple[Action, Created | None, Registry]:
+        """Creates the group, empty. Returns the action, what was created, and the next registry."""
+        made: list[Created] = []
+        action = self._try(action, lambda: made.append(self._guard.create_group(creation.spec)))
+        if action.error:
+            times = self._settings.backoff
+            return action, None, back_off(kept, action.group, action.error, now, times, code=CLOUD_PROVIDER_ERROR)
+        if not made:
+            return action, None, kept
+        created = made[0]
+        kept = add_created_groups(kept, (each.id for each in (created.main, *created.extras)), creation.group)
+        return replace(action, group=created.main.id, max_size=created.main.max_size), created, kept
+
+    def increase_groups(
+        self, actions: Sequence[Action], kept: Registry, now: float
+    ) -> tuple[Sequence[Action], Registry]:
+        """Raises the targets. Returns the actions with their results, and the next registry."""
+        wanted = [
+            Increase(action.group, action.from_size, action.to_size, action.max_size)
+            for action in actions
+            if action.mode is Mode.ENFORCE and self._may_write()
+        ]
+        if not wanted:
+            return actions, kept
+        errors, kept = self.raise_targets(wanted, kept, now)
+        return [
+            replace(action, done=errors[action.group] is None, error=str(errors[action.group] or ""))
+            if action.mode is Mode.ENFORCE and action.group in errors  # but not advice on the same group
+            else action
+            for action in actions
+        ], kept
+
+    def raise_targets(
         self, wanted: Sequence[Increase], kept: Registry, now: float
     ) -> tuple[Mapping[str, HeadroomError | None], Registry]:
         """Returns the error of each attempted increase, by group, and the next registry."""
@@ -69,7 +133,7 @@ class ScaleUpExecutor:
             logger.error("no scale-up, as it could not be noted first: %s", error)
             return {each.group: error for each in wanted}, kept
         kept = noted
-        results = carry_out(wanted, self._increase, parallel=self._settings.parallel)
+        results = try_increases(wanted, self._increase, parallel=self._settings.parallel)
         errors = {each.increase.group: each.error for each in results}
         for each in wanted:
             failure = errors.get(each.group)
@@ -83,7 +147,7 @@ class ScaleUpExecutor:
                 logger.info("scale-up: %s", each, extra={"group": each.group})
         return errors, kept
 
-    def execute_for_scan(self, increase: Increase) -> HeadroomError | None:
+    def increase_for_scan(self, increase: Increase) -> HeadroomError | None:
         """The same for a scan's increase; returns its error, if any.
 
         For a group that pending pods cannot raise, the scan's own lock and breaker replace the registry.
@@ -98,12 +162,25 @@ class ScaleUpExecutor:
         backoff = active_backoff(self._registry.known, increase.group, now)
         if backoff is not None:
             return Later(self._guard.name, increase.group, f"left alone for a while, after: {backoff.reason}")
-        errors, kept = self.execute([increase], self._registry.known, now)
+        errors, kept = self.raise_targets([increase], self._registry.known, now)
         try:
             self._registry.write(kept)
         except HeadroomError as error:
             logger.error("the books are kept in mind: %s", error)
         return errors[increase.group]
+
+    def _try(self, action: Action, work: Callable[[], object]) -> Action:
+        """Tries the action if its mode and leadership allow it."""
+        if action.mode is not Mode.ENFORCE or not self._may_write():
+            return action
+        try:
+            with self._lock:
+                work()
+        except ProviderError as error:
+            logger.error("%s failed: %s", action.kind, error, extra={"group": action.group})
+            return replace(action, error=str(error))
+        logger.info("%s: %s", action.kind, action.reason, extra={"group": action.group})
+        return replace(action, done=True)
 
     def _increase(self, group: str, delta: int) -> None:
         with self._lock:
@@ -117,7 +194,7 @@ class ScaleUpExecutor:
         return self._settings.start.provision_seconds if own is None else own
 
 
-def carry_out(
+def try_increases(
     increases: Sequence[Increase], increase: Callable[[str, int], None], *, parallel: bool = False
 ) -> list[IncreaseResult]:
     """The attempts, in the given order. One after another, the first error stops; in parallel, all are attempted."""

@@ -1,24 +1,19 @@
-"""The answers of the API, `headroom plan` and the page about nodes."""
+"""Rows about nodes: those that go, those on their way out, why the others stay, and scans of groups. docs/schemas has
+them as JSON Schema.
+
+Instants are RFC 3339.
+"""
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import node_status
-from manager.autoscaler.reporting.node_schemas import (
-    AmountRow,
-    DeletionRow,
-    NodeLeft,
-    NodesLeft,
-    NodeStatusRow,
-    ScaleDownRow,
-    ScanRow,
-    StayReasonRow,
-)
-from manager.autoscaler.reporting.schemas import Plan
+from manager.autoscaler.reporting.group_rows import total_cost
+from manager.autoscaler.reporting.node_status import NodeStatusRow
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, NodeStanding
-from manager.autoscaler.utilization.decisions import ScanDecision
+from manager.autoscaler.utilization.decisions import ScanDecision, ScanStep, ScanThresholds
 from manager.autoscaler.utilization.observation import GroupNode
 from shared import durations
 
@@ -30,12 +25,112 @@ _COULD_GO = frozenset({NodeStanding.GOES, NodeStanding.UNNEEDED, NodeStanding.LE
 _STAYS = frozenset({NodeStanding.UNNEEDED, NodeStanding.NEEDED, NodeStanding.UNJUDGED})
 
 
-def empty_answer(cluster: str) -> NodesLeft:
-    return NodesLeft(cluster, None, "", False, None, [], [])
+@dataclass(frozen=True)
+class StayReasonRow:
+    """Nodes that stay for one reason; `detail` is that of the first."""
+
+    reason: str
+    standing: str
+    count: int
+    nodes: list[str]
+    detail: str
 
 
-def nodes_answer(of: Plan) -> NodesLeft:
-    return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
+@dataclass(frozen=True)
+class ScaleDownRow:
+    """`nodes` are all there are, those that go first, and the dearest of these; in what is brief, and of past rounds,
+    those alone that go or could. `stay` counts by their reasons those that neither go nor are on their way.
+    `cooldown` says why nothing is deleted for a while.
+
+    `saved_per_hour` is what those that go now cost, `savable_per_hour` with all that could (null: one of them has no
+    price). `replacement` says which nodes are replaced, and how far that has come.
+    """
+
+    goes: int
+    unneeded: int
+    leaving: int
+    needed: int
+    unjudged: int
+    cooldown: str
+    saved_per_hour: float | None
+    savable_per_hour: float | None
+    stay: list[StayReasonRow]
+    nodes: list[NodeStatusRow]
+    replacement: str = ""
+
+
+@dataclass(frozen=True)
+class DeletionRow:
+    """A node on its way out: marking, draining, deleting, gone, or failed, with the `error`, so that it stays."""
+
+    node: str
+    group: str
+    kind: str
+    stage: str
+    since: str
+    waits_for: tuple[str, ...]
+    error: str
+
+
+@dataclass(frozen=True)
+class AmountRow:
+    """Thousandths of a core, and bytes."""
+
+    cpu: int
+    memory: int
+
+
+@dataclass(frozen=True)
+class ScanRow:
+    """How full a group that scales by utilization is, and what is done about it.
+
+    `demand` is what is `requested`, or the predicted peak where that is more; the percentages are of `capacity`, that
+    of untainted nodes (null: unknown, or `from_zero`, pods without any node). `delta` is what is wanted; of it nodes
+    are tainted, or untainted and the cloud's target raised by `increase`. `deleted` and `drained` nodes were tainted
+    before, `unhealthy` ones are tainted for not being ready. `refusals` are what cannot be done, `error` why the scan
+    came to nothing. In a `dry` one nothing is done. `healthy` is null where nobody looked; with the `breaker` open, the
+    cloud is not asked for more.
+    """
+
+    group: str
+    cpu_percent: float | None
+    memory_percent: float | None
+    from_zero: bool
+    thresholds: ScanThresholds
+    requested: AmountRow
+    demand: AmountRow
+    capacity: AmountRow
+    untainted: int
+    tainted: int
+    force_tainted: int
+    cordoned: int
+    steps: tuple[ScanStep, ...]
+    delta: int
+    unhealthy: list[str]
+    taint: list[str]
+    untaint: list[str]
+    increase: int
+    deleted: list[str]
+    drained: list[str]
+    refusals: list[str]
+    error: str
+    locked: bool
+    dry: bool
+    healthy: bool | None
+    breaker_open: bool
+
+
+@dataclass(frozen=True)
+class NodeLeft:
+    """The same of one node. `moves` says where its pods would go, by pod; `scan` is that of its group."""
+
+    cluster: str
+    time: str
+    held: str
+    answer: NodeStatusRow
+    moves: dict[str, str]
+    waits_for: tuple[str, ...]
+    scan: ScanRow | None
 
 
 def node_answer(of: Iteration, name: str) -> NodeLeft | None:
@@ -43,7 +138,7 @@ def node_answer(of: Iteration, name: str) -> NodeLeft | None:
     row = node_status.node_statuses(of).get(name)
     if row is None:
         return None
-    scan = next((each for each in of.scans if any(node.name == name for node in _nodes(each))), None)
+    scan = next((each for each in of.scans if any(node.name == name for node in each.classes.all)), None)
     going = {each.node: each.waits_for for each in of.leaving if not each.stage.is_over}
     simulated = of.scale_down.simulated if of.scale_down is not None and not row.stage else ()
     return NodeLeft(
@@ -52,7 +147,7 @@ def node_answer(of: Iteration, name: str) -> NodeLeft | None:
         of.blocked_reason,
         row,
         moves={pod: to for each in simulated if each.node == name for pod, to in each.moves},
-        waits_for=list(going.get(name, ())) if row.standing == NodeStanding.LEAVING else [],
+        waits_for=going.get(name, ()) if row.standing == NodeStanding.LEAVING else (),
         scan=None if scan is None else _scan(scan),
     )
 
@@ -88,23 +183,18 @@ def without_staying_nodes(of: ScaleDownRow | None) -> ScaleDownRow | None:
 def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
     """The same with only the first of many nodes."""
     found = without_staying_nodes(of)
-    if found is None:
-        return None
-    stay = [replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in found.stay]
-    return replace(found, stay=stay, nodes=found.nodes[:BRIEF_ROWS])
+    return found and replace(
+        found,
+        stay=[replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in found.stay],
+        nodes=found.nodes[:BRIEF_ROWS],
+    )
 
 
 def deletion_rows(of: Iterable[DeletionProgress]) -> list[DeletionRow]:
     """Longest under deletion first."""
     return [
         DeletionRow(
-            each.node,
-            each.group,
-            each.kind.value,
-            each.stage.value,
-            durations.timestamp(each.since),
-            list(each.waits_for),
-            each.error,
+            each.node, each.group, each.kind, each.stage, durations.timestamp(each.since), each.waits_for, each.error
         )
         for each in sorted(of, key=lambda each: (each.since, each.node))
     ]
@@ -112,13 +202,6 @@ def deletion_rows(of: Iterable[DeletionProgress]) -> list[DeletionRow]:
 
 def scan_rows(of: Iterable[ScanDecision]) -> list[ScanRow]:
     return [_scan(each) for each in sorted(of, key=lambda each: each.group)]
-
-
-def total_cost(costs: Iterable[float | None]) -> float | None:
-    """None if one of them is not known."""
-    listed = list(costs)
-    known = [each for each in listed if each is not None]
-    return sum(known) if len(known) == len(listed) else None
 
 
 def _turn(row: NodeStatusRow) -> tuple[int, float, str, str]:
@@ -135,11 +218,6 @@ def _by_reason(rows: Iterable[NodeStatusRow]) -> list[StayReasonRow]:
         StayReasonRow(reason, standing, len(listed), [row.node for row in listed], listed[0].detail)
         for (standing, reason), listed in sorted(found.items(), key=lambda each: (-len(each[1]), each[0]))
     ]
-
-
-def _nodes(of: ScanDecision) -> Iterator[GroupNode]:
-    for listed in (of.classes.untainted, of.classes.tainted, of.classes.force_tainted, of.classes.cordoned):
-        yield from listed
 
 
 def _scan(of: ScanDecision) -> ScanRow:
@@ -163,7 +241,7 @@ def _scan(of: ScanDecision) -> ScanRow:
         tainted=len(found.tainted),
         force_tainted=len(found.force_tainted),
         cordoned=len(found.cordoned),
-        steps=list(of.steps),
+        steps=of.steps,
         delta=of.delta,
         unhealthy=names(of.health_taints),
         taint=names(of.taint.planned),

@@ -1,5 +1,6 @@
-"""Client certificates for the components of a real control plane, signed by the cluster's own authority."""
+"""Client certificates of a real control plane, signed by an authority of its own."""
 
+import base64
 import datetime as dt
 from pathlib import Path
 
@@ -37,6 +38,12 @@ class ClientAuthority:
         usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
         made = _certificate(user, AUTHORITY, key.public_key(), group).add_extension(usage, critical=False)
         return _text(made.sign(self._key, hashes.SHA256())), _key_text(key)
+
+
+def certificate_user(certificate: str, key: str) -> dict[str, str]:
+    """The kubeconfig user that a client certificate names (PEM)."""
+    encoded = (base64.b64encode(text.encode()).decode() for text in (certificate, key))
+    return dict(zip(("client-certificate-data", "client-key-data"), encoded, strict=True))
 
 
 def _certificate(subject: str, issuer: str, key: ec.EllipticCurvePublicKey, group: str = "") -> x509.CertificateBuilder:

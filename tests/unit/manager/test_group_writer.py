@@ -5,15 +5,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from manager.autoscaler.actuation.scale_up_executor import ScaleUpExecutor
+from manager.autoscaler.actuation.group_writer import GroupWriter
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
+from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.decision_settings import load
-from manager.autoscaler.scale_up.decisions import Increase
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import SystemClock
 from tests.support.observing import observed
@@ -52,10 +52,10 @@ def test_groups_that_were_not_asked_are_as_before(hang: threading.Event) -> None
     cloud.trouble = trouble
     guard = Guard(cloud, config.ownership, deadline_seconds=0.2)
     observed(guard)
-    growth = ScaleUpExecutor(
+    groups = GroupWriter(
         config, guard, threading.Lock(), RegistryStore(Shelf(), lambda: True), lambda: True, SystemClock()
     )
-    errors, kept = growth.execute([Increase(each, 0, 2, 10) for each in "ab"], Registry(), NOW)
+    errors, kept = groups.raise_targets([Increase(each, 0, 2, 10) for each in "ab"], Registry(), NOW)
     (asked,) = [group for group, error in errors.items() if isinstance(error, NoAnswer)]
     (other,) = {"a", "b"} - {asked}
     assert isinstance(errors[other], NotAsked)

@@ -1,0 +1,168 @@
+"""What a node's models promise now, and how their promises held."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from agent.metric_cache import series
+from agent.predict_server import lenders, n_sigma, plugins, reclaimable, situations
+from agent.predict_server.histories import Histories, History
+from agent.predict_server.lenders import ProdPod, Requests
+from agent.predict_server.models import Uses
+from agent.predict_server.node_models import NodeModels
+from agent.predict_server.percentile import Percentile
+from agent.predict_server.prediction import (
+    NODE_UNKNOWN,
+    PODS_UNKNOWN,
+    UNTRAINED,
+    HorizonPromise,
+    NodePrediction,
+    ShadowResult,
+    covered_percent,
+    recommended,
+)
+from agent.predict_server.reclaimable import Inputs, in_integers, largest
+from agent.predict_server.records import PromiseRecord
+from agent.states_informer.informer import LocalNode
+from agent.states_informer.pods import NodePod
+from shared.quantity import Resources
+
+NOTHING_REQUESTED = Requests(Resources(), Resources())
+
+
+def predict(models: NodeModels, pods: Sequence[NodePod] | None, node: LocalNode | None) -> NodePrediction:
+    """The reclaimable amount now. There is no claim without trained models, a Node, or pods (None: unknown)."""
+    now = models.now()
+    lending = find_lenders(models, pods or (), now)
+    common = NodePrediction(
+        time=models.time.wall(now),
+        model=models.model.name,
+        requests=lenders.requests(lending),
+        policy_problem="; ".join(filter(None, (models.problem, models.forgetting.problem))),
+        last_forgotten=models.forgetting.last,
+        unclaimed=PODS_UNKNOWN if pods is None else NODE_UNKNOWN if node is None else UNTRAINED,
+    )
+    if pods is None or node is None or not models.is_trained():
+        return dataclasses.replace(common, predictor_problem=models.model.problem)
+    return _promise(models, common, pods, node, lending, now)
+
+
+def _promise(
+    models: NodeModels,
+    common: NodePrediction,
+    pods: Sequence[NodePod],
+    node: LocalNode,
+    lending: Sequence[ProdPod],
+    now: float,
+) -> NodePrediction:
+    """Promises the peak, once an hour with the shadows', and lends what it leaves."""
+    current, model, truth = models.policy, models.model, models.truth
+    requests = common.requests
+    situation = situations.prod(models.table, lending, now, current.horizons_seconds)
+    prod = _dated(models, situation.whole)
+    found = model.peak(situation)
+    if found is not None and truth.is_due(now):
+        peaks = {**models.shadows.peaks(situation), models.active: np.max(list(found.values()), axis=0)[:, 0]}
+        truth.promise(peaks, situations.amounts([requests.requested])[0], now)
+    inputs = Inputs(
+        allocatable=node.allocatable,
+        requests=requests,
+        history=prod,
+        candidates=n_sigma.safe(current, situation, requests) if found is None else in_integers(found),
+        ratio_percent=current.reclaim_ratio_percent,
+        now=common.time,
+        lending=lending,
+        parameters=(current.terms(0, model.names), current.terms(1, model.names)),
+        system_peak=situations.most(situation.system),
+    )
+    answer = reclaimable.compute(inputs) if found is None else model.reclaimable(situation, inputs)
+    truth.lend(situations.amounts([answer.result])[0], now)
+    tails = model.tails(series.PROD_PEAK)
+    learned = zip(_kept(models, models.active), truth.totals, map(tails.get, current.horizons_seconds), strict=True)
+    promises = tuple(
+        HorizonPromise(largest(inputs.candidates if found is None else in_integers(found, place)), *of_horizon)
+        for place, of_horizon in enumerate(learned)
+    )
+    shadows = tuple(ShadowResult(name, *_kept(models, key)) for key, name in models.shadows.names.items())
+    everything = situations.node(models.table, pods, now, current.horizons_seconds)
+    whole = model.peak(everything)
+    node_peak = n_sigma.safe(current, everything, NOTHING_REQUESTED) if whole is None else in_integers(whole)
+    learned_seconds = now - float(situation.whole.first_observed[0])
+    return dataclasses.replace(
+        common,
+        prod=prod,
+        model_peak=inputs.model_peak,
+        node_peak=largest(node_peak),
+        reclaimable=answer,
+        n_sigma=n_sigma.peaks(current, situation),
+        pod_peaks=Percentile(current.parameters).of_warm_pods(situation),
+        promises=promises,
+        shadows=shadows,
+        withdrawn=tuple(
+            one._replace(window_seconds=_wall_seconds(models, one.window_seconds)) for one in truth.withdrawn()
+        ),
+        recommended=recommended(model.name, promises, shadows, current.target_violation_percent),
+        target_violation_percent=current.target_violation_percent if Uses.TARGET in model.uses else None,
+        history_percent=covered_percent(learned_seconds, current.cold_start_seconds),
+        prior=current.prior,
+        predictor_problem=model.problem,
+    )
+
+
+def find_peaks(models: NodeModels, pods: Iterable[NodePod]) -> dict[str, Resources]:
+    """The present peak of the prod pods and the system, from every built-in model and the active one.
+
+    Empty until every entity has a model.
+    """
+    now = models.now()
+    current, model, shadows = models.policy, models.model, models.shadows
+    if not models.is_trained():
+        return {}
+    situation = situations.prod(models.table, find_lenders(models, pods, now), now, current.horizons_seconds)
+    others = set(plugins.built_in()) - {model.name, *shadows.names.values()}
+    found = {name: plugins.load(name)(current.parameters).peak(situation) for name in others}
+    found |= {shadows.names[key]: {shadows.names[key]: peaks} for key, peaks in shadows.peaks(situation).items()}
+    in_force = model.peak(situation)
+    if in_force is not None:
+        found[model.name] = in_force
+    return {name: largest(in_integers(candidates)) for name, candidates in sorted(found.items())}
+
+
+def find_lenders(models: NodeModels, pods: Iterable[NodePod], now: float) -> list[ProdPod]:
+    """The pods of lending classes, and which of them are cold; their ages are in model time."""
+    table, time = models.table, models.time
+
+    def observed_since(key: str) -> float | None:
+        since = table.observed_since(key, now)
+        return None if since is None else time.wall(since)
+
+    found = lenders.lenders(
+        pods,
+        observed_since,
+        table.samples_of,
+        time.wall(now),
+        cold_start_seconds=time.wall(models.policy.cold_start_seconds),
+        warm_up_samples=models.policy.warm_up_samples,
+    )
+    return [dataclasses.replace(one, age_seconds=time.of(one.age_seconds)) for one in found]
+
+
+def find_history(models: NodeModels, key: str) -> History | None:
+    """The history of one entity, None for an unknown key."""
+    return _dated(models, Histories(models.table, [key])) if key in models.table.rows else None
+
+
+def _dated(models: NodeModels, one: Histories) -> History:
+    found = one.first()
+    return found._replace(first_observed=models.time.wall(found.first_observed))
+
+
+def _kept(models: NodeModels, model: str) -> tuple[PromiseRecord, ...]:
+    return tuple(
+        one._replace(horizon_seconds=_wall_seconds(models, one.horizon_seconds)) for one in models.truth.kept(model)
+    )
+
+
+def _wall_seconds(models: NodeModels, seconds: float) -> int:
+    return round(models.time.wall(seconds))

@@ -1,0 +1,4 @@
+"""Nodes that have to go for their own sake: unhealthy ones, those past their lifetime, and those that have drifted.
+
+Pure functions of plain values. What follows once a node is chosen is `consolidation.replacing`.
+"""

@@ -1,0 +1,111 @@
+"""What workloads and pods used and requested in the last day: `GET /api/v1/workloads/{...}/history`.
+
+A series takes 3 kB. Of very many workloads, and of very many pods, those that request most CPU are remembered.
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+import numpy as np
+from fastapi import APIRouter, Query, Response
+
+from manager.nodeside.node_trends import AmountSeries, amount_series
+from manager.nodeside.workloads import BARE, PodSource, measured_pods, requested_amounts
+from manager.trends import Sample, Trends
+from shared import durations
+from shared.clock import Clock
+
+MOST_WORKLOADS = 5_000
+MOST_PODS = 5_000
+_AMOUNTS = ("used", "requested")
+_ROWS = 2 * len(_AMOUNTS)  # cpu and memory of each
+
+
+@dataclass(frozen=True)
+class WorkloadTrend:
+    """One workload, or one `pod` of it where that is not empty; each series has a value for each of `times` (RFC 3339).
+
+    Memory is exact to seven digits. A sum leaves out pods of which the usage was not known. All is null where it is not
+    remembered, because others request more.
+    """
+
+    namespace: str
+    kind: str
+    name: str
+    pod: str
+    times: list[str]
+    used: AmountSeries
+    requested: AmountSeries
+
+
+class WorkloadTrends:
+    """The trends of the workloads with active pods on nodes, and of these pods."""
+
+    def __init__(self, cluster: PodSource, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._trends = Trends(_ROWS, clock)
+
+    def record(self) -> None:
+        """Takes a sample, if the last one is long enough ago."""
+        self._trends.record(lambda: _sample(self._cluster, self._clock.now()))
+
+    def answer(self, namespace: str, kind: str, name: str, pod: str = "") -> WorkloadTrend:
+        """A bare pod is its own workload."""
+        workload = f"{namespace}/{name}" if kind == BARE else f"{namespace}/{kind}/{name}"
+        times, values = self._trends.read(_pod_key(workload, f"{namespace}/{pod}") if pod else workload)
+        return WorkloadTrend(
+            namespace, kind, name, pod, [durations.timestamp(time) for time in times], *amount_series(values)
+        )
+
+
+def router(trends: WorkloadTrends) -> APIRouter:
+    """The route."""
+    routes = APIRouter(prefix="/api/v1/workloads")
+
+    @routes.get(
+        "/{namespace}/{kind}/{name}/history",
+        summary="The last day of one workload, or of one of its pods",
+        response_model=WorkloadTrend,
+    )
+    def workload_trend(
+        namespace: str,
+        kind: str,
+        name: str,
+        pod: Annotated[str, Query(max_length=300, description="name of one of its pods")] = "",
+    ) -> Response:
+        return Response(msgspec.json.encode(trends.answer(namespace, kind, name, pod)), media_type="application/json")
+
+    return routes
+
+
+def _sample(cluster: PodSource, now: float) -> Mapping[str, Sample]:
+    """cpu and memory of each amount, of every workload and pod that is remembered."""
+    pods: dict[str, list[float]] = {}
+    workloads: defaultdict[str, list[float]] = defaultdict(lambda: [np.nan, np.nan, 0.0, 0.0])
+    for _, pod, used in measured_pods(cluster, now):
+        cpu, memory = requested_amounts(pod)
+        total = workloads[pod.workload or pod.key]
+        total[2] += cpu
+        total[3] += memory
+        if used is not None:
+            total[0] = used[0] if np.isnan(total[0]) else total[0] + used[0]
+            total[1] = used[1] if np.isnan(total[1]) else total[1] + used[1]
+        pods[_pod_key(pod.workload or pod.key, pod.key)] = [*(used or (np.nan, np.nan)), cpu, memory]
+    chosen = {**_largest(workloads, MOST_WORKLOADS), **_largest(pods, MOST_PODS)}
+    return {name: np.array(values, np.float32) for name, values in chosen.items()}
+
+
+def _largest(of: Mapping[str, list[float]], most: int) -> Mapping[str, list[float]]:
+    """Those that request most CPU; their names settle equal ones, so that the same ones stay."""
+    if len(of) <= most:
+        return of
+    return dict(heapq.nlargest(most, of.items(), key=lambda item: (item[1][2], item[0])))
+
+
+def _pod_key(workload: str, pod: str) -> str:
+    return f"{workload} {pod}"  # no name has a space in it
