@@ -1,8 +1,8 @@
 """Pods that hold more than their node has left: said on a real API server, and evicted in order where that is asked."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -28,6 +28,7 @@ from tests.unit.manager.shortfalls import decision
 ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
 
 AFTER_SECONDS = 60
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -56,18 +57,18 @@ def catch_up(cluster: Cluster, manager: Manager) -> None:
     eventually(lambda: is_marked() is marked)
 
 
-def written(cluster: Cluster, manager: Manager) -> dict[str, Any]:
-    """The condition, once it is there.
+def eventually_written(cluster: Cluster, manager: Manager, look: Callable[[], T]) -> T:
+    """What it finds on the Node, once that is true.
 
     A write that meets a change which the manager has not seen is tried again later. Time stands still here, so the next
     change has to bring it about.
     """
 
-    def look() -> dict[str, Any]:
+    def look_anew() -> T:
         catch_up(cluster, manager)
-        return condition(cluster)
+        return look()
 
-    return eventually(look, interval_seconds=0.2)
+    return eventually(look_anew, interval_seconds=0.2)
 
 
 def pass_time(manager: Manager, clock: SteppedClock, seconds: float) -> None:
@@ -100,12 +101,12 @@ def test_a_shortfall_is_said_by_condition_event_metric_and_answer_and_pods_stay(
     cluster.report("n1", at=clock.now())
     kubelets = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     cluster.client.patch(NODES, "n1", {"status": {"conditions": [kubelets]}}, subresource="status")
-    eventually(lambda: cluster.mid("n1") is not None)
+    eventually_written(cluster, manager, lambda: cluster.mid("n1") is not None)
 
     cluster.report("n1", at=clock.now(), cpu="600m")
     # No less is shown than the pods hold.
-    eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 1500)
-    said = written(cluster, manager)
+    eventually_written(cluster, manager, lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 1500)
+    said = eventually_written(cluster, manager, partial(condition, cluster))
     assert (said["status"], said["reason"]) == ("True", "OfferShrunk")
     assert "there is cpu 600m" in said["message"]
     order = [f"{cluster.namespace}/{name} " for name in ("low", "middle")]
@@ -143,15 +144,17 @@ def test_prod_takes_back_what_mid_was_lent_before_it_was_requested(
     manager = start_manager(clock)
     cluster.add_reporting_node("n1", at=clock.now(), lends=None)
     cluster.report("n1", at=clock.now(), cpu="0")
-    eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 4000)
+    eventually_written(cluster, manager, lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 4000)
     for name, priority in (("last", 9), ("first", 1), ("second", 5)):
         pods.add(name, priority=priority, cpu=1000)
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "2500m", "memory": "1Gi"}}}
     prod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "prod"}}
     cluster.client.create(PODS, prod | {"spec": {"nodeName": "n1", "containers": [container]}}, cluster.namespace)
 
-    eventually(lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 3000)  # what the pods hold
-    written(cluster, manager)
+    eventually_written(
+        cluster, manager, lambda: (mid := cluster.mid("n1")) is not None and mid.cpu_milli == 3000
+    )  # what the pods hold
+    eventually_written(cluster, manager, partial(condition, cluster))
     eventually(lambda: shortfall(manager)["missing"]["cpu_milli"] == 1500)
     catch_up(cluster, manager)
     pass_time(manager, clock, AFTER_SECONDS - 1)
