@@ -1,6 +1,7 @@
 """The last lines of a run: why tests were skipped, which files took longest, and what all of it took."""
 
 import json
+import os
 import resource
 import time
 from collections import Counter, defaultdict
@@ -42,4 +43,6 @@ class Closing:
         if self._cache is not None and self._seconds:
             file = self._cache.mkdir(budgets.MEASURED) / f"{self._cluster_kind}.json"
             known = json.loads(file.read_text()) if file.exists() else {}
-            file.write_text(json.dumps(known | self._seconds))
+            unfinished = file.with_suffix(f".{os.getpid()}")
+            unfinished.write_text(json.dumps(known | self._seconds))
+            unfinished.rename(file)  # another run beside this one never reads half a file
