@@ -11,7 +11,7 @@ from manager.autoscaler import pending_pods
 from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.capacity_buffers.reading import BufferChunks
 from manager.autoscaler.capacity_quotas import CapacityLimits
-from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Theoretical
+from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, InstanceState, Theoretical
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation
 from manager.autoscaler.cluster_state.registry import active_backoff
@@ -26,9 +26,10 @@ from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reconciliation import Reconciliation
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import groups
-from manager.autoscaler.snapshot import cluster, equivalence_groups, templates
+from manager.autoscaler.snapshot import cluster, equivalence_groups, interruptions, templates
 from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.interruptions import Interruption
 from manager.autoscaler.snapshot.templates import (
     RECLAIMED,
     Daemon,
@@ -136,15 +137,51 @@ class AutoscalingContext:
         return found
 
     @cached_property
+    def interruptions(self) -> dict[str, Interruption]:
+        """What the cloud has announced for nodes of groups, by node; what is being deleted here has no need of it."""
+        others = self.cloud.observed.group_of_node.keys() - self.underway.on_their_way.keys()
+        return {
+            node.metadata.name: found
+            for node in self.objects.nodes
+            if node.metadata.name in others and (found := interruptions.read_interruption(node)) is not None
+        }
+
+    @cached_property
+    def interrupted(self) -> frozenset[str]:
+        """The nodes that the cloud takes within minutes, of groups that are more than observed.
+
+        A cloud that deletes a machine and wants as many as before replaces it itself.
+        """
+        observed, groups = self.cloud.observed, self.reconciled.state.groups
+        replaced = {
+            each.provider_id
+            for name, status in groups.items()
+            if status.missing
+            for each in observed.groups[name].instances
+            if each.state is InstanceState.DELETING
+        }
+        return frozenset(
+            node.metadata.name
+            for node in self.objects.nodes
+            if (announced := self.interruptions.get(node.metadata.name)) is not None
+            and announced.is_imminent
+            and node.spec.provider_id not in replaced
+            and (status := groups.get(observed.group_of_node.get(node.metadata.name, ""))) is not None
+            and status.mode is not Mode.OBSERVE
+        )
+
+    @cached_property
     def recreatable(self) -> dict[str, Pod]:
-        """Pods that will be moved off nodes under deletion, by "namespace/name": they wait for a place."""
-        draining = self.underway.draining
+        """Pods that will be moved off nodes under deletion or taken by the cloud, by "namespace/name": they wait for a
+        place.
+        """
+        draining = self.underway.draining | self.interrupted
         found = pending_pods.recreatable_pods(self.objects.pods, draining, self.settings.pending) if draining else ()
         return {pod.metadata.key: pod for pod in found}
 
     @cached_property
     def placed(self) -> tuple[Pod, ...]:
-        """Pods that occupy their requests on a node, nominated ones included, without those about to be moved."""
+        """Pods that occupy their requests on a node, nominated ones included, without those about to move."""
         cutoff = self.settings.pending.expendable_below
         return tuple(
             pod

@@ -352,6 +352,7 @@ def _disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> Di
         lifetime_seconds=settings.max_node_lifetime_seconds,
         lifetimes=disruption.lifetimes(groups, settings.node_groups),
         replaces_drifted=settings.replace_drifted_nodes,
+        replaces_interrupted=settings.replace_interrupted_nodes,
         repairs=disruption.parse_repairs(settings.node_repair_conditions, source=FLAGS, name="node-repair-conditions"),
         grace_seconds=settings.disruption_termination_grace_seconds or None,
         limits=_disruption_limits(settings),
@@ -359,6 +360,7 @@ def _disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> Di
     for name, value, is_on in (
         ("max-node-lifetime", found.lifetime_seconds, found.lifetime_seconds > 0),
         ("replace-drifted-nodes", True, found.replaces_drifted),
+        ("replace-interrupted-nodes", True, found.replaces_interrupted),
         ("node-repair-conditions", settings.node_repair_conditions, found.repairs),
     ):
         if is_on and not settings.scale_down_enabled:

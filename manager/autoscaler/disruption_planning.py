@@ -27,6 +27,7 @@ from shared.errors import InvalidInput
 
 SWITCHED_OFF = "consolidation is off"
 NOT_DUE = "there is no need of it any more"
+TAKEN = "the cloud takes a node of it now"
 
 
 def plan(
@@ -68,7 +69,7 @@ def _due(context: AutoscalingContext, inputs: ScaleDownInputs, rules: Disruption
     lifetimes = {
         name: rules.lifetime_of(name, observed.groups[name].options.max_node_lifetime_seconds) for name in inputs.groups
     }
-    if not (rules.replaces_drifted or rules.repairs or any(lifetimes.values())):
+    if not (rules.replaces_drifted or rules.replaces_interrupted or rules.repairs or any(lifetimes.values())):
         return []
     drifts = {
         each.provider_id: each.drift for name in lifetimes for each in observed.groups[name].instances if each.drift
@@ -92,9 +93,11 @@ def _waiting(known: Replacement, due: list[DueNode]) -> dict[str, ReplacementVer
 
 def _unwanted(known: Replacement, context: AutoscalingContext, due: list[DueNode]) -> str:
     """Why the replacement under way is not to go on; a node that is drained already goes."""
+    names = {each.name for each in known.removed}
+    if names & context.interrupted and known.phase is not ReplacementPhase.DRAINING:
+        return TAKEN
     if known.reason is DisruptionReason.UNDERUTILIZED:
         return SWITCHED_OFF if context.settings.consolidation is None else ""
-    names = {each.name for each in known.removed}
     is_due = any(each.name in names for each in due)
     return "" if is_due or known.phase is ReplacementPhase.DRAINING else NOT_DUE
 

@@ -15,6 +15,7 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
+from manager.autoscaler.snapshot.interruptions import Interruption
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput
@@ -95,7 +96,8 @@ class Iteration:
     the iteration before. `scale_down` has a verdict on every node (None: no node was considered). `leaving` are nodes
     under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
     scale by utilization. `consolidation` has a verdict on the nodes that might be replaced (None: none was considered).
-    `buffers` has the state of the CapacityBuffers (None: none was considered).
+    `buffers` has the state of the CapacityBuffers (None: none was considered). `interruptions` are what the cloud has
+    announced, by node.
     """
 
     number: int
@@ -116,6 +118,7 @@ class Iteration:
     cluster: str = ""
     consolidation: ConsolidationDecision | None = None
     buffers: BufferPlan | None = None
+    interruptions: Mapping[str, Interruption] = field(default_factory=dict)
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:

@@ -12,6 +12,7 @@ from manager.autoscaler import (
     capacity_quotas,
     cost,
     disruption_planning,
+    interruption_planning,
     pending_pods,
     reconciliation,
     scale_down_planning,
@@ -155,6 +156,7 @@ def plan(
         cost=cost.cluster_cost(context.current, cloud.observed.group_of_node, pricing, context.templates),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
+        interruptions=context.interruptions,
         dry_run=dry_run,
         leaving=underway.leaving,
         cluster=settings.cluster_name,
@@ -212,6 +214,7 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
     if context.settings.scales_down and not any(_is_growth(decision) for decision in decisions):
         inputs = scale_down_planning.scale_down_inputs(context, _with_chunks(scale_up_input, chunks))
         scale_down = scale_down_planning.decide(context, inputs)
+        scale_down = interruption_planning.with_emptied(context, inputs, scale_down)
         if not any(decision.increases for decision in decisions):
             replacing = disruption_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost.by_node)
             scale_down, registry = replacing.scale_down, replacing.registry
@@ -368,7 +371,7 @@ def _blocked_reason(context: AutoscalingContext) -> str:
     reconciled = context.reconciled
     if reconciled.blocked_reason:
         return reconciled.blocked_reason
-    ready = any(state is NodeState.READY for state in reconciled.node_states.values())
+    ready = any(state in (NodeState.READY, NodeState.INTERRUPTED) for state in reconciled.node_states.values())
     if not ready and not context.settings.scales_from_zero:
         return NO_READY_NODE
     unknown_upcoming = context.unknown_upcoming

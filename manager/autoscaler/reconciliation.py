@@ -77,7 +77,7 @@ def _observe(
     for node in others:
         states[node.metadata.name] = cluster.node_state(node, state_rules)
         readiness[node.metadata.name] = found = cluster.node_readiness(node, state_rules)
-        counts[_COUNTED_AS[found]] += 1
+        counts[_counted_as(states[node.metadata.name], found)] += 1
     total = _sum([*(each.readiness for each in groups.values()), Readiness(**counts)])
     state = ClusterState(
         groups=groups,
@@ -88,6 +88,13 @@ def _observe(
         healthy=rules.health.bear(unready=total.unready, total=total.registered),
     )
     return state, states, readiness
+
+
+def _counted_as(state: NodeState, readiness: NodeState) -> str:
+    """A node that the cloud takes is no failure while it is not ready, and does not become ready any more."""
+    return (
+        "suspended" if state is NodeState.INTERRUPTED and readiness is not NodeState.READY else _COUNTED_AS[readiness]
+    )
 
 
 def _observe_group(
@@ -113,8 +120,8 @@ def _observe_group(
     for node in nodes:
         instance = instances.get(node.spec.provider_id)
         state, found = cluster.node_state(node, state_rules), cluster.node_readiness(node, state_rules)
-        counted_as = _COUNTED_AS[found]
-        if instance is None and found is NodeState.UNREADY:
+        counted_as = _counted_as(state, found)
+        if instance is None and (found is NodeState.UNREADY or state is NodeState.INTERRUPTED):
             counted_as = "being_deleted"  # its instance no longer exists
         elif instance is not None and instance.state is InstanceState.DELETING:
             state, counted_as = NodeState.TO_BE_DELETED, "being_deleted"

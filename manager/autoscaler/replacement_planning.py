@@ -47,7 +47,7 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownDecision,
     ScaleDownReason,
 )
-from manager.autoscaler.snapshot.cluster import NodeState
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.api import pods
 from shared.api.core import Node
 from shared.explanation import first_names
@@ -94,15 +94,21 @@ def begin(
 
 
 def allowed(inputs: ScaleDownInputs, limits: Sequence[DisruptionLimit], reason: DisruptionReason) -> Allowed:
-    """How many nodes the disruption limits allow to go now. Unready nodes do not use up the limits of their own repair:
-    it has a bound of its own on how many may be unhealthy.
+    """How many nodes the disruption limits allow to go now. Unready nodes do not use up the limits of their own repair,
+    which has a bound of its own on how many may be unhealthy; nor do nodes that others have cordoned because of an
+    announced interruption use up those of its replacement.
     """
     ours = [node for node in inputs.nodes if inputs.group_of.get(node.name, "") in inputs.groups]
     started = [node for node in ours if (node.readiness or node.state) is not NodeState.NOT_STARTED]
-    counts_unready = reason is not DisruptionReason.UNHEALTHY
-    unavailable = sum(
-        (counts_unready and node.state is not NodeState.READY) or node.name in inputs.leaving for node in started
-    )
+
+    def is_unavailable(node: NodeInfo) -> bool:
+        if node.name in inputs.leaving:
+            return True
+        is_announced = reason is DisruptionReason.INTERRUPTED and node.name in inputs.interruptions
+        is_excused = is_announced and (node.readiness or node.state) in (NodeState.READY, NodeState.CORDONED)
+        return node.state is not NodeState.READY and reason is not DisruptionReason.UNHEALTHY and not is_excused
+
+    unavailable = sum(map(is_unavailable, started))
     return allowed_nodes(limits, len(started), unavailable, inputs.now, reason)
 
 

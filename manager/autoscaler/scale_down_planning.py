@@ -113,7 +113,7 @@ def abandoned_nodes(context: AutoscalingContext, *, begins: bool) -> tuple[str, 
     before.
     """
     config, group_of = context.settings, context.cloud.observed.group_of_node
-    busy = {*context.underway.on_their_way, *_deleted_by_cloud(context)}
+    busy = {*context.underway.on_their_way, *deleted_by_cloud(context)}
     modes = {each.cloud_provider_group_name: config.scan_mode_of(each) for each in config.groups}
     ours = {group for group in context.cloud.observed.groups if modes.get(group, config.mode_of(group)) is Mode.ENFORCE}
     softens = config.scales_down and config.scale_down.soft_taints_at_once > 0
@@ -193,7 +193,8 @@ def scale_down_inputs(context: AutoscalingContext, waiting: ScaleUpInput) -> Sca
         peaks=_peaks(context),
         untold=_untold(context),
         unreadable=read.unreadable,
-        leaving={*underway.on_their_way, *_deleted_by_cloud(context)},
+        leaving={*underway.on_their_way, *deleted_by_cloud(context), *context.interrupted},
+        interruptions=context.interruptions,
         kept={
             name: SCANNED if name in _scanned(config) else OBSERVED for name in observed.groups if name not in groups
         },
@@ -228,17 +229,17 @@ def _placed_at(pod: Pod) -> float:
 
 
 def _groups(context: AutoscalingContext) -> dict[str, ShrinkingGroup]:
-    config, underway = context.settings, context.underway
+    config, underway, observed = context.settings, context.underway, context.cloud.observed
     there = _kept_by_cloud(context)
-    deleting = _by_group(
-        (node, group) for node, group in underway.on_their_way.items() if node in there or node not in underway.gone
-    )
+    going = {node: group for node, group in underway.on_their_way.items() if node in there or node not in underway.gone}
+    going |= {node: observed.group_of_node[node] for node in context.interrupted if node in there}
+    deleting = Counter(going.values())
     scanned = _scanned(config)
     return {
         name: ShrinkingGroup(
             _corrected(status.group, context),
             config.scale_down.group.overridden_by(status.options),
-            len(deleting.get(name, ())),
+            deleting[name],
         )
         for name, status in context.reconciled.state.groups.items()
         if status.mode is not Mode.OBSERVE and name not in scanned
@@ -282,7 +283,7 @@ def _of_unread(context: AutoscalingContext) -> dict[str, NodeRemovalStatus]:
     }
 
 
-def _deleted_by_cloud(context: AutoscalingContext) -> frozenset[str]:
+def deleted_by_cloud(context: AutoscalingContext) -> frozenset[str]:
     """Nodes whose machines are no longer part of their group's target."""
     return _with_machines(context, lambda state: state is InstanceState.DELETING)
 

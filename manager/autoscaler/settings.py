@@ -410,6 +410,13 @@ class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbi
     replace_drifted_nodes: Annotated[
         bool, Meta(description="replace nodes that are not what their group would launch now, where the cloud can tell")
     ] = False
+    replace_interrupted_nodes: Annotated[
+        bool,
+        Meta(
+            description="replace nodes for which the cloud has announced a scheduled maintenance or recommends a "
+            "rebalance, before it takes them"
+        ),
+    ] = False
     node_repair_conditions: Annotated[
         tuple[Key, ...],
         Meta(
@@ -422,8 +429,8 @@ class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbi
         Meta(
             ge=0,
             le=_MOST_SECONDS,
-            description="after so long of draining, an expired, drifted or unhealthy node goes with the pods that are "
-            "still there, whatever protects them; 0: never",
+            description="after so long of draining, a node that is replaced for its own sake goes with the pods that "
+            "are still there, whatever protects them; 0: never",
         ),
     ] = 0.0
 

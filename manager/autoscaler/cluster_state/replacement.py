@@ -8,13 +8,15 @@ class DisruptionReason(enum.StrEnum):
     """Why a node is replaced, in Karpenter's words.
 
     UNDERUTILIZED: cheaper nodes hold its pods. EXPIRED: it is older than its group allows. DRIFTED: it is not what its
-    group would launch now. UNHEALTHY: it has had a condition for too long that asks for its repair.
+    group would launch now. UNHEALTHY: it has had a condition for too long that asks for its repair. INTERRUPTED: the
+    cloud recommends to leave it, or is going to service it.
     """
 
     UNDERUTILIZED = "Underutilized"
     EXPIRED = "Expired"
     DRIFTED = "Drifted"
     UNHEALTHY = "Unhealthy"
+    INTERRUPTED = "Interrupted"
 
 
 class ReplacementPhase(enum.StrEnum):

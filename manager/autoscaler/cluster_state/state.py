@@ -30,7 +30,8 @@ class HealthLimits:
 class Readiness:
     """The number of nodes of one group by state.
 
-    `unregistered` ones have no Node yet, `long_unregistered` for too long.
+    `suspended` ones are not ready because the cloud takes them; `unregistered` ones have no Node yet,
+    `long_unregistered` for too long.
     """
 
     ready: int = 0

@@ -211,7 +211,7 @@ class _Search:
         """Why a node cannot be replaced, whatever its pods."""
         inputs, context = self._inputs, self._context
         if context.is_leaving(node):
-            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, "it is being deleted")
+            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.why_leaving(node)[1])
         if node.state is not NodeState.READY:
             return _Refusal(ConsolidationReason.NOT_ELIGIBLE, f"it is {node.state}")
         if context.inputs.groups[group].rules.zero_or_max:

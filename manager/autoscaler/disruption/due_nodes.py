@@ -5,12 +5,20 @@ from dataclasses import dataclass
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption.rules import MOST_UNHEALTHY_PERCENT, DisruptionRules, RepairPolicy
+from manager.autoscaler.snapshot import interruptions
 from shared import durations
 from shared.api.core import Condition, Node
 
 _ORDER = {
     reason: number
-    for number, reason in enumerate((DisruptionReason.UNHEALTHY, DisruptionReason.EXPIRED, DisruptionReason.DRIFTED))
+    for number, reason in enumerate(
+        (
+            DisruptionReason.UNHEALTHY,
+            DisruptionReason.INTERRUPTED,
+            DisruptionReason.EXPIRED,
+            DisruptionReason.DRIFTED,
+        )
+    )
 }
 
 
@@ -90,6 +98,10 @@ def _due(
         longest = durations.render(policy.toleration_seconds)
         why = f"its condition {policy.condition} is {policy.status}{because} for {lasted}, longer than {longest}"
         return DueNode(name, group, DisruptionReason.UNHEALTHY, why, due_at)
+    announced = interruptions.read_interruption(node) if rules.replaces_interrupted else None
+    if announced is not None and not announced.is_imminent:
+        since = now if announced.since is None else announced.since
+        return DueNode(name, group, DisruptionReason.INTERRUPTED, f"the cloud has announced {announced}", since)
     if created and 0 < lifetime_seconds < now - created:
         why = f"it is {durations.render(round(now - created))} old, more than {durations.render(lifetime_seconds)}"
         return DueNode(name, group, DisruptionReason.EXPIRED, why, created + lifetime_seconds)

@@ -44,6 +44,7 @@ class DisruptionRules:
     lifetime_seconds: float = 0.0
     lifetimes: Mapping[str, float] = field(default_factory=dict)
     replaces_drifted: bool = False
+    replaces_interrupted: bool = False
     repairs: tuple[RepairPolicy, ...] = ()
     grace_seconds: float | None = None
     limits: Sequence[DisruptionLimit] = DEFAULT_LIMITS
@@ -61,6 +62,8 @@ class DisruptionRules:
                 return lifetime_seconds > 0
             case DisruptionReason.DRIFTED:
                 return self.replaces_drifted
+            case DisruptionReason.INTERRUPTED:
+                return self.replaces_interrupted
             case DisruptionReason.UNHEALTHY:
                 return bool(self.repairs)
             case DisruptionReason.UNDERUTILIZED:

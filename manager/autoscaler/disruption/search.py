@@ -106,7 +106,7 @@ class _Search:
     def _unfit(self, node: NodeInfo, due: DueNode) -> Refusal | None:
         inputs, context = self._inputs, self._context
         if context.is_leaving(node):
-            return ConsolidationReason.NOT_ELIGIBLE, "it is being deleted"
+            return ConsolidationReason.NOT_ELIGIBLE, context.why_leaving(node)[1]
         if due.name in inputs.unneeded:
             return ConsolidationReason.LEFT_TO_SCALE_DOWN, "scale-down is about to remove it"
         if (node.readiness or node.state) is NodeState.NOT_STARTED:

@@ -27,7 +27,9 @@ from shared.kube.resources import CAPACITYBUFFERS
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
 SCALE_DOWN, EMPTY, FAILED = "ScaleDown", "ScaleDownEmpty", "ScaleDownFailed"
-# Ours: Cluster Autoscaler replaces no nodes and has no groups in recommend mode, and Escalator writes no Events.
+# Ours: Cluster Autoscaler replaces no nodes, does not read what a cloud announces, and has no groups in recommend mode,
+# and Escalator writes no Events.
+INTERRUPTED = "NodeInterrupted"
 CONSOLIDATION = "Consolidation"
 DISRUPTION = "Disruption"  # the same of nodes that are replaced for another reason than their price
 TAINTED, NOT_TAINTED = "TaintedNodes", "FailedToTaintNodes"
@@ -104,10 +106,10 @@ def events(
         ]
     if iteration.buffers is not None:
         told += list(_of_buffers(iteration, iteration.buffers, before))
+    told += itertools.islice(_of_interruptions(iteration, before), MOST_TOLD)
     for going, stage in _stage_changes(iteration.leaving, before.leaving if before is not None else ()):
         told += [ReportedEvent(status, *each) for each in _of_deletion(going)]
-        node = ObjectRef("v1", "Node", going.node, uid=going.node)  # as kubelets do, where kubectl looks for it
-        told += [ReportedEvent(node, *each) for each in _of_node(going, stage)]
+        told += [ReportedEvent(_node(going.node), *each) for each in _of_node(going, stage)]
         told += [
             ReportedEvent(_pod(key, {}), NORMAL, reason, message)
             for key, reason, message in itertools.islice(_of_evicted(going), MOST_TOLD)
@@ -236,6 +238,15 @@ def _stage_changes(
         stage = known.get((each.node, each.since))
         if stage is not each.stage:
             yield each, stage
+
+
+def _of_interruptions(iteration: Iteration, before: Iteration | None) -> Iterator[ReportedEvent]:
+    """What the cloud has announced since, on the nodes themselves."""
+    known = {} if before is None else before.interruptions
+    for name, each in sorted(iteration.interruptions.items()):
+        if name not in known or known[name].kind is not each.kind:
+            follows = "takes the node within minutes" if each.is_imminent else "may interrupt the node"
+            yield ReportedEvent(_node(name), WARNING, INTERRUPTED, f"the cloud {follows}: {each}")
 
 
 def _of_node(going: DeletionProgress, before: DeletionStage | None) -> Iterator[Said]:
@@ -370,6 +381,10 @@ def count_reasons(reasons: Mapping[str, tuple[str, ...]], existing: Mapping[str,
     known = [group for group in reasons if group in existing] or list(reasons)
     count = Counter(reason for group in known for reason in reasons[group])
     return ", ".join(f"{many} {reason}" for reason, many in sorted(count.items()))
+
+
+def _node(name: str) -> ObjectRef:
+    return ObjectRef("v1", "Node", name, uid=name)  # as kubelets do, where kubectl looks for it
 
 
 def _pod(key: str, uids: Mapping[str, str]) -> ObjectRef:

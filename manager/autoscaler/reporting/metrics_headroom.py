@@ -19,6 +19,7 @@ from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting.node_status import is_soft_taint
 from manager.autoscaler.reporting.series import Labels, Latest, Values, gauge, states, unremovable
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, ScaleDownDecision
+from manager.autoscaler.snapshot.interruptions import InterruptionKind
 from manager.autoscaler.utilization.decisions import ScanDecision
 
 OURS = "headroom_autoscaler"
@@ -64,6 +65,9 @@ def gauges(last: Latest) -> Iterator[Metric]:
     stages = Tally(each.stage for each in iteration.leaving)
     leaving = ((stage.value, stages[stage]) for stage in DeletionStage if not stage.is_over)
     yield _gauge("leaving_nodes", "Nodes on their way out by how far they are", leaving, "stage")
+    announced = Tally(each.kind for each in iteration.interruptions.values())
+    interrupted = [(kind.value, announced[kind]) for kind in InterruptionKind]
+    yield _gauge("interrupted_nodes", "Nodes by what the cloud has announced for them", interrupted, "reason")
     if iteration.consolidation is not None:
         yield from _replacements(iteration.consolidation)
     if last.scale_down is not None:

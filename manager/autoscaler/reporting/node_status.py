@@ -42,8 +42,10 @@ class NodeStatusRow:
     the share of what is requested most, and `ripe_at` when the node will have been unneeded for long enough. `pods` are
     to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price. `replacement`
     says why the node is replaced, or is not, `replacement_reason` what asks for that (Underutilized: cheaper nodes;
-    Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: nothing cheaper is
-    known); all are empty where nothing asks for it.
+    Interrupted, Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: nothing
+    cheaper is known); all are empty where nothing asks for it. `interruption` is what the cloud has announced for the
+    node (SpotInterruption, InstanceTermination: it takes the node within minutes; ScheduledMaintenance,
+    RebalanceRecommendation), with the taint or condition that tells of it; empty without any.
     """
 
     node: str
@@ -60,6 +62,7 @@ class NodeStatusRow:
     replacement: str = ""
     replacement_saves_per_month: float | None = None
     replacement_reason: str = ""
+    interruption: str = ""
 
 
 def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
@@ -91,6 +94,8 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
                     replacement_saves_per_month=verdict.saves_per_month,
                     replacement_reason=verdict.disruption.value,
                 )
+    for name in made.interruptions.keys() & found.keys():
+        found[name] = replace(found[name], interruption=str(made.interruptions[name]))
     return dict(sorted(found.items()))
 
 

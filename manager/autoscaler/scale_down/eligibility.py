@@ -234,7 +234,7 @@ def _objection(
     if node.name in context.inputs.replacing:
         return UnremovableReason.REPLACEMENT, context.inputs.replacing[node.name]
     if context.is_leaving(node):
-        return UnremovableReason.BEING_DELETED, "it is being deleted"
+        return context.why_leaving(node)
     found = objection(node, used, context.rules, group.rules)
     if found is not None:
         return found

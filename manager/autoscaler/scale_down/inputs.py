@@ -8,8 +8,9 @@ from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, ScaleDownHistory
-from manager.autoscaler.scale_down.rules import ScaleDownRules
+from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
+from manager.autoscaler.snapshot.interruptions import Interruption
 from shared.quantity import Resources
 
 
@@ -20,9 +21,10 @@ class ScaleDownInputs:
     `nodes` are registered ones. `residents` are the pods on them, and pending pods that found a place there. `peaks`
     gives each node's predicted peak where peaks count; a node without one takes no pods, and its own pods do not move.
     `untold` holds the keys of pods that the peaks do not cover. `unreadable` gives, by node, what of the node or its
-    pods could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `kept` gives, by group, the
-    reason why scale-down leaves its nodes alone. `replacing` gives the part of each node, old or new, in a replacement
-    that is under way: scale-down leaves these alone, too.
+    pods could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `interruptions` gives, by
+    node, what the cloud has announced: those that it takes within minutes are among `leaving`. `kept` gives, by group,
+    the reason why scale-down leaves its nodes alone. `replacing` gives the part of each node, old or new, in a
+    replacement that is under way: scale-down leaves these alone, too.
     """
 
     now: float
@@ -39,6 +41,7 @@ class ScaleDownInputs:
     untold: Container[str] = frozenset()
     unreadable: Mapping[str, str] = field(default_factory=dict)
     leaving: Collection[str] = frozenset()
+    interruptions: Mapping[str, Interruption] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
     replacing: Mapping[str, str] = field(default_factory=dict)
 
@@ -78,6 +81,13 @@ class ScaleDownContext:
     def pods_that_move(self, node: str) -> list[PodOnNode]:
         """The same without pods that the removal waits for."""
         return [each for each in self.pods_that_need_places(node) if not each.is_awaited]
+
+    def why_leaving(self, node: NodeInfo) -> tuple[UnremovableReason, str]:
+        """What takes a node that is leaving."""
+        announced = self.inputs.interruptions.get(node.name)
+        if announced is not None and announced.is_imminent:
+            return UnremovableReason.INTERRUPTED, f"the cloud takes it: {announced}"
+        return UnremovableReason.BEING_DELETED, "it is being deleted"
 
     def is_leaving(self, node: NodeInfo) -> bool:
         """Whether the node is under deletion, or was tainted for it a short while ago.

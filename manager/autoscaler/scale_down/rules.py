@@ -36,6 +36,7 @@ class UnremovableReason(enum.StrEnum):
     STARTING = "NotStartedYet"
     OUT_OF_TIME = "SimulationTimedOut"
     REPLACEMENT = "PartOfReplacement"
+    INTERRUPTED = "NodeInterrupted"
 
 
 class BlockingReason(enum.StrEnum):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from manager.autoscaler.pricing.model import Machine
-from manager.autoscaler.snapshot import equivalence_groups, pod_info
+from manager.autoscaler.snapshot import equivalence_groups, interruptions, pod_info
 from manager.autoscaler.snapshot.pod_info import MOST_AMOUNT, PodInfo, ReferencedObjects
 from shared import durations
 from shared.api import pods
@@ -43,6 +43,7 @@ class NodeState(enum.StrEnum):
     UNREADY = "unready"
     NOT_STARTED = "not started"  # registered, never yet ready: part of the upcoming nodes
     CORDONED = "cordoned"
+    INTERRUPTED = "interrupted"  # the cloud takes it within minutes
     TO_BE_DELETED = "to be deleted"
 
 
@@ -143,6 +144,9 @@ def node_state(node: Node, rules: StateRules) -> NodeState:
     taints = node.spec.taints or ()
     if any(taint.key == TAINT_TO_BE_DELETED for taint in taints):
         return NodeState.TO_BE_DELETED
+    interruption = interruptions.read_interruption(node)
+    if interruption is not None and interruption.is_imminent:
+        return NodeState.INTERRUPTED
     if node.spec.unschedulable:
         return NodeState.CORDONED
     return node_readiness(node, rules)

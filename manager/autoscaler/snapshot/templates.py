@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info, predicates
+from manager.autoscaler.snapshot import cluster, equivalence_groups, interruptions, pod_info, predicates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
     TAINT_TO_BE_DELETED,
@@ -36,7 +36,6 @@ LABEL_TEMPLATE = "cluster-autoscaler.kubernetes.io/template-node"
 TAINT_DELETION_CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 TAINT_ESCALATOR = "atlassian.com/escalator"
 TAINT_ESCALATOR_FORCE = "atlassian.com/escalator-force"
-TAINT_DISRUPTED = "karpenter.sh/disrupted"  # on a node that Karpenter drains
 SYSTEM_NODE_CRITICAL = "system-node-critical"
 
 STARTUP_TAINT_PREFIXES = (
@@ -49,7 +48,7 @@ _LEAVING_TAINTS = (
     TAINT_DELETION_CANDIDATE,
     TAINT_ESCALATOR,
     TAINT_ESCALATOR_FORCE,
-    TAINT_DISRUPTED,
+    *interruptions.TAINTS,
 )
 _CONDITION_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"

@@ -10,9 +10,9 @@ import pytest
 from shared import durations
 from shared.api.core import Node
 from shared.kube.client import Patch
-from shared.kube.resources import NODES
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
-from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town
+from tests.integration.manager.test_autoscaler import NEVER_SECONDS, PATIENCE_SECONDS, WEB, Town, later_decisions
 from tests.integration.manager.test_scale_down import Shrinking
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
@@ -88,3 +88,43 @@ def test_nodes_of_a_group_that_has_changed_are_replaced_one_after_the_other_and_
     assert (shrinking.nodes[new].metadata.labels or {})["image"] == "v2"
     eventually(lambda: has_clean_books(shrinking), PATIENCE_SECONDS)
     assert shrinking.made_again == ["p0"]
+
+
+def adopt(shrinking: Shrinking, pod: str) -> None:
+    """The pod has a controller from now on, which the API server knows."""
+    namespace = shrinking.town.namespace
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}}
+    owner = shrinking.client.create(CONFIGMAPS, body, namespace)
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.uid, "controller": True}
+    shrinking.client.patch(PODS, pod, {"metadata": {"ownerReferences": [reference]}}, namespace)
+
+
+@ours
+def test_a_node_that_the_cloud_takes_has_its_successor_before_it_is_drained_and_leaves_its_group_after(
+    shrinking: Shrinking,
+) -> None:
+    quiet = {"scale_down_unneeded_time_seconds": NEVER_SECONDS}
+    first = shrinking.manager("0:10:web", **quiet)
+    shrinking.want(2, cpu="2100m")
+    before = shrinking.eventually_bound(2)
+    taken = before["p0"]
+    adopt(shrinking, "p0")
+    told = {"key": "aws-node-termination-handler/spot-itn", "value": "an-event", "effect": "NoSchedule"}
+    shrinking.client.patch(NODES, taken, {"spec": {"unschedulable": True, "taints": [told]}})
+    shrinking.eventually_has_nodes(3)
+    eventually(lambda: has_clean_books(shrinking), PATIENCE_SECONDS)
+    row = row_of(first, taken)
+    assert row["interruption"] == "SpotInterruption (taint aws-node-termination-handler/spot-itn)"
+    assert shrinking.eventually_bound(2) == before, "nothing of ours has evicted the pod"
+    first.close()
+    later_decisions(shrinking.manager("0:10:web", **quiet))
+    assert shrinking.town.targets() == {"web": 3}, "the next manager launches no other one"
+
+    shrinking.client.delete(PODS, "p0", shrinking.town.namespace, grace_period_seconds=0)  # as what drains it does
+    eventually(lambda: taken not in shrinking.nodes, PATIENCE_SECONDS)
+    after = shrinking.eventually_bound(2)
+    assert after["p1"] == before["p1"]
+    assert set(after.values()) == set(shrinking.nodes)
+    assert shrinking.town.targets() == {"web": 2}, "the cloud is not to launch another one in its place"
+    events = shrinking.client.list(EVENTS, "default").items
+    assert [each["reason"] for each in events if each["involvedObject"]["name"] == taken].count("NodeInterrupted") >= 1

@@ -13,7 +13,7 @@ from manager.autoscaler.disruption.rules import DisruptionRules, RepairPolicy, p
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from shared import durations, settings
-from shared.api.core import Node
+from shared.api.core import Node, NodeSpec, Taint
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 
@@ -69,6 +69,23 @@ def test_unhealthy_nodes_come_before_expired_ones_and_these_before_drifted_ones(
     drifted = {"drifted": "another image", "old": "another image"}
     found = due(*nodes, lifetime=30 * DAY, drifted=drifted, replaces_drifted=True, repairs=(LOST,))
     assert list(found.items()) == [("lost", D.UNHEALTHY), ("old", D.EXPIRED), ("drifted", D.DRIFTED)]
+
+
+@pytest.mark.parametrize(
+    ("key", "asked", "found"),
+    [
+        ("aws-node-termination-handler/scheduled-maintenance", True, D.INTERRUPTED),
+        ("aws-node-termination-handler/rebalance-recommendation", True, D.INTERRUPTED),
+        ("aws-node-termination-handler/rebalance-recommendation", False, D.EXPIRED),
+        ("aws-node-termination-handler/spot-itn", True, D.EXPIRED),
+    ],
+)
+def test_a_node_is_interrupted_once_the_cloud_announces_what_leaves_time_for_it(
+    key: str, asked: bool, found: D
+) -> None:
+    node = made("a", 40 * DAY)
+    node = msgspec.structs.replace(node, spec=NodeSpec(taints=(Taint(key, "x", "NoSchedule"),)))
+    assert due(node, lifetime=30 * DAY, replaces_interrupted=asked) == {"a": found}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +160,12 @@ def test_a_bad_lifetime_is_refused_by_its_flag(text: str) -> None:
 
 @pytest.mark.parametrize(
     "asked",
-    [{"max_node_lifetime_seconds": 60.0}, {"replace_drifted_nodes": True}, {"node_repair_conditions": ("A=True:1m",)}],
+    [
+        {"max_node_lifetime_seconds": 60.0},
+        {"replace_drifted_nodes": True},
+        {"replace_interrupted_nodes": True},
+        {"node_repair_conditions": ("A=True:1m",)},
+    ],
 )
 def test_without_scale_down_nothing_can_go_and_that_is_said(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="needs scale-down"):
