@@ -14,6 +14,7 @@ from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.karpenter import checked_labels, claims
 from manager.autoscaler.cloudprovider.karpenter.departures import STOCK_OUT
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.resources import NODECLAIMS, NODEPOOLS, NODES
@@ -67,6 +68,7 @@ class Hands:
             namespace=names.INSTALL_NAMESPACE,
             clock=SystemClock(),
             loops=Loops(CollectorRegistry()),
+            ours=ManagedGroups(minds_drift=True),
         )
         self.guard = Guard(provider, Ownership(dict.fromkeys(listed)))
 
@@ -216,6 +218,18 @@ def test_claims_become_nodes_and_exactly_the_named_one_goes(town: KarpenterTown,
     eventually(lambda: hands.states("web") == ["Running"])
     assert [node.metadata.name for node in town.karpenter.nodes()] == [found[1].metadata.name]
     assert hands.guard.observed.groups["web"].group.target_size == 1
+
+
+def test_a_node_of_a_group_that_has_changed_has_drifted_and_a_new_one_has_not(
+    town: KarpenterTown, hands: Hands
+) -> None:
+    hands.guard.observe()
+    hands.guard.increase("web", 1)
+    eventually(lambda: hands.states("web") == ["Running"])
+    assert [each.drift for each in hands.guard.observed.groups["web"].instances] == [""]
+    town.offer({**WEB, "labels": {"team": "shop"}})
+    (found,) = hands.guard.observe().groups["web"].instances
+    assert found.drift == "it was launched with another label team than its group has"
 
 
 def test_a_claim_that_vanishes_is_a_stockout_of_its_offering(town: KarpenterTown, hands: Hands) -> None:

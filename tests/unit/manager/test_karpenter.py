@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,21 @@ import yaml
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.karpenter import checked_labels, claims, config, departures
+from manager.autoscaler.cloudprovider.karpenter import checked_labels, claims, config, departures, drift
 from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
-from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeDefaults
+from manager.autoscaler.cloudprovider.karpenter.claims import (
+    NodeClaim,
+    NodeClaimStatus,
+    NodeClassReference,
+    NodeDefaults,
+)
 from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
 from manager.autoscaler.cloudprovider.karpenter.prices import CataloguePrices
 from manager.autoscaler.pricing.model import Machine, Unpriced
 from shared import names
-from shared.api.core import Taint
+from shared.api.core import Condition, Taint
 from shared.errors import InvalidInput
 from shared.kube import objects
 from tests.support.apiserver import ROOT
@@ -240,6 +246,83 @@ def test_the_conditions_of_a_claim_say_how_its_machine_is(
     found = claims.instance(given, age, 60.0)
     assert (found.state, found.error.code if found.error else "") == (state, error)
     assert found.provider_id == (given.status.provider_id or "karpenter://web-x")
+
+
+HASHES = (("karpenter.k8s.aws/ec2nodeclass-hash", "12"), ("karpenter.k8s.aws/ec2nodeclass-hash-version", "v4"))
+DEFAULTS = NodeDefaults(NodeClassReference("karpenter.k8s.aws", "EC2NodeClass", "default"), hashes=HASHES)
+DEDICATED = Taint("dedicated", "web", "NoSchedule")
+
+
+def launched(cloud: KarpenterCloud, *conditions: Condition, **annotations: str) -> NodeClaim:
+    """A claim of WEB as the API server has it after a while."""
+    body: Any = claims.body("web-1", WEB, cloud.machine_types[0], DEFAULTS, 600.0)
+    body["metadata"]["annotations"] |= {f"karpenter.k8s.aws/{key}": value for key, value in annotations.items()}
+    body["metadata"]["labels"]["karpenter.k8s.aws/instance-cpu"] = "4"  # as Karpenter adds them
+    found = objects.decode(msgspec.json.encode(body), NodeClaim)
+    return msgspec.structs.replace(found, status=NodeClaimStatus(conditions=conditions))
+
+
+def test_a_claim_has_not_drifted_as_long_as_the_next_one_of_its_group_is_the_same(cloud: KarpenterCloud) -> None:
+    assert drift.drift_reason(launched(cloud), WEB, DEFAULTS) == ""
+    taints = (DEDICATED, DEDICATED)
+    group = msgspec.structs.replace(WEB, taints=taints)
+    body: Any = claims.body("web-1", group, cloud.machine_types[0], DEFAULTS, 600.0)
+    assert drift.drift_reason(objects.decode(msgspec.json.encode(body), NodeClaim), group, DEFAULTS) == ""
+
+
+@pytest.mark.parametrize(
+    ("group", "defaults", "reason"),
+    [
+        (
+            msgspec.structs.replace(WEB, zone="b"),
+            DEFAULTS,
+            "it was launched as m6i.xlarge/a/on-demand, and its group launches m6i.xlarge/b/on-demand now",
+        ),
+        (
+            WEB,
+            replace(DEFAULTS, node_class=NodeClassReference("karpenter.k8s.aws", "EC2NodeClass", "other")),
+            "it was launched by EC2NodeClass default, and its group launches by EC2NodeClass other now",
+        ),
+        (
+            msgspec.structs.replace(WEB, taints=(DEDICATED,)),
+            DEFAULTS,
+            "it was launched with other taints than those of its group",
+        ),
+        (
+            WEB,
+            replace(DEFAULTS, labels=(("env", "prod"),)),
+            "it was launched with another label env than its group has",
+        ),
+    ],
+)
+def test_a_claim_has_drifted_once_its_group_would_launch_another(
+    cloud: KarpenterCloud, group: KarpenterGroup, defaults: NodeDefaults, reason: str
+) -> None:
+    assert drift.drift_reason(launched(cloud), group, defaults) == reason
+
+
+@pytest.mark.parametrize(
+    ("annotations", "has_drifted"),
+    [
+        ({}, False),
+        ({"ec2nodeclass-hash": "12", "ec2nodeclass-hash-version": "v4"}, False),
+        ({"ec2nodeclass-hash": "11", "ec2nodeclass-hash-version": "v4"}, True),
+        ({"ec2nodeclass-hash": "11", "ec2nodeclass-hash-version": "v3"}, False),
+        ({"ec2nodeclass-hash": "11"}, False),
+    ],
+)
+def test_a_claim_has_drifted_once_its_node_class_has_another_hash_of_the_same_version(
+    cloud: KarpenterCloud, annotations: dict[str, str], has_drifted: bool
+) -> None:
+    reason = "its node class has changed since it was launched (karpenter.k8s.aws/ec2nodeclass-hash)"
+    assert drift.drift_reason(launched(cloud, **annotations), WEB, DEFAULTS) == (reason if has_drifted else "")
+
+
+@pytest.mark.parametrize(("status", "has_drifted"), [("True", True), ("False", False), ("Unknown", False)])
+def test_a_claim_that_says_so_has_drifted(cloud: KarpenterCloud, status: str, has_drifted: bool) -> None:
+    said = Condition("Drifted", status, "AMIDrift", "another image")
+    expected = "its NodeClaim says that it has drifted: AMIDrift another image" if has_drifted else ""
+    assert drift.drift_reason(launched(cloud, said), WEB, DEFAULTS) == expected
 
 
 def known(*given: NodeClaim) -> dict[str, KnownClaim]:

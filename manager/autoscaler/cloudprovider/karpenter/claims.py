@@ -28,6 +28,9 @@ class NodeClassReference(Wire, frozen=True):
     kind: str = ""
     name: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
 
 class ClaimRequirement(Wire, frozen=True):
     key: str = ""
@@ -104,12 +107,15 @@ class NodeClaim(Wire, frozen=True):
 
 @dataclass(frozen=True)
 class NodeDefaults:
-    """What every node of this cloud gets, from the file or from the NodePool that it names."""
+    """What every node of this cloud gets, from the file or from the NodePool that it names. `hashes` are those
+    annotations of the node class that say what it is now.
+    """
 
     node_class: NodeClassReference = field(default_factory=NodeClassReference)
     labels: tuple[tuple[str, str], ...] = ()
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
+    hashes: tuple[tuple[str, str], ...] = ()
 
 
 def read_amounts(quantities: Quantities) -> dict[str, int]:

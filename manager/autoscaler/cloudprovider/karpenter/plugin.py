@@ -10,7 +10,14 @@ from manager.autoscaler.configmap_store import ConfigMapStore
 def make(request: ProviderRequest) -> KarpenterProvider:
     writes = request.loops is not None
     ledger = KarpenterLedger(ConfigMapStore(request.client, request.namespace, CONFIG_MAP, KEY), writes=writes)
-    return KarpenterProvider(CloudFile(request.file), request.client, ledger, request.clock, may_write=writes)
+    return KarpenterProvider(
+        CloudFile(request.file),
+        request.client,
+        ledger,
+        request.clock,
+        may_write=writes,
+        minds_drift=request.groups.minds_drift,
+    )
 
 
 PLUGIN = ProviderPlugin(make=make, creates_groups=True)

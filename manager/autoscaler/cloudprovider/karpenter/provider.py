@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -15,7 +16,7 @@ from manager.autoscaler.cloudprovider.contract import (
     Theoretical,
 )
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, claims, groups
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims, drift, groups
 from manager.autoscaler.cloudprovider.karpenter.books import KarpenterLedger
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterGroup
@@ -45,12 +46,14 @@ class KarpenterProvider(Provider):
         clock: Clock,
         *,
         may_write: bool,
+        minds_drift: bool = False,
         chance: random.Random | None = None,
     ) -> None:
         self._client = client
         self._observer = ClaimObserver(file, client, ledger, clock)
         self._clock = clock
         self._may_write = may_write
+        self._minds_drift = minds_drift
         self._chance = chance or random.Random()
 
     def refresh(self) -> None:
@@ -67,7 +70,10 @@ class KarpenterProvider(Provider):
         seen = self._seen
         seconds = seen.state.cloud.launch_seconds
         there = (
-            claims.instance(each, self._observer.waited_seconds(each.metadata.name), seconds)
+            replace(
+                claims.instance(each, self._observer.waited_seconds(each.metadata.name), seconds),
+                drift=self._drift_reason(seen, each),
+            )
             for each in seen.claims_of(group)
         )
         return [*there, *(each.instance for each in seen.failed.values() if each.group == group)]
@@ -162,6 +168,13 @@ class KarpenterProvider(Provider):
     @property
     def _seen(self) -> SeenClaims:
         return self._observer.seen
+
+    def _drift_reason(self, seen: SeenClaims, claim: NodeClaim) -> str:
+        """While it cannot be read what new nodes would be, none has drifted."""
+        found = seen.groups.get(claim.group)
+        if not self._minds_drift or found is None or seen.state.problem or not claim.holds(claims.REGISTERED):
+            return ""
+        return drift.drift_reason(claim, found, seen.state.defaults)
 
     def _group(self, seen: SeenClaims, found: KarpenterGroup) -> Group:
         staying = sum(not each.is_leaving for each in seen.claims_of(found.name))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from manager.autoscaler.cloudprovider.errors import Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, checked_labels
+from manager.autoscaler.cloudprovider.karpenter import NAME, checked_labels, drift
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeClassReference, NodeDefaults
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, NodeClassRef
 from shared import names
@@ -44,6 +44,7 @@ class _NodePool(Wire, frozen=True):
 
 @prepared
 class _NodeClass(Wire, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
     status: _Status = _Status()
 
 
@@ -79,7 +80,7 @@ class KarpenterReader:
         ready, and until it has, nothing else of Karpenter's goes on.
         """
         if cloud.node_class is not None:
-            return _of_node_class(cloud.node_class), self._class_problem(cloud.node_class)
+            return self._of_node_class(cloud.node_class)
         source = f"NodePool {cloud.node_pool}"
         try:
             pool = self._client.get(NODEPOOLS, cloud.node_pool, into=_NodePool)
@@ -119,18 +120,16 @@ class KarpenterReader:
         except NotFound:
             return None
 
-    def _class_problem(self, ref: NodeClassRef) -> str:
+    def _of_node_class(self, ref: NodeClassRef) -> tuple[NodeDefaults, str]:
         resource = Resource(ref.group, ref.version, ref.resource_name, namespaced=False)
-        source = f"{ref.kind} {ref.name}"
+        reference = NodeClassReference(ref.group, ref.kind, ref.name)
         try:
             found = self._client.get(resource, ref.name, into=_NodeClass)
         except (NotFound, Forbidden) as error:
-            return f"{source}, which says how nodes are made, cannot be read: {error}"
-        return _unready(source, found.status.conditions, READY)
-
-
-def _of_node_class(ref: NodeClassRef) -> NodeDefaults:
-    return NodeDefaults(NodeClassReference(ref.group, ref.kind, ref.name))
+            return NodeDefaults(reference), f"{reference}, which says how nodes are made, cannot be read: {error}"
+        annotations = sorted((found.metadata.annotations or {}).items())
+        hashes = tuple((key, value) for key, value in annotations if key.endswith((drift.HASH, drift.HASH_VERSION)))
+        return NodeDefaults(reference, hashes=hashes), _unready(str(reference), found.status.conditions, READY)
 
 
 def _unready(source: str, conditions: Sequence[Condition] | None, kind: str) -> str:
