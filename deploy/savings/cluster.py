@@ -14,10 +14,20 @@ from deploy.backtest.prometheus import Period, Prometheus
 from deploy.backtest.server import Access, PrometheusServer
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
-from deploy.savings import agent_pods, from_agents, from_objects, from_prometheus, objects, workloads
+from deploy.savings import (
+    agent_pods,
+    from_agents,
+    from_metrics_server,
+    from_objects,
+    from_prometheus,
+    objects,
+    workloads,
+)
 from deploy.savings.from_agents import AgentWeeks
+from deploy.savings.from_metrics_server import NodesMoment
 from deploy.savings.objects import (
     HorizontalPodAutoscaler,
+    NodeMetricsSample,
     PodMetrics,
     SeenPod,
     VerticalPodAutoscaler,
@@ -26,6 +36,7 @@ from deploy.savings.objects import (
 from deploy.savings.usage import DAY_SECONDS, KnownUsage
 from deploy.savings.workloads import Listed
 from shared import names
+from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import Forbidden, NotFound
 from shared.kube.resources import Resource
@@ -34,8 +45,10 @@ AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", namespac
 VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", namespaced=True)
 VPA_CHECKPOINTS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints", namespaced=True)
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", namespaced=True)
+NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
 
 STEP_SECONDS = 300.0
+_MOST_NAMED = 3
 ObjectT = TypeVar("ObjectT", bound=msgspec.Struct)
 
 
@@ -55,7 +68,7 @@ class WhereToLook:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """`now` in Unix seconds."""
+    """`now` in Unix seconds; the `moment` is metrics-server's."""
 
     seen: Seen
     listed: Listed
@@ -63,6 +76,7 @@ class LookedAt:
     autoscalers: Sequence[VerticalPodAutoscaler]
     now: float
     notes: Sequence[str]
+    moment: NodesMoment | None = None
 
     @property
     def cluster(self) -> str:
@@ -89,13 +103,12 @@ def look(
     pods = [pod for pod in seen.objects.pods if isinstance(pod, SeenPod)]
     listed = workloads.list_containers(pods, others.autoscalers)
     notes = [*seen.notes, *(f"Pod {pod} is passed by: {why}" for pod, why in listed.refused.items())]
-    known = KnownUsage()
-    for found in (
-        from_objects.snapshot(others.metrics, listed.owner_of),
-        from_objects.checkpoints(others.checkpoints, others.vpas),
-    ):
-        known = known.with_better(found)
+    node_names = [node.metadata.name for node in seen.objects.nodes]
     end = until or (seen.objects.now if where.files else time.time())
+    known, moment = from_metrics_server.read(
+        others.pod_metrics, others.node_metrics, listed.owner_of, frozenset(node_names), end
+    )
+    known = known.with_better(from_objects.checkpoints(others.checkpoints, others.vpas))
     with ExitStack() as stack:
         if where.prometheus:
             server = stack.enter_context(Prometheus(where.prometheus, where.access, "--prometheus"))
@@ -110,9 +123,8 @@ def look(
             weeks, silent = agent_pods.read(seen.client, pods, where.agents_namespace, where.access, came)
             notes += silent
         if weeks:
-            nodes = [node.metadata.name for node in seen.objects.nodes]
-            known = known.with_better(from_agents.usage(weeks, listed, nodes))
-    return LookedAt(seen, listed, known, others.vpas, end, [*notes, *known.notes])
+            known = known.with_better(from_agents.usage(weeks, listed, node_names))
+    return LookedAt(seen, listed, known, others.vpas, end, [*notes, *known.notes], moment)
 
 
 @dataclass(frozen=True)
@@ -120,7 +132,8 @@ class _Others:
     autoscalers: Sequence[HorizontalPodAutoscaler] = ()
     vpas: Sequence[VerticalPodAutoscaler] = ()
     checkpoints: Sequence[VerticalPodAutoscalerCheckpoint] = ()
-    metrics: Sequence[PodMetrics] = ()
+    pod_metrics: Sequence[PodMetrics] = ()
+    node_metrics: Sequence[NodeMetricsSample] = ()
 
 
 def _of_dump(seen: Seen) -> _Others:
@@ -132,6 +145,7 @@ def _of_dump(seen: Seen) -> _Others:
         dump.of(VerticalPodAutoscaler),
         dump.of(VerticalPodAutoscalerCheckpoint),
         dump.of(PodMetrics),
+        dump.of(NodeMetricsSample),
     )
 
 
@@ -143,15 +157,29 @@ def _of_client(seen: Seen) -> _Others:
         _list(client, AUTOSCALERS, HorizontalPodAutoscaler, seen.notes),
         _list(client, VPAS, VerticalPodAutoscaler, seen.notes),
         _list(client, VPA_CHECKPOINTS, VerticalPodAutoscalerCheckpoint, seen.notes),
-        _list(client, POD_METRICS, PodMetrics, seen.notes),
+        *_metrics(client, seen.notes),
     )
+
+
+def _metrics(client: Client, notes: list[str]) -> tuple[list[PodMetrics], list[NodeMetricsSample]]:
+    """Of metrics-server. It is a source among others: one that fails costs what it knows alone."""
+    try:
+        return _list(client, POD_METRICS, PodMetrics, notes), _list(client, NODE_METRICS, NodeMetricsSample, notes)
+    except HeadroomError as error:
+        notes.append(f"metrics-server did not answer, so nothing is known from it: {error}")
+        return [], []
 
 
 def _list(client: Client, resource: Resource, kind: type[ObjectT], notes: list[str]) -> list[ObjectT]:
     """None of a kind that the cluster does not know."""
     with suppress(NotFound):
         try:
-            return list(client.list(resource, into=kind).items)
+            found = client.list(resource, into=kind)
         except Forbidden:
-            notes.append(f"{resource.plural} may not be listed, so none count")
+            notes.append(f"{resource} may not be listed, so none count")
+            return []
+        notes += (f"{resource} {each.key} is passed by: {each.reason}" for each in found.refused[:_MOST_NAMED])
+        if len(found.refused) > _MOST_NAMED:
+            notes.append(f"{len(found.refused) - _MOST_NAMED} more of {resource} are passed by")
+        return found.items
     return []

@@ -1,22 +1,18 @@
-"""Usage that lies in the cluster itself: VPA's checkpoints, and metrics-server's one sample. Pure."""
+"""Usage that lies in the cluster itself: the checkpoints of VPA. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from agent.predict_server import decay
 from agent.predict_server.compact import CompactHistogram
 from deploy.savings.objects import (
     CheckpointHistogram,
-    PodMetrics,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerCheckpoint,
 )
 from deploy.savings.usage import ContainerKey, ContainerUse, KnownUsage, ResourceUse, Source
 from deploy.savings.vpa import VpaHistory, filled_buckets
 from shared import durations
-from shared.api import pods as api_pods
-from shared.names import CPU, MEMORY
-from shared.quantity import MILLI_PER_CORE, QuantityError
 
 _CPU_QUANTILE = 0.95
 _NEWEST_VERSION = "v3"
@@ -90,34 +86,3 @@ def _compact(said: CheckpointHistogram) -> CompactHistogram:
 def _most(history: VpaHistory, resource: int) -> float:
     """The end of the last bucket that is not empty."""
     return max((end for end, _ in filled_buckets((history.cpu, history.memory)[resource])), default=0.0)
-
-
-def snapshot(measured: Iterable[PodMetrics], owner_of: Mapping[str, tuple[str, str, str]]) -> KnownUsage:
-    """Of each container the largest that any replica uses now."""
-    most: dict[ContainerKey, tuple[float, float, int]] = {}
-    notes = []
-    for pod in measured:
-        owner = owner_of.get(pod.metadata.key)
-        if owner is None:
-            continue
-        for each in pod.containers:
-            given = {name: each.usage[name] for name in (CPU, MEMORY) if name in each.usage} if each.usage else {}
-            try:
-                used = api_pods.amounts(given)
-            except QuantityError as error:
-                notes.append(f"PodMetrics {pod.metadata.key} is passed by: {error}")
-                break
-            key = ContainerKey(*owner, each.name)
-            cpu, memory, count = most.get(key, (0.0, 0.0, 0))
-            cores = used.get(CPU, 0) / MILLI_PER_CORE
-            most[key] = max(cpu, cores), max(memory, float(used.get(MEMORY, 0))), count + 1
-    uses = {
-        key: ContainerUse(
-            Source.SNAPSHOT,
-            cpu=ResourceUse(cpu, cpu, cpu, 1, 0.0),
-            memory=ResourceUse(memory, memory, memory, 1, 0.0),
-            pods=count,
-        )
-        for key, (cpu, memory, count) in most.items()
-    }
-    return KnownUsage(uses, tuple(notes))

@@ -163,9 +163,19 @@ class PodMetrics(Wire, frozen=True):
     containers: tuple[_MeasuredContainer, ...] = ()
 
 
+@prepared
+class NodeMetricsSample(Wire, frozen=True):
+    """metrics-server's kind `NodeMetrics`; `NodeMetric` is that of agents."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    timestamp: str | None = None
+    usage: Quantities | None = None
+
+
 ALSO: dict[str, type[Any]] = {
     "HorizontalPodAutoscaler": HorizontalPodAutoscaler,
     "VerticalPodAutoscaler": VerticalPodAutoscaler,
     "VerticalPodAutoscalerCheckpoint": VerticalPodAutoscalerCheckpoint,
     "PodMetrics": PodMetrics,
+    "NodeMetrics": NodeMetricsSample,
 }

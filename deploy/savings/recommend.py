@@ -11,7 +11,7 @@ from deploy.savings import recommending
 from deploy.savings.cluster import LookedAt
 from deploy.savings.recommending import ContainerRecommendation, Proposal, RecommendationRules
 from deploy.savings.rows import ContainerRecommendationRow, Recommendations, RecommendedAmountRow
-from deploy.savings.usage import ResourceUse
+from deploy.savings.usage import ResourceUse, Source
 from deploy.savings.workloads import ContainerRole
 from manager.autoscaler.pricing.list_prices import UNITS
 from manager.autoscaler.pricing.model import GIB, Machine
@@ -102,6 +102,10 @@ def answer(
             known[each.use.source] = known.get(each.use.source, 0) + 1
     cpu, memory = sum(each[0] for each in saved), sum(each[1] for each in saved)
     notes = [*found.notes, *_price_notes(split, found.seen.objects.nodes)]
+    if known and known.keys() == {Source.SNAPSHOT}:
+        notes.append(
+            "usage is one look of metrics-server, from which nothing is recommended: name a Prometheus or agents"
+        )
     if not found.known.uses:
         notes.append("nothing is known of usage: name a Prometheus, agents, or dump VPA's checkpoints, too")
     return (

@@ -4,12 +4,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from deploy import rendering
 from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
 from deploy.rendering import HOURS_PER_MONTH
 from deploy.savings import reclaimed as reclaiming
 from deploy.savings import recommend, simulation, stages
 from deploy.savings.cluster import LookedAt
+from deploy.savings.from_metrics_server import NodesMoment
 from deploy.savings.lendable import LendableAnswer
 from deploy.savings.lending_record import LendingRecordAnswer
 from deploy.savings.reclaimed import ReclaimedCapacity
@@ -57,7 +59,7 @@ def answer(
     staged = stages.simulate(cluster, nodes, made, found.listed.owner_of, split)
     rows = list(staged.rows)
     offered = reclaiming.reclaimed(found)
-    rows.append(_lendable(staged, lendable, offered, split))
+    rows.append(_lendable(staged, lendable, offered, split, found.moment))
     without = sum(row.saved or 0.0 for row in rows if not row.needs_headroom)
     both = sum(row.saved or 0.0 for row in rows)
     return Savings(
@@ -85,7 +87,11 @@ def _amount(both: Resources) -> str:
 
 
 def _lendable(
-    staged: Staged, lendable: LendableAnswer | None, offered: ReclaimedCapacity, split: recommend.OwnUnits | None
+    staged: Staged,
+    lendable: LendableAnswer | None,
+    offered: ReclaimedCapacity,
+    split: recommend.OwnUnits | None,
+    moment: NodesMoment | None,
 ) -> StageRow:
     """What is left to lend on the nodes of the last stage: requests as they would be, above the promised peak."""
     nodes = staged.rows[-1].nodes
@@ -101,7 +107,11 @@ def _lendable(
         if offered.exists:
             now, held = _amount(offered.offered), _amount(offered.held)
             return skipped(f"no recorded usage to predict from; {now} are on offer now, and pods hold {held} of that")
-        return skipped("no recorded usage to predict from: name a Prometheus")
+        why = "no recorded usage to predict from: name a Prometheus"
+        if moment is not None:
+            nodes_used = f"{rendering.count(moment.nodes, 'node')} used {_amount(moment.used)}"
+            why += f"; in metrics-server's one look {nodes_used}, and a promise takes days of history"
+        return skipped(why)
     promised = {row.resource: row for row in lendable.rows}
     amounts = []
     for resource, before, after in zip(("cpu", "memory"), staged.requested_today, staged.requested, strict=True):
@@ -266,17 +276,21 @@ def _obstacles(then: Removable | None, nodes: PricedNodes) -> list[ObstacleRow]:
 
 def _knowledge(made: Sequence[ContainerRecommendation]) -> KnowledgeRow:
     known: dict[str, int] = {}
-    days, gaps = [], 0
+    days, gaps, looks = [], 0, 0
     running = [each for each in made if each.container.role is not ContainerRole.INIT]
     for each in running:
         if each.use is not None:
             known[each.use.source] = known.get(each.use.source, 0) + 1
-            if each.use.source is not Source.SNAPSHOT:
-                days.append(each.use.days)
-                gaps = max(gaps, each.use.gaps)
+            if each.use.source is Source.SNAPSHOT:
+                looks += 1
+                continue
+            days.append(each.use.days)
+            gaps = max(gaps, each.use.gaps)
     least, middle = (min(days), statistics.median(days)) if days else (0.0, 0.0)
     share = len(days) / len(running) if running else 0.0
-    if not days:
+    if not days and looks:
+        sure = f"very low: one look at {looks / len(running):.0%} of containers, no history"
+    elif not days:
         sure = "requests and nodes only: nothing is known of usage"
     elif middle < 1:
         sure = f"low: less than a day of {share:.0%} of containers"
