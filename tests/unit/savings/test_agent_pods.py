@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from deploy import cli
 from deploy.backtest.server import Access
+from deploy.local import kubeconfig
 from deploy.savings import agent_pods
 from shared import names
 from shared.api.core import Container, ContainerPort, Pod, PodSpec, PodStatus
 from shared.api.meta import ObjectMeta
 from shared.kube.client import Client
 from shared.kube.config import Connection
-from tests.unit.kube.scripted import Answer, Request, ScriptedServer, answer, status
+from tests.unit.kube.scripted import Answer, Request, ScriptedServer, answer, page, status
+from tests.unit.savings import clusters
 
 WEEK = 7 * 86400.0
 INSTALLED = "headroom-system"
@@ -160,3 +163,54 @@ def test_an_agent_is_believed_about_its_own_node_alone(server: ApiServer, client
     assert not found.weeks
     (note,) = found.notes
     assert "runs on c and says that it is of 'node-of-a'" in note
+
+
+class ClusterWithAgents(ApiServer):
+    """A shop on three nodes with an agent each: `a` answers, `b` is silent, and `c` says that it is of node `a`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals["b"] = status(503, "ServiceUnavailable")
+        self.refusals["c"] = answer({"name": "node-of-a"})
+        agents = [
+            {
+                "metadata": {"name": name, "namespace": INSTALLED, "labels": agent_pods.LABELS},
+                "spec": {"nodeName": f"node-of-{name}", "containers": [{"name": "agent"}]},
+                "status": {"phase": "Running"},
+            }
+            for name in "abc"
+        ]
+        web = [
+            clusters.pod(f"web-{n}", "web", f"node-of-{place}", clusters.container("main", "3", "10Gi"))
+            for n, place in ((1, "a"), (2, "b"), (3, "c"))
+        ]
+        self.objects = {"nodes": [clusters.node(f"node-of-{name}") for name in "abc"], "pods": [*agents, *web]}
+
+    def next_answer(self, request: Request) -> Answer:
+        *_, plural = request.path.split("/")
+        if "/proxy/" in request.path:
+            return super().next_answer(request)
+        if "/namespaces/" in request.path or "k8s.io/" in request.path:
+            return status(404, "NotFound")
+        return page(*self.objects.get(plural, ()), version=1)
+
+
+def test_savings_of_a_cluster_count_the_agents_that_can_be_believed_and_say_which_nodes_are_not_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server, config = ClusterWithAgents(), tmp_path / "kubeconfig"
+    kubeconfig.write(config, server.url, "an-administrator")
+    try:
+        assert (cli.app(["savings", "--kubeconfig", str(config), "-o", "json"], standalone_mode=False) or 0) == 0
+    finally:
+        server.close()
+    told = json.loads(capsys.readouterr().out)
+    assert told["knowledge"]["known"] == {"agents": 1}
+    (silent,) = (note for note in told["notes"] if "did not answer" in note)
+    assert silent == "2 of 3 agents did not answer: 503 scripted"
+    (unknown,) = (note for note in told["notes"] if note.startswith("no agent of "))
+    assert unknown.startswith("no agent of 2 of 3 nodes was asked")
+    assert unknown.endswith("(node-of-b, node-of-c)")
+    asked = {urllib.parse.unquote(each.path).partition(":")[2].partition(":")[0] for each in server.requests}
+    assert {"a", "b", "c"} <= asked
+    assert all("an-administrator" not in str(each.headers.get("X-Headroom-Authorization")) for each in server.requests)
