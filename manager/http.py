@@ -2,17 +2,17 @@
 
 import importlib.resources
 from collections.abc import Callable
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
-from fastapi import FastAPI, HTTPException, Response
+from fastapi import FastAPI, HTTPException, Query, Response
 from fastapi.responses import HTMLResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes, Status
 from manager.nodeside.decisions import KnownNode
-from manager.nodeside.node_trends import NodeTrend, NodeTrends
+from manager.nodeside.node_trends import MOST_SPARKLINES, NodeTrend, NodeTrends, Sparklines
 from manager.nodeside.usage_histograms import NodeHistograms
 from shared import errors, web
 
@@ -32,6 +32,7 @@ _PAGE_FILES = {
     "page.js": "text/javascript",
     "autoscaler.js": "text/javascript",
 }
+NodeNames = Annotated[list[str], Query(max_length=MOST_SPARKLINES, description="names of nodes; others are left out")]
 
 
 class Reader(Protocol):
@@ -111,6 +112,14 @@ def application(
     @app.get("/api/v1/history", summary="The last day of all nodes together", response_model=NodeTrend)
     def cluster_trend() -> Response:
         return _json(trends.answer())
+
+    @app.get(
+        "/api/v1/history/nodes",
+        summary="The last day of some nodes, in few samples",
+        response_model=Sparklines,
+    )
+    def sparklines(name: NodeNames) -> Response:
+        return _json(trends.sparklines(name))
 
     @app.get(
         "/api/v1/nodes/{name}/history",

@@ -16,6 +16,8 @@ from shared.clock import Clock
 MOST_NODES = 10_000
 AMOUNTS = ("used", "requested", "predicted_peak", "mid", "prod_used")
 CLUSTER = ""  # the name of the sums over all nodes
+MOST_SPARKLINES = 100  # of one answer, of some 200 kB at most
+SPARKLINE_SAMPLES = 48  # of a plot of 72 pixels
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,22 @@ class NodeTrend:
     prod_used: AmountSeries
 
 
+@dataclass(frozen=True)
+class Sparkline:
+    """What one node used and was predicted to use at most."""
+
+    used: AmountSeries
+    predicted_peak: AmountSeries
+
+
+@dataclass(frozen=True)
+class Sparklines:
+    """By node; each series has a value for each of `times` (RFC 3339). Memory is exact to seven digits."""
+
+    times: list[str]
+    nodes: dict[str, Sparkline]
+
+
 class NodeTrends:
     """The trends of all nodes that there are: for each amount a row of cpu and one of memory."""
 
@@ -57,6 +75,17 @@ class NodeTrends:
         """Of a node without a trend, all is null."""
         times, values = self._trends.read(name)
         return NodeTrend(name, [durations.timestamp(time) for time in times], *amount_series(values))
+
+    def sparklines(self, names: Iterable[str]) -> Sparklines:
+        """Of these nodes in few samples, the newest among them. A node without a trend is left out."""
+        times, by_name = self._trends.read_some(names)
+        step = -(-len(times) // SPARKLINE_SAMPLES) or 1
+        kept = slice((len(times) - 1) % step, None, step)
+        nodes = {}
+        for name, values in by_name.items():
+            series = dict(zip(AMOUNTS, amount_series([row[kept] for row in values]), strict=True))
+            nodes[name] = Sparkline(series["used"], series["predicted_peak"])
+        return Sparklines([durations.timestamp(time) for time in times[kept]], nodes)
 
 
 def amount_series(rows: Sequence[Iterable[float]]) -> list[AmountSeries]:

@@ -13,7 +13,8 @@ const LABELS = { used: "used", requested: "requested", predicted_peak: "predicte
 const TRUTH = { prod_used: "used by Prod and the system", predicted_peak: "promised peak", broken: "above a promise" };
 
 // Up to `remembered` (milliseconds) it comes from the manager's memory, from then on from what the page has seen.
-const makeCourse = () => ({ times: [], interval: 0, remembered: -Infinity, byName: new Map() });
+// `begun` are the nodes whose memory was asked for.
+const makeCourse = () => ({ times: [], interval: 0, remembered: -Infinity, byName: new Map(), begun: new Set() });
 
 const slotOf = (amount, key, sample) =>
   (2 * COURSES.indexOf(amount) + (key === "cpu_milli" ? 0 : 1)) * MAX_SAMPLES + sample;
@@ -52,14 +53,14 @@ const record = (course, time, rows) => {
     put(course.byName.get(name), sample, node);
   }
   for (const name of gone) {
-    if (rows) course.byName.delete(name);
+    if (rows) [course.byName, course.begun].forEach(each => each.delete(name));
     else put(course.byName.get(name), sample, {});
   }
 };
 
 const amountsAt = (history, sample) => Object.fromEntries(COURSES.map(amount => {
-  const { cpu_milli, memory_bytes } = history[amount];
-  return [amount, cpu_milli[sample] === null ? null : { cpu_milli: cpu_milli[sample], memory_bytes: memory_bytes[sample] }];
+  const { cpu_milli, memory_bytes } = history[amount] || { cpu_milli: [] };
+  return [amount, (cpu_milli[sample] ?? null) === null ? null : { cpu_milli: cpu_milli[sample], memory_bytes: memory_bytes[sample] }];
 }));
 
 const nearestSample = (times, time) => times.reduce((best, each, sample) =>

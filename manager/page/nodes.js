@@ -140,6 +140,19 @@ const drawPager = (of, { page, pages, first, shown }, [matching, all, what]) => 
   byId(`${of}next`).disabled = page === pages - 1;
 };
 
+// One request for the plots of a page of the table; of an open row all is known.
+const beginSparks = async nodes => {
+  const names = nodes.map(node => node.name).filter(name => !course.begun.has(name));
+  if (!names.length || !course.times.length) return;
+  names.forEach(name => course.begun.add(name));
+  await remembered(`history/nodes?${new URLSearchParams(names.map(name => ["name", name]))}`, past => {
+    for (const [name, series] of Object.entries(past.nodes)) {
+      if (!rows.get(name)?.detail) fillHistory(course, name, { times: past.times, ...series });
+    }
+    redraw();
+  });
+};
+
 const drawNodes = (all, time) => {
   const table = byId("nodes"), focused = document.activeElement;
   if (!table.tHead) makeHeads(table);
@@ -162,6 +175,7 @@ const drawNodes = (all, time) => {
   }
   table.hidden = !shownNow.nodes.length;
   if (focused && focused !== document.activeElement && focused.isConnected) focused.focus(); // a moved row loses the focus
+  beginSparks(shownNow.nodes);
   drawPager("", { ...shownNow, shown: shownNow.nodes.length }, [matching.length, all.length, "nodes"]);
 };
 

@@ -10,6 +10,7 @@ from tests.support import browser, eventually
 from tests.support.browser import Browser, Page
 
 LEARNING_SECONDS = 240.0
+MEMORY_SECONDS = 120.0  # the manager takes a sample each 20 s
 NODES = 4  # three simulated ones and this machine
 TEXT_CONTRAST = 4.5  # WCAG 2.2, 1.4.3
 SHAPE_CONTRAST = 3.0  # WCAG 2.2, 1.4.11
@@ -273,3 +274,16 @@ def test_the_page_is_light_and_loads_nothing_from_elsewhere(page: Page, url: str
     own = {name: size for name, size in loaded if "/api/" not in name}
     assert len(own) >= 9
     assert sum(own.values()) < MOST_BYTES
+
+
+def test_a_page_that_was_just_opened_shows_what_the_manager_remembers_of_each_node(page: Page, url: str) -> None:
+    remembered = "fetch('api/v1/history').then(answer => answer.json()).then(past => past.times.length)"
+    eventually(lambda: page.evaluate(remembered) > 3, MEMORY_SECONDS)
+    page.open("about:blank")
+    page.open(url)
+    points = """[...document.querySelectorAll("#nodes .spark")].map(svg =>
+      svg.querySelector(".line.used").getAttribute("d").split("L").length)"""
+    eventually(lambda: (found := page.evaluate(points)) and min(found) > 3)
+    assert page.evaluate("course.times.filter(time => time > course.remembered).length") <= 3
+    asked = "performance.getEntriesByType('resource').filter(each => each.name.includes('api/v1/history/nodes'))"
+    assert page.evaluate(f"{asked}.length") == 1

@@ -16,7 +16,7 @@ from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
-from manager.nodeside.node_trends import NodeTrend, NodeTrends
+from manager.nodeside.node_trends import MOST_SPARKLINES, NodeTrend, NodeTrends, Sparklines
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
@@ -103,6 +103,18 @@ def test_the_last_day_is_told_of_each_node_and_of_all_together(url: str) -> None
         assert (told.used.cpu_milli, told.used.memory_bytes) == ([500], [2 * GIB])
         assert told.predicted_peak.cpu_milli == [None]
     assert LOCAL_HTTP.get(f"{url}/api/v1/nodes/nowhere/history").status_code == 404
+
+
+def test_the_last_day_of_a_page_of_nodes_is_one_bounded_answer(url: str) -> None:
+    TRENDS.record()
+    answer = LOCAL_HTTP.get(f"{url}/api/v1/history/nodes", params={"name": ["n1", HOSTILE, "nowhere"]})
+    told = msgspec.json.decode(answer.content, type=Sparklines)
+    assert told.nodes.keys() == {"n1", HOSTILE}
+    assert told.nodes["n1"].used.cpu_milli == [500]
+    too_many = LOCAL_HTTP.get(f"{url}/api/v1/history/nodes", params={"name": ["n1"] * (MOST_SPARKLINES + 1)})
+    assert too_many.status_code == 422
+    assert too_many.json()["detail"][0]["loc"] == ["query", "name"]
+    assert LOCAL_HTTP.get(f"{url}/api/v1/history/nodes").status_code == 422
 
 
 def test_the_table_tells_what_is_known_of_every_node(url: str) -> None:
@@ -231,6 +243,7 @@ def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
         ("prediction", FleetPrediction),
         ("histograms", NodeHistograms),
         ("history", NodeTrend),
+        ("sparklines", Sparklines),
     ],
 )
 def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:

@@ -100,3 +100,20 @@ def test_of_very_many_nodes_there_are_sums_alone(monkeypatch: pytest.MonkeyPatch
     town.live(20)
     assert town.trends.answer().used.cpu_milli == [1000]
     assert town.trends.answer("a").used.cpu_milli == [None]
+
+
+def test_sparklines_are_few_samples_of_the_nodes_asked_for_up_to_the_newest() -> None:
+    town = Town(ROW, replace(ROW, name="b"))
+    for rounds in (1, 47, 1, 60, 200):
+        town.live(rounds * trends.FIRST_INTERVAL_SECONDS)
+        found, whole = town.trends.sparklines(["b", "nowhere"]), town.trends.answer("b")
+        assert found.nodes.keys() == {"b"}
+        assert found.times[-1] == whole.times[-1]
+        assert min(len(whole.times), 24) <= len(found.times) <= node_trends.SPARKLINE_SAMPLES
+        assert found.nodes["b"].used.cpu_milli == [500] * len(found.times)
+        assert found.nodes["b"].predicted_peak.memory_bytes == [None] * len(found.times)
+
+
+def test_without_a_sample_there_are_no_sparklines() -> None:
+    found = Town(ROW).trends.sparklines(["a"])
+    assert (found.times, found.nodes) == ([], {})
