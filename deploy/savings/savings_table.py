@@ -65,7 +65,7 @@ def _bill(of: Savings) -> list[str]:
         (f"  {name}", money(value), f"{value / bill.total:.0%}" if bill.total else "") for name, value in parts if value
     ]
     lines = rendering.aligned([("  WHERE IT GOES", f"{unit}/MONTH", "SHARE"), *rows], numbers=(1, 2)) if rows else []
-    sure = f"Usage known: {sources} of {known.containers} containers; {known.sure}"
+    sure = f"Usage known: {sources} of {rendering.count(known.containers, 'container')}; {known.sure}"
     if known.gap_days:
         sure += f", {rendering.count(known.gap_days, 'day')} without samples"
     return [title, *lines, f"{sure}."]

@@ -278,7 +278,7 @@ def test_the_page_is_light_and_loads_nothing_from_elsewhere(page: Page, url: str
 
 def test_a_page_that_was_just_opened_shows_what_the_manager_remembers_of_each_node(page: Page, url: str) -> None:
     remembered = "fetch('api/v1/history').then(answer => answer.json()).then(past => past.times.length)"
-    eventually(lambda: page.evaluate(remembered) > 3, MEMORY_SECONDS)
+    eventually(lambda: page.evaluate(remembered) > 3, MEMORY_SECONDS, interval_seconds=2.0)
     page.open("about:blank")
     page.open(url)
     points = """[...document.querySelectorAll("#nodes .spark")].map(svg =>
