@@ -90,6 +90,29 @@ def test_a_course_begins_with_what_the_manager_remembers_and_a_node_joins_when_i
 
 
 @needs_node_js
+def test_a_sparkline_of_fewer_samples_fills_the_whole_course_and_says_nothing_of_other_amounts() -> None:
+    amounts = ("used", "requested", "predicted_peak", "mid", "prod_used")
+    told = {"cpu_milli": [1000, 2000, 3000], "memory_bytes": [GIB, GIB, GIB]}
+    few = {"cpu_milli": [1000, 3000], "memory_bytes": [GIB, None]}
+    found = run(
+        """(() => {
+          const course = makeCourse();
+          recordHistory(course, "", whole);
+          record(course, Date.parse("2026-01-01T00:02:00Z"), [["a", live], ["b", live]]);
+          fillHistory(course, "a", spark);
+          course.begun.add("a").add("b");
+          record(course, Date.parse("2026-01-01T00:03:00Z"), [["a", live]]);
+          return [courseOf(course, "a", "used", "cpu_milli"), courseOf(course, "a", "requested", "cpu_milli"),
+            [...course.begun]];
+        })()""",
+        whole={"times": TIMES, **dict.fromkeys(amounts, told)},
+        spark={"times": TIMES[::2], "used": few, "predicted_peak": few},
+        live=row("a", used=4.0),
+    )
+    assert found == [[1, 1, 3, 4, 4], [None, None, None, 8, 8], ["a"]]
+
+
+@needs_node_js
 def test_without_a_memory_a_course_begins_with_the_page() -> None:
     found = run(
         """(() => {
