@@ -234,7 +234,7 @@ def from_cluster(
             budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
             capacity_quotas=_capacity_quotas(client, notes) if minds_quotas else (),
             capacity_buffers=buffers,
-            chunk_sources=chunk_sources.read_all(client, buffers),
+            chunk_sources=chunk_sources.read_all(client, chunk_sources.named(buffers)),
             resource_quotas=tuple(client.list(RESOURCEQUOTAS, into=ResourceQuota).items) if buffers else (),
         ),
         registry=_registry(text, kept.source, now, notes),

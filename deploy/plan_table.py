@@ -37,6 +37,7 @@ def render(
         _not_considered(plan),
         _unplaced(plan),
         _buffers(plan),
+        _requests(plan),
         _aside(plan),
         *plan_nodes.blocks(plan, all_nodes=all_nodes, top=top),
         [f"Note: {note}." for note in notes],
@@ -223,6 +224,20 @@ def _buffers(plan: Plan) -> list[str]:
             lines.append(f"  {each.buffer} gets no node for {rendering.count(each.unplaced, 'chunk')}:")
             lines += [f"    {rendering.names(row.groups)}: {', '.join(row.reasons)}" for row in each.reasons]
     return ["Room of CapacityBuffers:", *lines]
+
+
+def _requests(plan: Plan) -> list[str]:
+    if not plan.requests:
+        return []
+    header = ("  REQUEST", "CLASS", "PODS", "STATE", "REASON")
+    rows = [
+        (f"  {each.request}", each.provisioning_class.partition(".")[0], str(each.pods), each.state, each.reason)
+        for each in plan.requests[:MOST_ROWS]
+    ]
+    lines = rendering.aligned([header, *rows], numbers={2})
+    if len(plan.requests) > MOST_ROWS:
+        lines.append(f"  and {len(plan.requests) - MOST_ROWS} more (all of them: -o json)")
+    return ["ProvisioningRequests:", *lines]
 
 
 def _unplaced(plan: Plan) -> list[str]:

@@ -20,7 +20,7 @@ from shared.api.meta import ObjectMeta, OwnerReference
 MOST_VALUES = 4096
 
 # The domains of the annotations that are read, and Karpenter's; those of network plugins differ from pod to pod.
-_DOMAINS = re.compile(r"(^|\.)(kubernetes\.io|karpenter\.sh)/")
+_DOMAINS = re.compile(r"(^|\.)(kubernetes\.io|autoscaling\.x-k8s\.io|karpenter\.sh)/")
 
 S = TypeVar("S", bound=msgspec.Struct)
 _Share: TypeAlias = Callable[[bytes], Any]

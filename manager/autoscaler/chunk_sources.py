@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from manager.autoscaler.capacity_buffers import reading
+from manager.autoscaler.capacity_buffers.reading import NOT_YET
 from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
 from shared.errors import HeadroomError, InvalidInput
 from shared.kube.client import Client
@@ -31,7 +32,6 @@ RESOURCES = {
 READ_SECONDS = 20.0  # between two reads of one object
 MOST_AT_ONCE = 20  # objects read in one iteration, which waits for them
 TIMEOUT_SECONDS = 5.0
-NOT_YET = "it has not been read yet"
 
 
 class ChunkSources:
@@ -43,10 +43,9 @@ class ChunkSources:
         self._known: dict[ChunkSourceRef, ChunkSource | str] = {}
         self._due: dict[ChunkSourceRef, float] = {}  # monotonic time of the next read
 
-    def read(self, buffers: Iterable[CapacityBuffer]) -> dict[ChunkSourceRef, ChunkSource | str]:
-        """What our buffers name, or why it cannot be read."""
+    def read(self, wanted: Sequence[ChunkSourceRef]) -> dict[ChunkSourceRef, ChunkSource | str]:
+        """These objects, or why one cannot be read."""
         with self._lock:
-            wanted = named(buffers)
             self._known = {ref: self._known.get(ref, NOT_YET) for ref in wanted}
             self._due = {ref: self._due.get(ref, 0.0) for ref in wanted}
             now = self._client.clock.monotonic()
@@ -72,12 +71,12 @@ class ChunkSources:
         return True
 
 
-def read_all(client: Client, buffers: Sequence[CapacityBuffer]) -> dict[ChunkSourceRef, ChunkSource | str]:
-    """What these buffers name, each read once."""
+def read_all(client: Client, wanted: Sequence[ChunkSourceRef]) -> dict[ChunkSourceRef, ChunkSource | str]:
+    """These objects, each read once."""
     sources = ChunkSources(client)
-    found = sources.read(buffers)
+    found = sources.read(wanted)
     for _ in range(len(found) // MOST_AT_ONCE):
-        found = sources.read(buffers)
+        found = sources.read(wanted)
     return found
 
 

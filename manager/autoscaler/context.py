@@ -23,6 +23,7 @@ from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing.model import PricingModel
+from manager.autoscaler.provisioning_requests.planning import RequestMemory
 from manager.autoscaler.reconciliation import Reconciliation
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import groups
@@ -84,8 +85,8 @@ class LastConsolidation:
 
 class AutoscalerCache:
     """Caches that outlive an iteration and may be lost: templates of groups, and the last valid priorities and
-    CapacityQuotas (by name) and CapacityBuffers (by key), and the last searches for replacements, by price and of nodes
-    that have to go.
+    CapacityQuotas (by name) and CapacityBuffers (by key), what is kept of ProvisioningRequests, and the last searches
+    for replacements, by price and of nodes that have to go.
     """
 
     def __init__(self, settings: DecisionSettings) -> None:
@@ -95,6 +96,7 @@ class AutoscalerCache:
         self.priorities = Priorities()
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
         self.buffers: Mapping[str, BufferChunks] = {}
+        self.requests = RequestMemory()
         self.consolidation: LastConsolidation | None = None
         self.disruption: LastConsolidation | None = None
 
@@ -102,6 +104,7 @@ class AutoscalerCache:
         """A copy that a plan request under this configuration may change; for any thread."""
         cache = AutoscalerCache(settings)
         cache.priorities, cache.capacity_limits, cache.buffers = self.priorities, self.capacity_limits, self.buffers
+        cache.requests = self.requests
         return cache
 
 

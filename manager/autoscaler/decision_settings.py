@@ -93,6 +93,7 @@ class DecisionSettings:
     minds_capacity_quotas: bool = False
     minds_capacity_buffers: bool = False
     buffers_on_mid: bool = False
+    minds_provisioning_requests: bool = False
     cluster_name: str = ""
     salvo_seconds: float | None = None
     parallel: bool = False
@@ -223,6 +224,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             delay_seconds=settings.new_pod_scale_up_delay_seconds,
             schedulers=frozenset(settings.allowed_scheduler_names),
             bypassed=frozenset(settings.bypassed_scheduler_names),
+            consumers_wait=settings.enable_provisioning_requests,
         ),
         taints=taints,
         forces_daemons=settings.force_ds,
@@ -239,6 +241,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         minds_capacity_quotas=settings.capacity_quotas_enabled,
         minds_capacity_buffers=settings.capacity_buffer_pod_injection_enabled,
         buffers_on_mid=settings.capacity_buffer_on_mid,
+        minds_provisioning_requests=settings.enable_provisioning_requests,
         cluster_name=settings.cluster_name,
         salvo_seconds=settings.salvo_scale_up_time_budget_seconds if settings.salvo_scale_up else None,
         parallel=settings.parallel_scale_up,

@@ -12,6 +12,7 @@ from manager.autoscaler.cluster_state.state import ClusterState, Incident
 from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
 from manager.autoscaler.cost import Cost
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.provisioning_requests.planning import RequestPlan
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
@@ -96,8 +97,8 @@ class Iteration:
     the iteration before. `scale_down` has a verdict on every node (None: no node was considered). `leaving` are nodes
     under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
     scale by utilization. `consolidation` has a verdict on the nodes that might be replaced (None: none was considered).
-    `buffers` has the state of the CapacityBuffers (None: none was considered). `interruptions` are what the cloud has
-    announced, by node.
+    `buffers` has the state of the CapacityBuffers, and `requests` that of the ProvisioningRequests (None: none was
+    considered). `interruptions` are what the cloud has announced, by node.
     """
 
     number: int
@@ -118,12 +119,14 @@ class Iteration:
     cluster: str = ""
     consolidation: ConsolidationDecision | None = None
     buffers: BufferPlan | None = None
+    requests: RequestPlan | None = None
     interruptions: Mapping[str, Interruption] = field(default_factory=dict)
 
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
-        """All scale-up decisions, in their order: those about pods, then those about buffers."""
-        return self.for_pods + (() if self.buffers is None else self.buffers.decisions)
+        """All scale-up decisions, in their order: those about pods, then those about requests, then about buffers."""
+        requests = () if self.requests is None else self.requests.decisions
+        return self.for_pods + requests + (() if self.buffers is None else self.buffers.decisions)
 
     @property
     def for_pods(self) -> tuple[ScaleUpDecision, ...]:
@@ -131,11 +134,14 @@ class Iteration:
 
     def with_decisions(self, decisions: Sequence[ScaleUpDecision]) -> "Iteration":
         """The same with these decisions, which are as many as there were."""
-        pods = [each for each in decisions if not each.for_buffers]
-        buffers = self.buffers
+        pods = [each for each in decisions if not (each.for_buffers or each.for_requests)]
+        buffers, requests = self.buffers, self.requests
         if buffers is not None:
             buffers = replace(buffers, decisions=tuple(each for each in decisions if each.for_buffers))
-        return replace(self, decision=pods[0] if pods else None, further=tuple(pods[1:]), buffers=buffers)
+        if requests is not None:
+            requests = replace(requests, decisions=tuple(each for each in decisions if each.for_requests))
+        decision, further = pods[0] if pods else None, tuple(pods[1:])
+        return replace(self, decision=decision, further=further, buffers=buffers, requests=requests)
 
     @property
     def deleted_by_scans(self) -> frozenset[str]:

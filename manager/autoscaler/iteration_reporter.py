@@ -1,5 +1,5 @@
 """Reports the iterations: metrics, the log of decisions, its history, Events, the status ConfigMap, and
-the status of CapacityQuotas and CapacityBuffers.
+the status of CapacityQuotas, CapacityBuffers and ProvisioningRequests.
 """
 
 import logging
@@ -19,6 +19,7 @@ from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.quota_status import QuotaStatus
+from manager.autoscaler.reporting.request_status import RequestStatus
 from manager.autoscaler.reporting.status import AutoscalerStatus
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
@@ -50,6 +51,7 @@ class IterationReporter:
         self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
         self._quota_status = QuotaStatus(access.client, access.may_write, process.clock)
         self._buffer_status = BufferStatus(access.client, access.may_write, process.clock)
+        self._request_status = RequestStatus(access.client, access.may_write, process.clock)
         self._access = access
         self._clock = process.clock
         self._max_nodes_total = settings.max_nodes_total
@@ -80,6 +82,11 @@ class IterationReporter:
         self._buffer_status.write(
             objects.capacity_buffers, planned.context.cache.buffers, iteration.invalid_objects, iteration.buffers
         )
+
+    def report_requests(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
+        """The conditions of the ProvisioningRequests of which there is something new."""
+        if planned.iteration.requests is not None:
+            self._request_status.write(objects.provisioning_requests, planned.iteration.requests)
 
     def count(
         self, iteration: Iteration, planned: PlannedIteration | None, failure: Exception | None, seconds: float

@@ -4,9 +4,10 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manager.autoscaler import pending_pods
+from manager.autoscaler import chunk_sources, pending_pods
 from manager.autoscaler.chunk_sources import ChunkSources
 from manager.autoscaler.expander import priority
+from manager.autoscaler.provisioning_requests import reading as request_reading
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
@@ -23,6 +24,7 @@ from shared.api.core import (
     PersistentVolumeClaim,
     Pod,
 )
+from shared.api.provisioningrequest import ProvisioningRequest
 from shared.api.resourcequota import ResourceQuota
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.kube.client import Client
@@ -36,6 +38,7 @@ from shared.kube.resources import (
     PERSISTENTVOLUMECLAIMS,
     PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
+    PROVISIONINGREQUESTS,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
     RESOURCEQUOTAS,
@@ -54,8 +57,8 @@ class ClusterObjects:
 
     `controllers` are None where they are not watched; then every owner counts as present. `peaks` holds the nodes with
     a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced,
-    and `capacity_buffers` where they are not planned for; `chunk_sources` has what those name, or why it was not read,
-    and `resource_quotas` limit them.
+    as are `capacity_buffers` and `provisioning_requests` where they are not planned for; `chunk_sources` has what those
+    name, or why it was not read, and `resource_quotas` limit the buffers.
     """
 
     now: float
@@ -73,11 +76,10 @@ class ClusterObjects:
     capacity_buffers: tuple[CapacityBuffer, ...] = ()
     chunk_sources: Mapping[ChunkSourceRef, ChunkSource | str] = field(default_factory=dict)
     resource_quotas: tuple[ResourceQuota, ...] = ()
+    provisioning_requests: tuple[ProvisioningRequest, ...] = ()
 
 
-ABSENT_SECONDS = (
-    60.0  # between two checks for CapacityQuotas or CapacityBuffers while the cluster does not know the kind
-)
+ABSENT_SECONDS = 60.0  # between two checks for a custom kind while the cluster does not know it
 
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
@@ -86,14 +88,15 @@ Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 @dataclass(frozen=True)
 class WatchedKinds:
     """What the settings make the decisions read: the priority expander's ConfigMap in this namespace (empty: not read),
-    the `controllers` and budgets that decide whether pods may be evicted, CapacityQuotas, and
-    CapacityBuffers.
+    the `controllers` and budgets that decide whether pods may be evicted, CapacityQuotas,
+    CapacityBuffers, and ProvisioningRequests.
     """
 
     priorities_namespace: str = ""
     controllers: bool = False
     quotas: bool = False
     buffers: bool = False
+    requests: bool = False
 
 
 class Listers:
@@ -150,6 +153,11 @@ class Listers:
                 client, CAPACITYBUFFERS, CapacityBuffer, absent_seconds=ABSENT_SECONDS
             )
             self._resource_quotas = self._own["resourcequotas"] = Informer(client, RESOURCEQUOTAS, ResourceQuota)
+        self._requests: Informer[ProvisioningRequest] | None = None
+        if watched.requests:
+            self._requests = self._own["provisioningrequests"] = Informer(
+                client, PROVISIONINGREQUESTS, ProvisioningRequest, absent_seconds=ABSENT_SECONDS
+            )
         self._budgets: Informer[PodDisruptionBudget] | None = None
         self._controllers: list[Informer[PodController]] = []
         if watched.controllers:
@@ -195,6 +203,7 @@ class Listers:
         assert not missing, f"not seen in full: {', '.join(missing)}"
         nodes = tuple(self._nodes.values())
         buffers = () if self._buffers is None else tuple(self._buffers.values())
+        requests = () if self._requests is None else tuple(self._requests.values())
         return ClusterObjects(
             now,
             nodes=nodes,
@@ -212,8 +221,9 @@ class Listers:
             peaks=self._peaks(nodes),
             capacity_quotas=() if self._quotas is None else tuple(self._quotas.values()),
             capacity_buffers=buffers,
-            chunk_sources=self._sources.read(buffers),
+            chunk_sources=self._sources.read([*chunk_sources.named(buffers), *request_reading.named(requests)]),
             resource_quotas=() if self._resource_quotas is None else tuple(self._resource_quotas.values()),
+            provisioning_requests=requests,
         )
 
     def node(self, name: str) -> Node | None:

@@ -113,6 +113,7 @@ class Autoscaler:
                 controllers=decision_settings.scales_down,
                 quotas=decision_settings.minds_capacity_quotas,
                 buffers=decision_settings.minds_capacity_buffers,
+                requests=decision_settings.minds_provisioning_requests,
             ),
             expected=forecasts.expected,
             peaks=forecasts.peaks,
@@ -298,6 +299,7 @@ class Autoscaler:
         self._reporter.metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
         self._reporter.report_quotas(objects, planned)
         self._reporter.report_buffers(objects, planned)
+        self._reporter.report_requests(objects, planned)
         self._again_seconds = planned.again_seconds
         return planned
 

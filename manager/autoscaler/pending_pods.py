@@ -8,6 +8,7 @@ from manager.autoscaler.snapshot import equivalence_groups, pod_info
 from shared import durations
 from shared.api import pods
 from shared.api.core import Condition, PersistentVolumeClaim, Pod
+from shared.api.provisioningrequest import ANNOTATIONS_CONSUME
 
 ANNOTATION_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -22,12 +23,14 @@ NOT_JUDGED = "the scheduler has not yet found it unschedulable"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 OTHER_SCHEDULER = "another scheduler's"
+CONSUMES = "it consumes ProvisioningRequest {}"
 
 
 @dataclass(frozen=True)
 class PendingRules:
     """Pods of `bypassed` schedulers count before those have judged them; empty `schedulers` means all.
 
+    With `consumers_wait` no node is bought for pods that consume a ProvisioningRequest, which asks for their room.
     An iteration in which even the oldest pod is younger than `settling_seconds` waits: its controller may create more.
     """
 
@@ -37,6 +40,7 @@ class PendingRules:
     gpu_settling_seconds: float = 30.0
     schedulers: frozenset[str] = frozenset()
     bypassed: frozenset[str] = frozenset()
+    consumers_wait: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,8 @@ def _skip_reason(pod: Pod, rules: PendingRules, now: float) -> str:
     gates = equivalence_groups.scheduling_gate_reason(pod)
     if gates:
         return gates
+    if rules.consumers_wait and (request := consumed_request(pod)):
+        return CONSUMES.format(request)
     scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER
     if rules.schedulers and scheduler not in rules.schedulers | rules.bypassed:
         return OTHER_SCHEDULER
@@ -142,6 +148,16 @@ def _skip_reason(pod: Pod, rules: PendingRules, now: float) -> str:
 def found_unschedulable(pod: Pod) -> bool:
     """Whether the scheduler has tried the pod and found no node."""
     return any(_unschedulable(pod))
+
+
+def consumed_request(pod: Pod) -> str:
+    """The "namespace/name" of the ProvisioningRequest that the pod says it consumes; empty without one."""
+    annotations = pod.metadata.annotations
+    if annotations:
+        for name in ANNOTATIONS_CONSUME:
+            if name in annotations:
+                return f"{pod.metadata.namespace}/{annotations[name]}"
+    return ""
 
 
 def _unschedulable(pod: Pod) -> Iterator[Condition]:

@@ -41,6 +41,9 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pending_pods import PendingPods
+from manager.autoscaler.provisioning_requests import reading as request_reading
+from manager.autoscaler.provisioning_requests.planning import RequestPlan, RequestPlanner
+from manager.autoscaler.provisioning_requests.reading import ReadRequests
 from manager.autoscaler.reconciliation import ReconcileRules
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import orchestrator, salvo
@@ -121,11 +124,16 @@ def plan(
     reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
     priorities, invalid_objects = _priorities(objects, settings, cache)
     cache.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
+    sources = buffer_reading.BufferSources(objects.chunk_sources, objects.pods, objects.surroundings)
     buffers, refused_buffers = buffer_reading.read_buffers(
-        objects.capacity_buffers,
-        buffer_reading.BufferSources(objects.chunk_sources, objects.pods, objects.surroundings),
-        cache.buffers,
-        on_mid=settings.buffers_on_mid,
+        objects.capacity_buffers, sources, cache.buffers, on_mid=settings.buffers_on_mid
+    )
+    requests = request_reading.read_requests(
+        objects.provisioning_requests,
+        sources,
+        objects.now,
+        promises=cache.requests.promises,
+        templates=cache.requests.templates,
     )
     cache.buffers, full = resource_quotas.limit_chunks(buffers, objects.resource_quotas)
     pricing = settings.pricing(lambda: none_if_unsupported(cloud.pricing))
@@ -152,7 +160,14 @@ def plan(
         state=reconciled.state,
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
-        invalid_objects={**invalid_objects, **refused, **refused_buffers, **full, **settings.unpriced(pricing)},
+        invalid_objects={
+            **invalid_objects,
+            **refused,
+            **refused_buffers,
+            **full,
+            **requests.refused,
+            **settings.unpriced(pricing),
+        },
         cost=cost.cluster_cost(context.current, cloud.observed.group_of_node, pricing, context.templates),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
@@ -163,14 +178,16 @@ def plan(
     )
     registry = reconciled.registry
     if not blocked_reason:
-        iteration, registry = _decide(iteration, waits, context)
+        iteration, registry = _decide(iteration, waits, requests, context)
     iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
     cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = scale_down_planning.abandoned_nodes(context, begins=begins)
     return PlannedIteration(iteration, registry, context, again, abandoned)
 
 
-def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContext) -> tuple[Iteration, Registry]:
+def _decide(
+    iteration: Iteration, waits: PendingPods, requests: ReadRequests, context: AutoscalingContext
+) -> tuple[Iteration, Registry]:
     """The iteration with its decisions and their actions, and the registry to store. An iteration that scales up
     removes no node.
     """
@@ -181,7 +198,7 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
     )
     groups_of = observed.group_of_node
     templates = {node: context.templates[group].node for node, group in groups_of.items() if group in context.templates}
-    scale_up_input = ScaleUpInput(
+    current = ScaleUpInput(
         context.current,
         classified.classes,
         context.states(),
@@ -193,17 +210,20 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
         expected=objects.expected,
         templates_of_nodes=templates,
     )
+    planner = RequestPlanner(requests, context.cache.requests, context.settings.scale_up, objects.now, context.chance)
+    scale_up_input = planner.hold(current)
     buffers = tuple(context.cache.buffers.values())
     chunks = buffer_planning.chunk_classes(scale_up_input, buffers)
     if context.settings.autoprovisioning.enabled:
         created = CandidateGroups(context)
-        creatable = created.states(_unschedulable_groups(_with_chunks(scale_up_input, chunks)))
+        creatable = created.states(_unschedulable_groups(_with_classes(scale_up_input, [*chunks, *planner.wanted])))
         scale_up_input = replace(
             scale_up_input,
             groups=[*scale_up_input.groups, *creatable],
             new_groups=candidates.creatable_groups(created.groups_left, creatable),
         )
-    decisions = _decisions(replace(scale_up_input, buffers=chunks), context)
+    decisions, request_plan = _decisions(replace(scale_up_input, buffers=chunks), context, planner)
+    context.cache.requests = request_plan.memory
     actions = [
         *iteration.actions,
         *_creations(decisions, context.settings),
@@ -212,7 +232,8 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
     actions += _deletions(context, {action.group for action in actions})
     scale_down = None
     if context.settings.scales_down and not any(_is_growth(decision) for decision in decisions):
-        inputs = scale_down_planning.scale_down_inputs(context, _with_chunks(scale_up_input, chunks))
+        waiting = _with_classes(replace(current, groups=scale_up_input.groups), [*chunks, *request_plan.held])
+        inputs = scale_down_planning.scale_down_inputs(context, waiting)
         scale_down = scale_down_planning.decide(context, inputs)
         scale_down = interruption_planning.with_emptied(context, inputs, scale_down)
         if not any(decision.increases for decision in decisions):
@@ -225,15 +246,16 @@ def _decide(iteration: Iteration, waits: PendingPods, context: AutoscalingContex
         iteration,
         scale_down=scale_down,
         buffers=buffer_planning.buffer_plan(buffers, [each for each in decisions if each.for_buffers]),
+        requests=request_plan if requests.is_any else None,
         actions=tuple(actions),
         invalid_objects={**iteration.invalid_objects, **classified.refused, **_failed_expanders(decisions)},
     )
     return decided.with_decisions(decisions), registry
 
 
-def _with_chunks(scale_up_input: ScaleUpInput, chunks: Sequence[EquivalenceGroup]) -> ScaleUpInput:
-    """The input with the chunks of buffers among its pods."""
-    return replace(scale_up_input, classes=[*scale_up_input.classes, *chunks]) if chunks else scale_up_input
+def _with_classes(scale_up_input: ScaleUpInput, more: Sequence[EquivalenceGroup]) -> ScaleUpInput:
+    """The input with more among its pods: chunks of buffers, and pods of requests."""
+    return replace(scale_up_input, classes=[*scale_up_input.classes, *more]) if more else scale_up_input
 
 
 def _failed_expanders(decisions: Iterable[ScaleUpDecision]) -> dict[str, InvalidInput]:
@@ -251,40 +273,56 @@ def _is_growth(decision: ScaleUpDecision) -> bool:
     return decision.outcome is ScaleUpOutcome.GROW and not decision.advice
 
 
-def _decisions(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[ScaleUpDecision]:
-    """The decisions.
+def _decisions(
+    scale_up_input: ScaleUpInput, context: AutoscalingContext, requests: RequestPlanner
+) -> tuple[list[ScaleUpDecision], RequestPlan]:
+    """The decisions, and what came of the requests.
 
     If they would grow groups in recommend mode, they are advice, and the decisions without these groups follow.
     """
     mode_of = context.settings.mode_of
-    decisions = _salvo(scale_up_input, context)
+    planner = requests.copy()
+    decisions = _salvo(scale_up_input, context, planner)
     grown = [group for decision in decisions if decision.outcome is ScaleUpOutcome.GROW for group in decision.nodes]
     if all(mode_of(group) is Mode.ENFORCE for group in grown):
-        return decisions
+        return decisions, planner.finish()
     if all(mode_of(state.id) is not Mode.ENFORCE for state in scale_up_input.groups):
-        return [replace(decision, advice=True) for decision in decisions]
+        return [replace(decision, advice=True) for decision in decisions], planner.finish(is_advice=True)
     enforced = [
         replace(state, blocked_reason=state.blocked_reason or RECOMMENDED)
         if mode_of(state.id) is Mode.RECOMMEND
         else state
         for state in scale_up_input.groups
     ]
-    done = _salvo(replace(scale_up_input, groups=enforced), context)
-    return [
+    done = _salvo(replace(scale_up_input, groups=enforced), context, requests)
+    every = [
         *(replace(decision, advice=True) for decision in decisions),
         *(decision for decision in done if decision.outcome is ScaleUpOutcome.GROW or decision.increases),
     ]
+    return every, requests.finish()
 
 
-def _salvo(scale_up_input: ScaleUpInput, context: AutoscalingContext) -> list[ScaleUpDecision]:
-    """The decision, in a salvo also those that follow, and at last the one about buffers."""
-    settings = context.settings
+def _salvo(
+    scale_up_input: ScaleUpInput, context: AutoscalingContext, requests: RequestPlanner
+) -> list[ScaleUpDecision]:
+    """The decision, in a salvo also those that follow; then those about requests, and at last the one about buffers."""
+    settings, buffers = context.settings, scale_up_input.buffers
     decisions = salvo.decide(
         scale_up_input, settings.scale_up, context.chance, seconds=settings.salvo_seconds, clock=settings.clock
     )
-    if not scale_up_input.buffers:
+    if not (buffers or requests.waits):
         return decisions
-    return [*decisions, buffer_planning.decide(scale_up_input, decisions, settings.scale_up, context.chance)]
+    pods_wait = any(left.awaiting for left in decisions[-1].left)
+    after = replace(salvo.apply_decisions(scale_up_input, decisions), classes=(), buffers=())
+    after = requests.buy(after, pods_wait=pods_wait)
+    decisions += requests.decisions
+    if buffers:
+        after = replace(after, classes=buffers)
+        decisions.append(buffer_planning.decide(after, settings.scale_up, context.chance, pods_wait=pods_wait))
+        if requests.has_checks:
+            after = salvo.apply_decision(after, decisions[-1])
+    requests.check(after)
+    return decisions
 
 
 def _unschedulable_groups(scale_up_input: ScaleUpInput) -> list[EquivalenceGroup]:
@@ -331,7 +369,8 @@ def _merge_increases(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increas
 
 
 def _for_pods(decision: ScaleUpDecision) -> str:
-    count, what = len(decision.triggered), "buffer chunk" if decision.for_buffers else "pending pod"
+    what = "buffer chunk" if decision.for_buffers else "requested pod" if decision.for_requests else "pending pod"
+    count = len(decision.triggered)
     return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 

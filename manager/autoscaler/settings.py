@@ -194,7 +194,19 @@ class BufferSettings(PendingPodSettings, frozen=True, kw_only=True, forbid_unkno
     ] = False
 
 
-class EstimateSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RequestSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which room is promised."""
+
+    enable_provisioning_requests: Annotated[
+        bool,
+        Meta(
+            description="answer ProvisioningRequests, and book room for them; for a pod that consumes one, nodes are "
+            "bought by its request alone"
+        ),
+    ] = False
+
+
+class EstimateSettings(RequestSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How new nodes are estimated, and shared out over similar groups."""
 
     max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000

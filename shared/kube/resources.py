@@ -58,6 +58,7 @@ PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespa
 CLUSTERCOLOCATIONPROFILES = Resource("config.koordinator.sh", "v1alpha1", "clustercolocationprofiles", namespaced=False)
 CAPACITYBUFFERS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", namespaced=True)
 CAPACITYQUOTAS = Resource("autoscaling.x-k8s.io", "v1beta1", "capacityquotas", namespaced=False)
+PROVISIONINGREQUESTS = Resource("autoscaling.x-k8s.io", "v1", "provisioningrequests", namespaced=True)
 NODECLAIMS = Resource("karpenter.sh", "v1", "nodeclaims", namespaced=False)
 NODEPOOLS = Resource("karpenter.sh", "v1", "nodepools", namespaced=False)
 MUTATINGWEBHOOKS = Resource("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", namespaced=False)

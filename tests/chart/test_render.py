@@ -482,6 +482,26 @@ def test_capacity_buffers_and_what_they_look_like_may_be_read_only_where_they_co
         }
 
 
+def test_provisioning_requests_and_their_templates_may_be_read_only_where_they_count(
+    helm: Helm, tmp_path: Path
+) -> None:
+    enabled = ("--set", "manager.settings.enableProvisioningRequests=true")
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
+    assert settings_.autoscaler.enable_provisioning_requests
+    rules = one(objects, "ClusterRole", "headroom-manager")["rules"]
+    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    kinds = {"provisioningrequests", "provisioningrequests/status", "podtemplates"}
+    assert {each for each in may if each[0] in kinds} == {
+        ("provisioningrequests", "list"),
+        ("provisioningrequests", "watch"),
+        ("provisioningrequests/status", "patch"),
+        ("podtemplates", "get"),
+    }
+    for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
+        rules = one(helm.objects(*values), "ClusterRole", "headroom-manager")["rules"]
+        assert not kinds & {each for rule in rules for each in rule["resources"]}
+
+
 def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", SIMULATED_CLOUD)
     file = tmp_path / "cloud.yaml"

@@ -6,13 +6,12 @@ other node has.
 """
 
 import random
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.capacity_buffers.reading import BufferChunks
-from manager.autoscaler.scale_up import orchestrator, salvo
-from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
+from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome, count_groups
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.names import CPU, MEMORY, MID_CPU, MID_MEMORY
@@ -47,8 +46,7 @@ class BufferState:
     @property
     def why(self) -> str:
         """Why the rest gets nothing: every reason, with the number of groups it applies to."""
-        count = Counter(reason for reasons in self.reasons.values() for reason in reasons)
-        return ", ".join(f"{many} {reason}" if all(self.reasons) else reason for reason, many in sorted(count.items()))
+        return count_groups(self.reasons)
 
     def __str__(self) -> str:
         parts = (
@@ -94,21 +92,16 @@ def chunk_classes(waiting: ScaleUpInput, buffers: Iterable[BufferChunks]) -> tup
 
 
 def decide(
-    waiting: ScaleUpInput, decisions: Sequence[ScaleUpDecision], settings: ScaleUpSettings, chance: random.Random
+    after: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random, *, pods_wait: bool
 ) -> ScaleUpDecision:
-    """The decision about the chunks of `waiting`, after the `decisions` about its pods.
+    """The decision about the chunks among the classes of `after`, which has all decisions about pods in it.
 
     While pods wait for a later iteration, nothing is bought for chunks: it could be what the pods need.
     """
-    after = waiting
-    for decision in decisions:
-        if after.classes or decision.nodes:
-            after = salvo.apply_decision(after, decision)
     states = after.groups
-    if any(left.awaiting for left in decisions[-1].left):
+    if pods_wait:
         states = [replace(each, blocked_reason=each.blocked_reason or PODS_FIRST) for each in states]
-    after = replace(after, classes=waiting.buffers, buffers=(), groups=states)
-    return replace(orchestrator.decide(after, settings, chance), for_buffers=True)
+    return replace(orchestrator.decide(replace(after, groups=states), settings, chance), for_buffers=True)
 
 
 def buffer_plan(buffers: Sequence[BufferChunks], decisions: Sequence[ScaleUpDecision]) -> BufferPlan:
@@ -131,14 +124,8 @@ def buffer_plan(buffers: Sequence[BufferChunks], decisions: Sequence[ScaleUpDeci
                 states[state.key] = replace(state, triggered=state.triggered + 1)
         for left in last.left:
             state = states[buffer_of[left.pods[0]]]
-            states[state.key] = replace(state, reasons=_reasons(last, left))
+            states[state.key] = replace(state, reasons=last.reasons_or_limit(left))
     return BufferPlan(tuple(states.values()), tuple(decisions), buffer_of)
-
-
-def _reasons(decision: ScaleUpDecision, left: UnscheduledPods) -> dict[str, tuple[str, ...]]:
-    if decision.outcome is ScaleUpOutcome.ALL_NODES:
-        return {"": (decision.outcome.value,)}
-    return dict(decision.reasons(left))
 
 
 def _is_native(buffer: BufferChunks) -> bool:

@@ -37,6 +37,7 @@ WORKLOADS = frozenset(
 )
 NO_SOURCE = ChunkSourceRef("", "", "", "")
 NOT_FOUND = "there is none"
+NOT_YET = "it has not been read yet"
 MOST_CHUNKS = 10_000  # of one buffer: more tiny chunks than that are a mistake
 LOWEST_PRIORITY = -(1 << 31)  # of chunks: every real pod comes first
 

@@ -6,10 +6,12 @@ from manager.autoscaler.capacity_buffers.planning import BufferPlan
 from manager.autoscaler.cluster_state.state import Incident
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.modes import Mode
-from manager.autoscaler.reporting import buffer_rows, group_rows, node_rows, scale_up_rows
+from manager.autoscaler.provisioning_requests.planning import RequestPlan
+from manager.autoscaler.reporting import buffer_rows, group_rows, node_rows, request_rows, scale_up_rows
 from manager.autoscaler.reporting.buffer_rows import BufferRow
 from manager.autoscaler.reporting.group_rows import CostRow, DecisionRow
 from manager.autoscaler.reporting.node_rows import DeletionRow, ScaleDownRow, ScanRow
+from manager.autoscaler.reporting.request_rows import ProvisioningRequestRow
 from manager.autoscaler.reporting.scale_up_rows import (
     ComparisonRow,
     FurtherRow,
@@ -66,7 +68,8 @@ class Plan:
     machine that suits the cluster best, `incidents` have happened since the round before. `scale_down` says why every
     node is still here (null: there is no word on any), `leaving` are nodes on their way out, and `scans` say of groups
     that scale by utilization how full they are. `buffers` are the CapacityBuffers, and `buffer_decisions` what was
-    decided about those after the pods; positions are those of `buffers`.
+    decided about those after the pods; positions are those of `buffers`. `requests` are the ProvisioningRequests, and
+    `request_decisions` what was bought for one of those, likewise.
     """
 
     round: int
@@ -95,6 +98,8 @@ class Plan:
     cluster: str = ""
     buffers: list[BufferRow] = field(default_factory=list)
     buffer_decisions: list[FurtherRow] = field(default_factory=list)
+    requests: list[ProvisioningRequestRow] = field(default_factory=list)
+    request_decisions: list[FurtherRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ def plan(of: Iteration) -> Plan:
     first, *further = (scale_up_rows.further_row(each, positions) for each in (decision, *of.further))
     unplaced = scale_up_rows.unplaced_rows(last, positions)
     actions = group_rows.decision_rows(of)
-    buffers = of.buffers or BufferPlan()
+    buffers, requests = of.buffers or BufferPlan(), of.requests or RequestPlan()
     return Plan(
         round=of.number,
         time=durations.timestamp(of.time),
@@ -169,6 +174,8 @@ def plan(of: Iteration) -> Plan:
         cluster=of.cluster,
         buffers=buffer_rows.buffer_rows(buffers),
         buffer_decisions=buffer_rows.decision_rows(buffers),
+        requests=request_rows.request_rows(requests),
+        request_decisions=request_rows.decision_rows(requests),
     )
 
 

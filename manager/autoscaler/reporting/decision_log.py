@@ -125,8 +125,9 @@ def _end(of: Iteration) -> object:
         return of.blocked_reason, _acts(of)
     left = tuple((len(each.pods), each.awaiting) for each in decision.left)
     buffers = () if of.buffers is None else tuple((each.key, each.unplaced) for each in of.buffers.buffers)
+    requests = () if of.requests is None else tuple((each.key, each.stage) for each in of.requests.requests)
     going = () if of.scale_down is None else tuple(each.node for each in of.scale_down.removals)
-    return _acts(of), decision.outcome, decision.skipped, left, buffers, going, node_status.replacement(of)
+    return _acts(of), decision.outcome, decision.skipped, left, buffers, requests, going, node_status.replacement(of)
 
 
 def _acts(of: Iteration) -> tuple[Action, ...]:

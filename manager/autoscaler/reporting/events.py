@@ -1,7 +1,7 @@
 """The Kubernetes Events of an iteration, in Cluster Autoscaler's words where it has any.
 
-Events about pods and CapacityBuffers are on these, Events about a removed node are on the node, all others on the
-status ConfigMap. A dry run writes none.
+Events about pods, CapacityBuffers and ProvisioningRequests are on these, Events about a removed node are on the node,
+all others on the status ConfigMap. A dry run writes none.
 """
 
 import itertools
@@ -16,13 +16,15 @@ from manager.autoscaler.cluster_state.state import Incident, IncidentKind
 from manager.autoscaler.expander import chain, priority
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
+from manager.autoscaler.provisioning_requests.planning import RequestPlan
+from manager.autoscaler.provisioning_requests.states import RequestStage, RequestState
 from manager.autoscaler.reporting import node_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeToRemove, ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from shared import durations
 from shared.explanation import first_names
 from shared.kube.events import NORMAL, WARNING, ObjectRef
-from shared.kube.resources import CAPACITYBUFFERS
+from shared.kube.resources import CAPACITYBUFFERS, PROVISIONINGREQUESTS
 
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
@@ -106,6 +108,8 @@ def events(
         ]
     if iteration.buffers is not None:
         told += list(_of_buffers(iteration, iteration.buffers, before))
+    if iteration.requests is not None:
+        told += list(_of_requests(iteration, iteration.requests, before))
     told += itertools.islice(_of_interruptions(iteration, before), MOST_TOLD)
     for going, stage in _stage_changes(iteration.leaving, before.leaving if before is not None else ()):
         told += [ReportedEvent(status, *each) for each in _of_deletion(going)]
@@ -354,6 +358,26 @@ def _of_buffers(iteration: Iteration, plan: BufferPlan, before: Iteration | None
 def _buffer(of: BufferState) -> ObjectRef:
     namespace, _, name = of.key.partition("/")
     return ObjectRef(CAPACITYBUFFERS.api_version, "CapacityBuffer", name, namespace, of.uid)
+
+
+def _of_requests(iteration: Iteration, plan: RequestPlan, before: Iteration | None) -> Iterator[ReportedEvent]:
+    """The Events on the requests themselves: of nodes that were bought, and of each change of the conditions."""
+    known = {} if before is None or before.requests is None else {each.key: each for each in before.requests.requests}
+    for decision in plan.decisions:
+        key = plan.request_of[decision.triggered[0]]
+        state = next(each for each in plan.requests if each.key == key)
+        for reason, text in _growth(iteration, decision):
+            yield ReportedEvent(_request(state), NORMAL, reason, f"request {text}")
+    for each in plan.requests:
+        last = known.get(each.key)
+        if each.said and (last is None or (last.stage, last.reason) != (each.stage, each.reason)):
+            kind = WARNING if each.stage is RequestStage.FAILED else NORMAL
+            yield ReportedEvent(_request(each), kind, each.reason, each.message)
+
+
+def _request(of: RequestState) -> ObjectRef:
+    namespace, _, name = of.key.partition("/")
+    return ObjectRef(PROVISIONINGREQUESTS.api_version, "ProvisioningRequest", name, namespace, of.uid)
 
 
 def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:

@@ -45,6 +45,9 @@ def gauges(last: Latest) -> Iterator[Metric]:
     if iteration.buffers is not None:
         about = "Chunks of CapacityBuffers by where they have room; triggered: they get new nodes, unplaced: none"
         yield _gauge("buffer_chunks", about, _buffers(iteration.buffers), "namespace", "buffer", "kind")
+    if iteration.requests is not None:
+        about = "ProvisioningRequests; requested: nodes are on their way"
+        yield _gauge("provisioning_requests", about, iteration.requests.counts.items(), "class", "state")
     yield _gauge("cluster_healthy", "0 while too many nodes are not ready", state.healthy)
     yield _gauge("nodes", "Nodes of the cluster by state", states(state.readiness).items(), "state")
     yield _gauge("ungrouped_nodes", "Nodes that are in no group", len(state.ungrouped))

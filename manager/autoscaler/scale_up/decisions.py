@@ -1,6 +1,7 @@
 """A scale-up decision with its reasons. The executor reads `increases` and `creations`."""
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,12 @@ from manager.autoscaler.scale_up.groups import Headroom, Skipped
 from shared.quantity import Amounts
 
 Reasons = Mapping[str, tuple[str, ...]]  # by group, in the words of kube-scheduler or of `groups`
+
+
+def count_groups(reasons: Reasons) -> str:
+    """Every reason, with the number of groups it applies to; one of no group stands alone."""
+    count = Counter(reason for those in reasons.values() for reason in those)
+    return ", ".join(f"{many} {reason}" if all(reasons) else reason for reason, many in sorted(count.items()))
 
 
 class ScaleUpOutcome(enum.StrEnum):
@@ -156,7 +163,8 @@ class ScaleUpDecision:
     `unmatched` are the groups that the priority expander dropped, or would have dropped, because no pattern matches
     them. `remaining` is the cluster's headroom after the decision. Machines of `preferred_cpu_milli` suit the cluster's
     size best; None if nothing was ranked. An `advice` is not carried out: a group in it may be in recommend mode. The
-    pods of a decision `for_buffers` are chunks of CapacityBuffers.
+    pods of a decision `for_buffers` are chunks of CapacityBuffers, those of one `for_requests` are of a
+    ProvisioningRequest.
     """
 
     outcome: ScaleUpOutcome
@@ -176,6 +184,7 @@ class ScaleUpDecision:
     preferred_cpu_milli: int | None = None
     advice: bool = False
     for_buffers: bool = False
+    for_requests: bool = False
     why_not: Callable[[int], Reasons] = field(default=_no_reasons, repr=False, compare=False)
 
     @property
@@ -190,3 +199,9 @@ class ScaleUpDecision:
     def reasons(self, left: UnscheduledPods) -> Reasons:
         """Why each group that cannot take these pods cannot. Computed on demand."""
         return self.why_not(left.position)
+
+    def reasons_or_limit(self, left: UnscheduledPods) -> Reasons:
+        """The same; of no group, where the cluster has its most nodes."""
+        if self.outcome is ScaleUpOutcome.ALL_NODES:
+            return {"": (self.outcome.value,)}
+        return dict(self.reasons(left))

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from manager.autoscaler.cluster_state.state import GroupStatus
@@ -35,6 +35,14 @@ def decide(
             break
         decisions.append(following)
     return decisions
+
+
+def apply_decisions(scale_up_input: ScaleUpInput, decisions: Iterable[ScaleUpDecision]) -> ScaleUpInput:
+    """The same of decisions that follow one another."""
+    for decision in decisions:
+        if scale_up_input.classes or decision.nodes:
+            scale_up_input = apply_decision(scale_up_input, decision)
+    return scale_up_input
 
 
 def apply_decision(scale_up_input: ScaleUpInput, decision: ScaleUpDecision) -> ScaleUpInput:

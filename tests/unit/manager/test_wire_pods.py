@@ -52,7 +52,14 @@ def made_by(template: dict[str, Any], name: str, node: str, **annotations: str) 
     return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}}, Pod)
 
 
-@pytest.mark.parametrize("name", ["karpenter.sh/do-not-disrupt", "controller.kubernetes.io/pod-deletion-cost"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "karpenter.sh/do-not-disrupt",
+        "controller.kubernetes.io/pod-deletion-cost",
+        "autoscaling.x-k8s.io/consume-provisioning-request",
+    ],
+)
 def test_annotations_that_decide_about_a_node_are_kept(name: str) -> None:
     slim = wire_pods.slim_pod(made_by({}, "web-1", "a", **{name: "true", "cni.example/address": "x"}))
     assert slim.metadata.annotation(name) == "true"

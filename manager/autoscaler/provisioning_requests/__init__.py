@@ -1,0 +1,1 @@
+"""ProvisioningRequests: room for all pods of a group, promised and booked before the pods exist."""

@@ -1,0 +1,102 @@
+"""ProvisioningRequests for tests, and what becomes of them in a round."""
+
+from typing import Any
+
+import msgspec
+
+from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.provisioning_requests.states import RequestState
+from manager.autoscaler.reporting import request_status
+from shared import durations
+from shared.api.capacitybuffer import ChunkSource, ChunkSourceRef
+from shared.api.provisioningrequest import BEST_EFFORT_ATOMIC, CHECK_CAPACITY, ProvisioningRequest
+from shared.kube.resources import PROVISIONINGREQUESTS
+from tests.unit.manager.buffers import template
+from tests.unit.manager.objects import NOW
+
+ATOMIC, CHECK = BEST_EFFORT_ATOMIC, CHECK_CAPACITY
+
+
+def of(name: str) -> ChunkSourceRef:
+    return ChunkSourceRef("", "PodTemplate", "ns", name)
+
+
+SOURCES: dict[ChunkSourceRef, ChunkSource | str] = {
+    of("large"): template({"cpu": "3"}),
+    of("small"): template({"cpu": "1"}),
+    of("other"): template({"cpu": "1", "example.com/disk": "1"}),
+}
+
+
+def request(
+    name: str = "r",
+    kind: str = ATOMIC,
+    *,
+    at: float = NOW - 60,
+    parameters: dict[str, str] | None = None,
+    said: tuple[tuple[str, bool, str, float], ...] = (),
+    **sets: Any,
+) -> ProvisioningRequest:
+    """`sets` count pods by their template; of the conditions `said`, each has a type, status, reason and time."""
+    conditions = [
+        {
+            "type": condition,
+            "status": "True" if holds else "False",
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": durations.timestamp(time),
+        }
+        for condition, holds, reason, time in said
+    ]
+    pod_sets = [{"podTemplateRef": {"name": each}, "count": count} for each, count in sets.items()]
+    raw = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "generation": 1,
+            "creationTimestamp": durations.timestamp(at),
+        },
+        "spec": {"podSets": pod_sets, "provisioningClassName": kind, "parameters": parameters or {}},
+        "status": {"conditions": conditions},
+    }
+    return msgspec.convert(raw, ProvisioningRequest)
+
+
+def booked(name: str = "r", kind: str = CHECK, *, since: float = NOW - 30, **sets: Any) -> ProvisioningRequest:
+    return request(name, kind, said=(("Provisioned", True, "CapacityIsFound", since),), **sets)
+
+
+def state(of: PlannedIteration, name: str = "r") -> RequestState:
+    assert of.iteration.requests is not None
+    (found,) = [each for each in of.iteration.requests.requests if each.key == f"ns/{name}"]
+    return found
+
+
+def after(given: ProvisioningRequest, round_: PlannedIteration, now: float = NOW) -> ProvisioningRequest:
+    """The request with the conditions that the round has it say."""
+    patch: Any = request_status.patch(given, state(round_, given.metadata.name), now)
+    if patch is None:
+        return given
+    raw = msgspec.to_builtins(given)
+    raw["status"] = patch["status"]
+    return msgspec.convert(raw, ProvisioningRequest)
+
+
+def request_definition() -> dict[str, Any]:
+    """A CustomResourceDefinition whose schema lets through what means nothing."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": PROVISIONINGREQUESTS.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}},
+    }
+    names = {"kind": "ProvisioningRequest", "plural": PROVISIONINGREQUESTS.plural, "singular": "provisioningrequest"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PROVISIONINGREQUESTS.plural}.{PROVISIONINGREQUESTS.group}"},
+        "spec": {"group": PROVISIONINGREQUESTS.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
