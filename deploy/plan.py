@@ -180,6 +180,7 @@ def _seen(settings: PlanSettings) -> Seen:
             key,
             minds_quotas=settings.capacity_quotas_enabled,
             minds_buffers=settings.capacity_buffer_pod_injection_enabled,
+            minds_requests=settings.enable_provisioning_requests,
             context=settings.context,
         )
     if settings.cloud_provider not in ("", simulated.NAME):
@@ -189,9 +190,9 @@ def _seen(settings: PlanSettings) -> Seen:
             value=settings.cloud_provider,
             problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
         )
-    buffers = settings.capacity_buffer_pod_injection_enabled
+    buffers, requests = settings.capacity_buffer_pod_injection_enabled, settings.enable_provisioning_requests
     files = [Path(each) for each in settings.file]
-    seen = plan_sources.from_files(files, settings.namespace, key, minds_buffers=buffers)
+    seen = plan_sources.from_files(files, settings.namespace, key, minds_buffers=buffers, minds_requests=requests)
     objects, notes = seen.objects, list(seen.notes)
     if objects.capacity_quotas and not settings.capacity_quotas_enabled:
         quotas = rendering.count(len(objects.capacity_quotas), "CapacityQuota")
@@ -201,6 +202,10 @@ def _seen(settings: PlanSettings) -> Seen:
         passed_by = rendering.count(len(objects.capacity_buffers), "CapacityBuffer")
         notes.append(f"{passed_by} passed by: --capacity-buffer-pod-injection-enabled has them count")
         objects = replace(objects, capacity_buffers=())
+    if objects.provisioning_requests and not requests:
+        passed_by = rendering.count(len(objects.provisioning_requests), "ProvisioningRequest")
+        notes.append(f"{passed_by} passed by: --enable-provisioning-requests has them count")
+        objects = replace(objects, provisioning_requests=())
     return replace(seen, objects=objects, notes=notes)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from manager.autoscaler.cluster_state.registry import Registry, decode_registry
 from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.expander import priority
 from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.provisioning_requests import reading as request_reading
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
@@ -43,6 +45,7 @@ from shared.api.core import (
 )
 from shared.api.meta import prepared
 from shared.api.nodemetric import NodeMetric
+from shared.api.provisioningrequest import ProvisioningRequest
 from shared.api.resourcequota import ResourceQuota
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.errors import InvalidInput
@@ -62,16 +65,20 @@ from shared.kube.resources import (
     PERSISTENTVOLUMES,
     PODDISRUPTIONBUDGETS,
     PODS,
+    PROVISIONINGREQUESTS,
     REPLICASETS,
     REPLICATIONCONTROLLERS,
     RESOURCEQUOTAS,
     STATEFULSETS,
+    Resource,
 )
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 @prepared
 class PodTemplateSource(ChunkSource, frozen=True):
-    """A PodTemplate, for the CapacityBuffers that name it."""
+    """A PodTemplate, for the CapacityBuffers and ProvisioningRequests that name it."""
 
 
 @prepared
@@ -95,6 +102,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {
     "PodDisruptionBudget": PodDisruptionBudget,
     "CapacityQuota": CapacityQuota,
     "CapacityBuffer": CapacityBuffer,
+    "ProvisioningRequest": ProvisioningRequest,
 }
 _OF_BUFFERS: dict[str, type[msgspec.Struct]] = {
     "PodTemplate": PodTemplateSource,
@@ -134,12 +142,14 @@ def from_files(
     pod_type: type[Pod] = Pod,
     also: Mapping[str, type[msgspec.Struct]] = MappingProxyType({}),
     minds_buffers: bool = False,
+    minds_requests: bool = False,
 ) -> Seen:
     """What the files hold; `namespace` is the manager's. Pods become `pod_type`, and other kinds, by their names, what
-    `also` says. What CapacityBuffers look like is only read if they count. Raises InvalidInput.
+    `also` says. What CapacityBuffers and ProvisioningRequests look like is only read if they count. Raises
+    InvalidInput.
     """
     maps = {priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP, config_key.name}
-    kinds = {**_KINDS, **(_OF_BUFFERS if minds_buffers else {}), **also, "Pod": pod_type}
+    kinds = {**_KINDS, **(_OF_BUFFERS if minds_buffers or minds_requests else {}), **also, "Pod": pod_type}
     dump = dumps.read(files, kinds, lambda kind, head: kind != "ConfigMap" or head.metadata.name in maps)
     priorities, kept = (dump.config_map(namespace, each) for each in (priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP))
     policy = dump.config_map(config_key.namespace, config_key.name)
@@ -176,6 +186,7 @@ def from_files(
             capacity_buffers=tuple(map(_placed_buffer, dump.of(CapacityBuffer))),
             chunk_sources=_chunk_sources(dump),
             resource_quotas=tuple(dump.of(ResourceQuota)),
+            provisioning_requests=tuple(map(_placed_request, dump.of(ProvisioningRequest))),
         ),
         registry=_registry(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
@@ -193,18 +204,22 @@ def from_cluster(
     *,
     minds_quotas: bool = False,
     minds_buffers: bool = False,
+    minds_requests: bool = False,
     context: str = "",
     pod_type: type[Pod] = Pod,
 ) -> Seen:
-    """What the API server says now; `namespace` is the manager's. CapacityQuotas and CapacityBuffers are only looked
-    for if they count.
+    """What the API server says now; `namespace` is the manager's. CapacityQuotas, CapacityBuffers and
+    ProvisioningRequests are only looked for if they count.
     """
     connection = config.discover(kubeconfig or None, context or None)
     client = Client(connection, "headroom-plan").single_attempt()
     kept = ConfigMapStore(client, namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY)
     text, _ = kept.read()
     now, notes = time.time(), list[str]()
-    buffers = _capacity_buffers(client, notes) if minds_buffers else ()
+    quotas = _list_custom(client, CAPACITYQUOTAS, CapacityQuota, notes) if minds_quotas else ()
+    buffers = _list_custom(client, CAPACITYBUFFERS, CapacityBuffer, notes) if minds_buffers else ()
+    requests = _list_custom(client, PROVISIONINGREQUESTS, ProvisioningRequest, notes) if minds_requests else ()
+    templates = [*chunk_sources.named(buffers), *request_reading.named(requests)]
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=pod_type).items
     daemon_sets = client.list(DAEMONSETS, into=DaemonSet).items
     metrics, config_map = list[NodeMetric](), None
@@ -232,10 +247,11 @@ def from_cluster(
                 client.list(JOBS, into=Job).items,
             ),
             budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
-            capacity_quotas=_capacity_quotas(client, notes) if minds_quotas else (),
+            capacity_quotas=quotas,
             capacity_buffers=buffers,
-            chunk_sources=chunk_sources.read_all(client, chunk_sources.named(buffers)),
+            chunk_sources=chunk_sources.read_all(client, templates),
             resource_quotas=tuple(client.list(RESOURCEQUOTAS, into=ResourceQuota).items) if buffers else (),
+            provisioning_requests=requests,
         ),
         registry=_registry(text, kept.source, now, notes),
         node_side=_node_side(nodes, metrics, pods, config_map, now),
@@ -246,19 +262,11 @@ def from_cluster(
     )
 
 
-def _capacity_quotas(client: Client, notes: list[str]) -> tuple[CapacityQuota, ...]:
+def _list_custom(client: Client, resource: Resource, into: type[S], notes: list[str]) -> tuple[S, ...]:
     try:
-        return tuple(client.list(CAPACITYQUOTAS, into=CapacityQuota).items)
+        return tuple(client.list(resource, into=into).items)
     except NotFound:
-        notes.append("the cluster does not know CapacityQuotas, so none counts")
-        return ()
-
-
-def _capacity_buffers(client: Client, notes: list[str]) -> tuple[CapacityBuffer, ...]:
-    try:
-        return tuple(client.list(CAPACITYBUFFERS, into=CapacityBuffer).items)
-    except NotFound:
-        notes.append("the cluster does not know CapacityBuffers, so none counts")
+        notes.append(f"the cluster does not know {into.__name__}s, so none counts")
         return ()
 
 
@@ -269,8 +277,15 @@ def _placed_buffer(buffer: CapacityBuffer) -> CapacityBuffer:
     return replace(buffer, metadata=replace(buffer.metadata, namespace=dumps.DEFAULT_NAMESPACE))
 
 
+def _placed_request(request: ProvisioningRequest) -> ProvisioningRequest:
+    """Without a namespace it is in the default one."""
+    if request.metadata.namespace:
+        return request
+    return replace(request, metadata=replace(request.metadata, namespace=dumps.DEFAULT_NAMESPACE))
+
+
 def _chunk_sources(dump: Dump) -> dict[ChunkSourceRef, ChunkSource | str]:
-    """What CapacityBuffers look like, as far as files say: workloads other than Deployments are not read from them."""
+    """What buffers and requests look like, as far as files say: of workloads, only Deployments are read from them."""
     kinds = (("", reading.POD_TEMPLATE, PodTemplateSource), ("apps", "Deployment", DeploymentSource))
     return {
         ChunkSourceRef(group, kind, each.metadata.namespace or dumps.DEFAULT_NAMESPACE, each.metadata.name): each

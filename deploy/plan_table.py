@@ -237,6 +237,7 @@ def _requests(plan: Plan) -> list[str]:
     lines = rendering.aligned([header, *rows], numbers={2})
     if len(plan.requests) > MOST_ROWS:
         lines.append(f"  and {len(plan.requests) - MOST_ROWS} more (all of them: -o json)")
+    lines += [f"  {each.request}: {each.message}" for each in plan.requests[:MOST_ROWS] if each.message]
     return ["ProvisioningRequests:", *lines]
 
 

@@ -41,6 +41,7 @@ _VALUES = (
     "manager.autoscaler.cloudProvider=simulated",
     "manager.settings.capacityQuotasEnabled=true",
     "manager.settings.capacityBufferPodInjectionEnabled=true",
+    "manager.settings.enableProvisioningRequests=true",
 )
 
 

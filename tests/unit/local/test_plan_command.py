@@ -390,6 +390,24 @@ def buffer(ref: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"kind": "CapacityBuffer", "metadata": {"name": "spare"}, "spec": {**ref, **spec}}
 
 
+def test_provisioning_requests_of_a_dump_are_bought_for_where_they_are_to_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    template = {"kind": "PodTemplate", "metadata": {"name": "worker"}, "template": {"spec": {"containers": containers}}}
+    pod_sets = [{"podTemplateRef": {"name": "worker"}, "count": 40}]
+    spec = {"provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io", "podSets": pod_sets}
+    request = {"kind": "ProvisioningRequest", "metadata": {"name": "job"}, "spec": spec}
+    flags, enabled = ("--nodes", "0:99:a"), "--enable-provisioning-requests"
+    dump = dumped(tmp_path, *BOTH, template, request)
+    assert planned(dump, *flags)["requests"] == []
+    assert "1 ProvisioningRequest passed by: --enable-provisioning-requests" in capsys.readouterr().err
+    answer = planned(dump, *flags, enabled)
+    (row,) = answer["requests"]
+    assert (row["request"], row["pods"], row["state"]) == ("default/job", 40, "requested")
+    assert [each["outcome"] for each in answer["request_decisions"]] == ["scale up"]
+
+
 def test_capacity_buffers_of_a_dump_are_bought_for_where_they_are_to_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
