@@ -15,7 +15,7 @@ from shared.kube.resources import PODS, PODTEMPLATES, PROVISIONINGREQUESTS, Reso
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
 from tests.support import eventually
-from tests.support.apiserver import ApiServer
+from tests.support.apiserver import ApiServer, rule
 from tests.support.custom_kinds import is_served
 from tests.unit.manager.requests import ATOMIC, CHECK, request_definition
 
@@ -114,9 +114,7 @@ def town(
     town.close()
 
 
-def test_room_is_bought_as_a_whole_booked_and_taken_by_the_pods_it_is_for(
-    town: QueueTown, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_room_is_bought_as_a_whole_booked_and_taken_by_the_pods_it_is_for(town: QueueTown) -> None:
     town.add_template()
     town.offer(WEB)
     manager = town.manager("0:3:web", **AT_ONCE)
@@ -174,3 +172,27 @@ def test_a_booking_outlives_its_manager_and_frees_its_nodes_when_its_time_is_ove
     monkeypatch.setattr(states, "BOOKED_SECONDS", 0.0)
     town.eventually_says("early", "BookingExpired", "CapacityReservationTimeExpired")
     town.eventually_has(0)
+
+
+@pytest.mark.embedded_only("faults are the embedded server's")
+def test_what_cannot_be_told_is_bought_and_promised_once_and_told_later(town: QueueTown, server: ApiServer) -> None:
+    town.add_template()
+    town.offer(WEB)
+    manager = town.manager("0:9:web", **AT_ONCE)
+    server.fault(rule("status", "provisioningrequests", method="PATCH", times=0, status=503))
+    town.ask("job", ATOMIC, 2)
+    town.eventually_has(1)
+    town.ask("check", CHECK, 1)
+
+    def stages() -> dict[str, str]:
+        return {each["request"].rpartition("/")[2]: each["state"] for each in latest(manager).get("requests", ())}
+
+    eventually(lambda: stages() == {"job": "booked", "check": "pending"}, PATIENCE_SECONDS)
+    later_decisions(manager)
+    assert stages() == {"job": "booked", "check": "pending"}
+    server.kill()
+    server.start()
+    town.eventually_says("job", "Provisioned", "CapacityIsProvisioned")
+    town.eventually_says("check", "Provisioned", "CapacityIsNotFound")
+    later_decisions(manager)
+    assert town.targets() == {"web": 1}
