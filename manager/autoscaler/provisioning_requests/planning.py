@@ -164,11 +164,10 @@ class RequestPlanner:
             found = self._find_room(each, after)
             if found is not None:
                 after = found
-            elif pods_wait:
-                self._states[each.state.key] = each.state.postpone(
-                    RequestStage.PENDING, api.CAPACITY_IS_NOT_FOUND, PODS_FIRST
-                )
-            elif not self._decisions:
+            elif pods_wait and each.state.stage is RequestStage.PENDING:
+                state = each.state.postpone(RequestStage.PENDING, api.CAPACITY_IS_NOT_FOUND, PODS_FIRST)
+                self._states[each.state.key] = state
+            elif not (pods_wait or self._decisions):
                 after = self._buy_for(each, after)
         return after
 

@@ -87,7 +87,8 @@ def state_of(request: ProvisioningRequest) -> RequestState:
         if found.get(name, {}).get("status") == "True":
             stage, news = over, found[name]
             break
-    if stage is RequestStage.PENDING and news.get("reason") == api.CAPACITY_IS_REQUESTED:
+    buys = request.spec.provisioning_class_name == api.BEST_EFFORT_ATOMIC
+    if buys and stage is RequestStage.PENDING and news.get("reason") == api.CAPACITY_IS_REQUESTED:
         stage = RequestStage.REQUESTED
     return RequestState(
         meta.key,

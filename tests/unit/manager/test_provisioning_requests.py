@@ -195,6 +195,16 @@ def test_a_booking_ends_in_time_or_once_its_pods_have_come_and_with_its_request(
     assert actions(round_of(cloud, nodes=(node("n"),), pods=waiting)) == []
 
 
+def test_a_request_whose_pods_come_first_needs_no_room_and_nothing_is_bought_for_a_check() -> None:
+    came, cloud = (consumer("c", "r", nodeName="n"),), Cloud(Group("a", 0, 9, 0))
+    for kind in (ATOMIC, CHECK):
+        found = round_of(cloud, request("r", kind, large=1), nodes=(node("n"),), pods=came)
+        assert (actions(found), news(found)) == ([], ("booked", "CapacityIsFound"))
+        assert round_of(cloud, booked("r", kind, large=1), nodes=(node("n"),), pods=came).iteration.requests is not None
+    claimed = request("r", CHECK, said=(("Provisioned", False, "CapacityIsRequested", NOW),), large=1)
+    assert (actions(round_of(cloud, claimed)), news(round_of(cloud, claimed))[0]) == ([], "pending")
+
+
 def test_each_pod_that_comes_takes_its_part_of_the_booking() -> None:
     pods = [
         consumer("c", "r", "1", nodeName="n"),
@@ -347,6 +357,9 @@ def test_while_pods_wait_for_a_later_round_nothing_is_bought_for_requests() -> N
     assert found.iteration.requests is not None
     assert found.iteration.requests.decisions == ()
     assert state(found).message == planning.PODS_FIRST
+    asked = request(said=(("Provisioned", False, "CapacityIsRequested", NOW - 9),), large=4)
+    found = round_of(TwoMachines({"a": ssd, "b": hdd}), asked, pods=pods, chosen=config("a", "b"))
+    assert (news(found), state(found).said) == (("requested", "CapacityIsRequested"), ())
 
 
 def test_advice_buys_nothing_and_promises_nothing() -> None:
