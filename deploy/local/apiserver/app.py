@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from deploy.local.apiserver import bodies, discovery, openapi, requests, status
+from deploy.local.apiserver import discovery, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
@@ -49,7 +49,6 @@ class Application:
         self._handlers = Handlers(store, self._reviewed, self._hub)
         self._pods = PodSubresources(store, self.writes, kinds)
         self._janitor = Janitor(store, self.writes, kinds)
-        self._openapi = openapi.Documents(kinds)
         self._tasks: list[asyncio.Task[None]] = []
         store.listen(self._changed)
 
@@ -118,8 +117,6 @@ class Application:
         review = _REVIEWS.get((target.group, target.version, target.resource))
         if review is not None:
             return self._authentication.review(request, target, review)
-        if (target.resource, target.group) == ("bindings", "") and request.method == "POST":
-            return self._pods.bind(request, target, bodies.parse(request))
         kind = self._kinds.find(target.group, target.version, target.resource)
         if kind is None or not _serves(kind.status, kind.subresources, target):
             raise status.no_such_resource()
@@ -136,7 +133,7 @@ class Application:
                 return json_response(discovery.version())
             case "GET", ["openapi", "v2"]:
                 return openapi.v2()
-            case "GET", ["openapi", "v3", *rest] if document := self._openapi.v3("/".join(rest)):
+            case "GET", ["openapi", "v3", *rest] if document := openapi.v3("/".join(rest), self._kinds.kinds()):
                 return document
             case "GET", _:
                 found = self._discover(parts, request.header(b"host"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from deploy.local.apiserver import schemas, status
-from deploy.local.apiserver.deletion import PROPAGATIONS, Deletion
+from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import Json, JsonObject, decode
 from deploy.local.apiserver.requests import Request, Target
@@ -91,25 +91,15 @@ def deletion_options(request: Request) -> JsonObject:
         options.setdefault("propagationPolicy", request.query["propagationPolicy"])
     if request.dry_run:
         options["dryRun"] = ["All"]
-    if options.get("dryRun") not in (None, [], ["All"]):
-        raise status.invalid_option(status.unsupported("dryRun", options["dryRun"], ("All",)))
     return options
 
 
 def deletion(options: JsonObject) -> Deletion:
-    """Raises StatusError (400, 422)."""
-    grace, preconditions = options.get("gracePeriodSeconds"), options.get("preconditions") or {}
-    if not (grace is None or type(grace) is int) or not isinstance(preconditions, dict):
-        raise status.bad_request("DeleteOptions: gracePeriodSeconds is a number, and preconditions are an object")
-    propagation = options.get("propagationPolicy") or ("Orphan" if options.get("orphanDependents") else "Background")
-    if propagation not in PROPAGATIONS:
-        raise status.invalid_option(status.unsupported("propagationPolicy", propagation, PROPAGATIONS))
-    return Deletion(
-        grace_period_seconds=grace,
-        uid=preconditions.get("uid") or "",
-        resource_version=preconditions.get("resourceVersion") or "",
-        dry_run=bool(options.get("dryRun")),
-    )
+    """Raises StatusError (400)."""
+    try:
+        return msgspec.convert({key: value for key, value in options.items() if value is not None}, Deletion)
+    except msgspec.ValidationError as error:
+        raise status.bad_request(f"DeleteOptions: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from deploy.local.apiserver import podspec, status, webhooks
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, copy
 from deploy.local.apiserver.podspec import setdefaults
 from deploy.local.apiserver.status import FieldError
+from shared.api import pods
+from shared.api.core import Pod
 
 _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 
@@ -19,7 +23,9 @@ _POD_MUTABLE = ("activeDeadlineSeconds", "tolerations", "schedulingGates")
 def _default_pod(pod: JsonObject) -> None:
     spec, state = pod["spec"], pod["status"]
     podspec.default(spec)
-    setdefaults(state, phase="Pending", qosClass=podspec.qos_class(spec))
+    setdefaults(state, phase="Pending")
+    if not state.get("qosClass"):
+        state["qosClass"] = pods.kube_qos(msgspec.convert(pod, Pod)).value
     if state.get("podIP") and not state.get("podIPs"):
         state["podIPs"] = [{"ip": state["podIP"]}]
 

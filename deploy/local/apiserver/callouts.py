@@ -26,12 +26,12 @@ class Callouts:
 
     async def post(self, webhook: RegisteredWebhook, body: bytes) -> bytes:
         """The body of the webhook's response. Raises CallFailed."""
-        url, timeout_seconds = webhook.url, webhook.timeout_seconds
+        url, timeout_seconds = webhook.client_config.url, webhook.timeout_seconds
         if not url:
             raise CallFailed("it is behind a Service, and no network carries Services here")
         try:
             async with asyncio.timeout(timeout_seconds):
-                answer = await self._client(webhook.ca_bundle).post(
+                answer = await self._client(webhook.client_config.ca_bundle).post(
                     url, content=body, params={"timeout": f"{timeout_seconds}s"}, headers=_HEADERS
                 )
         except TimeoutError:

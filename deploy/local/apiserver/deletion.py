@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import ApiKind
-from deploy.local.apiserver.objects import JsonObject, dig, timestamp, unix_seconds
+from deploy.local.apiserver.objects import JsonObject, dig
+from shared import durations
 
-PROPAGATIONS = ("Background", "Foreground")  # foreground deletion works as background deletion; none leaves orphans
 
+class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+    """The identity and version that an object to delete must have, where they are not empty."""
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """DeleteOptions."""
-
-    grace_period_seconds: int | None = None
     uid: str = ""
     resource_version: str = ""
-    dry_run: bool = False
+
+
+class Deletion(msgspec.Struct, frozen=True, rename="camel"):
+    """DeleteOptions. Foreground deletion works as background deletion; none leaves orphans."""
+
+    grace_period_seconds: int | None = None
+    preconditions: Preconditions = Preconditions()
+    propagation_policy: Literal["", "Background", "Foreground"] = "Background"
+    orphan_dependents: bool = False
+    dry_run: tuple[Literal["All"], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.orphan_dependents:
+            raise ValueError("orphanDependents: nothing leaves orphans here")
 
 
 def may_go(kind: ApiKind, obj: JsonObject) -> bool:
@@ -37,8 +49,8 @@ def holds_content(kind: ApiKind, obj: JsonObject) -> bool:
 def check_preconditions(kind: ApiKind, meta: JsonObject, wanted: Deletion) -> None:
     """Raises StatusError (409) if the object has another UID or version than the preconditions."""
     for what, asked, found in (
-        ("UID", wanted.uid, meta["uid"]),
-        ("ResourceVersion", wanted.resource_version, meta["resourceVersion"]),
+        ("UID", wanted.preconditions.uid, meta["uid"]),
+        ("ResourceVersion", wanted.preconditions.resource_version, meta["resourceVersion"]),
     ):
         if asked and asked != found:
             why = f"the {what} in the precondition ({asked}) does not match the {what} in record ({found})"
@@ -65,12 +77,12 @@ def mark(kind: ApiKind, obj: JsonObject, grace: int) -> None:
     """Marks an object in place for deletion in `grace` seconds, counted from the first mark."""
     meta = obj["metadata"]
     if meta.get("deletionTimestamp") is None:
-        meta["deletionTimestamp"] = timestamp(time.time() + grace)
+        meta["deletionTimestamp"] = durations.timestamp(time.time() + grace)
         if meta.get("generation"):
             meta["generation"] += 1
     else:
-        shortened = unix_seconds(meta["deletionTimestamp"]) - marked_grace(meta) + grace
-        meta["deletionTimestamp"] = timestamp(shortened)
+        shortened = durations.instant(meta["deletionTimestamp"]) - marked_grace(meta) + grace
+        meta["deletionTimestamp"] = durations.timestamp(shortened)
     if kind.resource == "/namespaces":
         obj.setdefault("status", {})["phase"] = "Terminating"
     else:

@@ -18,6 +18,7 @@ from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Store, StoredObject, object_key
 from deploy.local.apiserver.watch import Filter, Hub, Watcher
 from deploy.local.apiserver.writes import Mutate, WriteOutcome
+from shared.api.selectors import LabelRequirement
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -168,7 +169,7 @@ def _filter(request: Request, target: Target, kind: ApiKind) -> Filter:
         if requirement.key not in allowed:
             raise status.bad_request(f"field label not supported: {requirement.key}")
     if target.name:
-        named = selectors.Requirement("metadata.name", "In", (target.name,))
+        named = LabelRequirement("metadata.name", "In", (target.name,))
         fields = selectors.ObjectSelector((*fields.requirements, named))
     return Filter(target.namespace, selectors.parse_labels(request.query.get("labelSelector", "")), fields)
 

@@ -18,10 +18,11 @@ from deploy.local.apiserver import disruption, selectors, status
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import ApiKind
-from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references, unix_seconds
+from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import ObjectChange, Store, StoredObject, object_key
 from deploy.local.apiserver.writes import Writes
+from shared import durations
 
 logger = logging.getLogger(__name__)
 
@@ -229,4 +230,4 @@ def _last_seen(event: JsonObject) -> float:
         dig(event, "series", "lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"),
         event["metadata"]["creationTimestamp"],
     )  # fmt: skip
-    return max(unix_seconds(moment) for moment in times if moment)
+    return max(durations.instant(moment) for moment in times if moment)

@@ -7,29 +7,23 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
-
 from deploy.local.apiserver import status
 from deploy.local.apiserver.store import Store, StoredObject
 from deploy.local.apiserver.watch import Filter
 
 
-class Token(msgspec.Struct, frozen=True):
+def _token(version: int, start: str) -> str:
     """A continue token: the list's version, and the key at which its next page starts."""
-
-    rv: int
-    start: str
-
-    def encode(self) -> str:
-        return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(f"{version} {start}".encode()).decode()
 
 
-def parse_token(text: str) -> Token:
+def _read(token: str) -> tuple[int, str]:
     """Raises StatusError (400)."""
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Token)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise status.bad_request(f"invalid continue token: {error}") from None
+        version, start = base64.urlsafe_b64decode(token).decode().split(" ")
+        return int(version), start
+    except ValueError as error:
+        raise status.bad_request(f"continue: {token!r} is no token of a list: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +37,18 @@ class ListPage:
 
 def page(store: Store, resource: str, wanted: Filter, limit: int = 0, token: str = "") -> ListPage:
     """At most `limit` matching records (0: all), from where the token says. Raises StatusError (400)."""
-    at = parse_token(token) if token else Token(store.version, "")
+    version, start = _read(token) if token else (store.version, "")
     records = store.ordered(resource)
-    first, last = _bounds(records, wanted.namespace, at.start)
+    first, last = _bounds(records, wanted.namespace, start)
     if not limit:
-        return ListPage(_matching(records[first:last], wanted), at.rv)
+        return ListPage(_matching(records[first:last], wanted), version)
     found: list[StoredObject] = []
     for record in records[first:last]:
         if len(found) == limit:
-            return ListPage(found, at.rv, Token(at.rv, record.key).encode())
+            return ListPage(found, version, _token(version, record.key))
         if wanted.matches(record):
             found.append(record)
-    return ListPage(found, at.rv)
+    return ListPage(found, version)
 
 
 def _bounds(records: Sequence[StoredObject], namespace: str, start: str) -> tuple[int, int]:

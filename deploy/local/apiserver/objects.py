@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -15,21 +13,6 @@ Json = Any
 
 encode = msgspec.json.encode
 decode = msgspec.json.Decoder().decode
-
-
-def timestamp(seconds: float) -> str:
-    """Unix seconds in the API's time format: RFC 3339, UTC, whole seconds."""
-    return _timestamp(int(seconds))
-
-
-@lru_cache(maxsize=16)
-def _timestamp(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def unix_seconds(text: str) -> float:
-    """An RFC 3339 time (with or without fractions) as Unix seconds. Raises ValueError."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def dig(value: Json, *path: str) -> Json:

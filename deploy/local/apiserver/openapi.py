@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 from deploy.local.apiserver import discovery, schemas
 from deploy.local.apiserver.kinds import REVIEWS, ApiKind
-from deploy.local.apiserver.objects import JsonObject, encode
-from deploy.local.apiserver.registry import KindRegistry
+from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.responses import ServerResponse, json_response
 from deploy.local.apiserver.schemas import META
 
@@ -19,37 +17,15 @@ _TITLE = "Headroom's embedded Kubernetes API"
 _STRING = {"type": "string"}
 
 
-class Documents:
-    """The documents of the served kinds, each built at its first request."""
-
-    def __init__(self, kinds: KindRegistry) -> None:
-        self._kinds = kinds
-        self._generation = -1
-        self._built: dict[str, bytes] = {}
-
-    def v3(self, path: str) -> ServerResponse | None:
-        """The root document (""), or that of a group version ("apis/apps/v1"); None if it does not exist."""
-        if self._generation != self._kinds.generation:
-            self._generation = self._kinds.generation
-            self._built.clear()
-        if path not in self._built:
-            found = self._document(path)
-            if found is None:
-                return None
-            self._built[path] = encode(found)
-        return ServerResponse(self._built[path])
-
-    def _document(self, path: str) -> JsonObject | None:
-        kinds = [*self._kinds.kinds(), *REVIEWS]
-        if not path:
-            return {"paths": {_path(kind): {"serverRelativeURL": self._url(kind)} for kind in kinds}}
-        chosen = [kind for kind in kinds if _path(kind) == path]
-        return _document(chosen) if chosen else None
-
-    def _url(self, kind: ApiKind) -> str:
-        """A document's URL, with a hash that changes with the definitions."""
-        digest = hashlib.sha256(encode([_path(kind), self._generation])).hexdigest()
-        return f"/openapi/v3/{_path(kind)}?hash={digest[:32].upper()}"
+def v3(path: str, served: Iterable[ApiKind]) -> ServerResponse | None:
+    """The root document (""), or that of a group version ("apis/apps/v1"); None if it does not exist."""
+    kinds = [*served, *REVIEWS]
+    if not path:
+        return json_response(
+            {"paths": {_path(kind): {"serverRelativeURL": f"/openapi/v3/{_path(kind)}"} for kind in kinds}}
+        )
+    chosen = [kind for kind in kinds if _path(kind) == path]
+    return json_response(_document(chosen)) if chosen else None
 
 
 def v2() -> ServerResponse:

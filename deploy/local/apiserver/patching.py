@@ -50,101 +50,69 @@ def json_patch(target: JsonObject, operations: Json) -> JsonObject:
 
 def apply_operations(target: JsonObject, operations: Sequence[JsonObject]) -> JsonObject:
     """The object after the operations; does not change `target`. Raises PatchFailed."""
-    document = copy(target)
+    root = {"": copy(target)}  # so that the object has a parent like any other place
     copied = 0
     for operation in operations:
         if operation.get("op") == "copy":
-            copied += len(encode(document))
+            copied += len(encode(root))
             if copied > _COPIED_BYTES:  # each copy may double the document
                 raise status.too_large(_COPIED_BYTES)
         try:
-            document = _operate(document, operation)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+            _operate(root, operation)
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise PatchFailed(f"{operation.get('op')} does not apply at {operation.get('path')!r}") from error
+    document = root.get("")
     if not isinstance(document, dict):
         raise PatchFailed("what the patch leaves is no object")
     return document
 
 
-def _operate(document: Json, operation: JsonObject) -> Json:
-    path = _pointer(operation["path"])
-    match operation.get("op"):
-        case "add":
-            return _add(document, path, copy(operation["value"]))
-        case "remove":
-            return _remove(document, path)
-        case "replace":
-            return _replace(document, path, copy(operation["value"]))
-        case "move":
-            source = _pointer(operation["from"])
-            value = _find(document, source)
-            return _add(_remove(document, source), path, value)
-        case "copy":
-            return _add(document, path, copy(_find(document, _pointer(operation["from"]))))
-        case "test":
-            if _tested(document, path) != operation.get("value"):
-                raise PatchFailed(f"the test of {operation['path']} failed")
-            return document
-    raise PatchFailed(f"Unexpected kind: {operation.get('op')}")
+def _operate(root: JsonObject, operation: JsonObject) -> None:
+    """Applies one operation in place. As in the API, a missing field can be replaced, and equals null in a test."""
+    op = operation.get("op")
+    if op in ("move", "copy"):
+        source, at = _place(root, operation["from"])
+        value = source.pop(at) if op == "move" else copy(source[at])
+        _add(*_place(root, operation["path"]), value)
+        return
+    parent, key = _place(root, operation["path"])
+    if op == "add":
+        _add(parent, key, copy(operation["value"]))
+    elif op == "replace":
+        parent[key] = copy(operation["value"])
+    elif op == "remove":
+        del parent[key]
+    elif op != "test":
+        raise PatchFailed(f"there is no operation {op!r}")
+    elif (parent.get(key) if isinstance(parent, dict) else parent[key]) != operation.get("value"):
+        raise PatchFailed(f"the test of {operation['path']} failed")
 
 
-def _pointer(text: str) -> list[str]:
-    if text and not text.startswith("/"):
-        raise PatchFailed(f"not a JSON pointer: {text!r}")
-    return [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
+def _place(root: JsonObject, pointer: str) -> tuple[Json, Json]:
+    """The object or list that a JSON pointer leads into, and the key or index there."""
+    found: Json = root
+    *way, last = (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/"))
+    for step in way:
+        found = found[_key(found, step)]
+    return found, _key(found, last)
 
 
-def _find(document: Json, path: Sequence[str]) -> Json:
-    for step in path:
-        document = document[_index(step, len(document) - 1)] if isinstance(document, list) else document[step]
-    return document
+def _key(parent: Json, step: str) -> str | int:
+    """A step as a key of an object or as an index of a list, whose end is `-`. Raises ValueError."""
+    if not isinstance(parent, list):
+        return step
+    if step != "-" and not step.isdigit():
+        raise ValueError(f"{step!r} is no index")
+    return len(parent) if step == "-" else int(step)
 
 
-def _index(step: str, last: int) -> int:
-    if not step.isdigit() or int(step) > last:
-        raise PatchFailed(f"index out of bounds: {step}")
-    return int(step)
-
-
-def _add(document: Json, path: Sequence[str], value: Json) -> Json:
-    if not path:
-        return value
-    parent, step = _find(document, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        parent.insert(len(parent) if step == "-" else _index(step, len(parent)), value)
+def _add(parent: Json, key: Json, value: Json) -> None:
+    if not isinstance(parent, list):
+        parent[key] = value
+    elif key <= len(parent):
+        parent.insert(key, value)
     else:
-        parent[step] = value
-    return document
-
-
-def _replace(document: Json, path: Sequence[str], value: Json) -> Json:
-    """Sets a value; as in the API, a missing field counts as present."""
-    if not path:
-        return value
-    parent, step = _find(document, path[:-1]), path[-1]
-    parent[_index(step, len(parent) - 1) if isinstance(parent, list) else step] = value
-    return document
-
-
-def _tested(document: Json, path: Sequence[str]) -> Json:
-    """The value at a path; as in the API, a missing field is null."""
-    if not path:
-        return document
-    parent = _find(document, path[:-1])
-    return parent.get(path[-1]) if isinstance(parent, dict) else _find(parent, path[-1:])
-
-
-def _remove(document: Json, path: Sequence[str]) -> Json:
-    if not path:
-        return None
-    parent, step = _find(document, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        del parent[_index(step, len(parent) - 1)]
-    elif step not in parent:
-        raise PatchFailed(f"there is nothing to remove at /{'/'.join(path)}")
-    else:
-        del parent[step]
-    return document
+        raise IndexError(key)
 
 
 def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: FieldPath = ()) -> JsonObject:

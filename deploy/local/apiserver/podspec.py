@@ -57,21 +57,6 @@ def _tolerates_eviction(toleration: JsonObject, key: str) -> bool:
     return toleration.get("key") in (None, "", key) and toleration.get("effect") in (None, "", "NoExecute")
 
 
-def qos_class(spec: JsonObject) -> str:
-    """Guaranteed, Burstable or BestEffort, from the containers' cpu and memory."""
-    guaranteed, any_set = True, False
-    for container in containers_of(spec):
-        limits = dig(container, "resources", "limits") or {}
-        requests = dig(container, "resources", "requests") or {}
-        for name in ("cpu", "memory"):
-            request, limit = quantity.milli(requests.get(name, 0)), quantity.milli(limits.get(name, 0))
-            any_set = any_set or request > 0 or limit > 0
-            guaranteed = guaranteed and limit > 0 and request == limit
-    if not any_set:
-        return "BestEffort"
-    return "Guaranteed" if guaranteed else "Burstable"
-
-
 def errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
     """Errors in a pod's spec that has its defaults, limited to what a node or a scheduler would stumble over."""
     if not spec.get("containers"):

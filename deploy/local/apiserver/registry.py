@@ -14,13 +14,12 @@ _AGE = Column("Age", "date", ".metadata.creationTimestamp")
 
 
 class KindRegistry:
-    """Finds kinds by path, by object and by collection; each change increments `generation`."""
+    """Finds kinds by path, by object and by collection."""
 
     def __init__(self) -> None:
         self._by_path: dict[tuple[str, str, str], ApiKind] = {}
         self._by_object: dict[tuple[str, str], ApiKind] = {}
         self._by_resource: dict[str, ApiKind] = {}
-        self.generation = 0
         for kind in BUILT_IN:
             self._add(kind)
 
@@ -28,7 +27,6 @@ class KindRegistry:
         self._by_path[kind.group, kind.version, kind.plural] = kind
         self._by_object[kind.api_version, kind.kind] = kind
         self._by_resource[kind.resource] = kind
-        self.generation += 1
 
     def find(self, group: str, version: str, plural: str) -> ApiKind | None:
         return self._by_path.get((group, version, plural))
@@ -53,7 +51,6 @@ class KindRegistry:
         self._by_path.pop((kind.group, kind.version, kind.plural), None)
         self._by_object.pop((kind.api_version, kind.kind), None)
         self._by_resource.pop(kind.resource, None)
-        self.generation += 1
 
     def fields(self, resource: str, obj: JsonObject) -> dict[str, str]:
         """The selectable fields of an object as text, which field selectors compare."""

@@ -90,7 +90,7 @@ class Reviewed:
         self, request: Request, kind: ApiKind, namespace: str, name: str, wanted: Deletion
     ) -> WriteOutcome:
         """Raises StatusError as Writes.delete does, and for what validating webhooks deny."""
-        how = How(dry_run=wanted.dry_run)
+        how = How(dry_run=bool(wanted.dry_run))
         if not self._registered.concern(kind):
             return self._writes.delete(kind, namespace, name, wanted, how)
         asked = _asked(request, "DELETE", kind, how, namespace, name)
@@ -154,7 +154,7 @@ class Reviewed:
             verdict = _read(answer, uid, asked)
         except CallFailed as error:
             why = f'failed calling webhook "{webhook.name}": {error}'
-            if not webhook.ignores_failure:
+            if webhook.failure_policy != "Ignore":
                 raise status.internal(why) from error
             logger.warning("%s; the request goes on without it", why)
             return None

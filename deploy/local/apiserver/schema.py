@@ -14,7 +14,7 @@ from deploy.local.apiserver.status import FieldError
 KEEPS_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 _UNCHECKED = ("apiVersion", "kind", "metadata")
 _FORMATS: Mapping[str, str] = {
-    "date-time": r"^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)$",
+    "date-time": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:[0-5]\d)$",
     "duration": r"^-?((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+$|^0$",
     "date": r"^\d{4}-\d\d-\d\d$",
     "byte": r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.objects import JsonObject
+from shared.api.selectors import LabelRequirement
 
 LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -23,30 +24,10 @@ _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
-    """One condition on a key; operators are those of metav1.LabelSelector."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-        return value is None  # DoesNotExist
-
-
-@dataclass(frozen=True, slots=True)
 class ObjectSelector:
     """A conjunction of requirements; without any it selects everything."""
 
-    requirements: tuple[Requirement, ...] = ()
+    requirements: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(requirement.matches(labels) for requirement in self.requirements)
@@ -64,19 +45,19 @@ def parse_labels(text: str) -> ObjectSelector:
     )
 
 
-def _requirement(term: str, text: str) -> Requirement:
+def _requirement(term: str, text: str) -> LabelRequirement:
     if match := _OF_SET.fullmatch(term):
         values = tuple(value.strip() for value in match[3].split(","))
-        found = Requirement(match[1], _OPERATORS[match[2]], values)
+        found = LabelRequirement(match[1], _OPERATORS[match[2]], values)
     elif match := _COMPARED.fullmatch(term):
-        found = Requirement(match[1], _OPERATORS[match[2]], (match[3],))
+        found = LabelRequirement(match[1], _OPERATORS[match[2]], (match[3],))
     elif match := _ALONE.fullmatch(term):
-        found = Requirement(match[2], "DoesNotExist" if match[1] else "Exists")
+        found = LabelRequirement(match[2], "DoesNotExist" if match[1] else "Exists")
     else:
         raise status.bad_request(f"unable to parse requirement {term!r} of the selector {text!r}")
     if not valid_label_key(found.key):
         raise status.bad_request(f"unable to parse requirement {term!r}: {KEY_RULE}")
-    if not all(valid_label_value(value) for value in found.values):
+    if not all(valid_label_value(value) for value in found.values or ()):
         raise status.bad_request(f"unable to parse requirement {term!r}: {VALUE_RULE}")
     return found
 
@@ -89,7 +70,7 @@ def parse_fields(text: str) -> ObjectSelector:
         if match is None:
             raise status.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         value = re.sub(r"\\([,=\\])", r"\1", match[3])
-        requirements.append(Requirement(match[1].strip(), _OPERATORS[match[2]], (value,)))
+        requirements.append(LabelRequirement(match[1].strip(), _OPERATORS[match[2]], (value,)))
     return ObjectSelector(tuple(requirements))
 
 
@@ -97,9 +78,9 @@ def from_object(selector: JsonObject | None) -> ObjectSelector | None:
     """A metav1.LabelSelector; None (an absent selector) selects nothing."""
     if selector is None:
         return None
-    equal = [Requirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
+    equal = [LabelRequirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
     expressions = [
-        Requirement(term["key"], term["operator"], tuple(term.get("values") or ()))
+        LabelRequirement(term["key"], term["operator"], tuple(term.get("values") or ()))
         for term in selector.get("matchExpressions") or ()
     ]
     return ObjectSelector((*equal, *expressions))

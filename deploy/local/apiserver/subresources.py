@@ -6,17 +6,19 @@ import time
 from urllib.parse import urlencode
 
 import httpx
+import msgspec
 
 from deploy.local.apiserver import bodies, disruption, status
 from deploy.local.apiserver.bodies import How
-from deploy.local.apiserver.deletion import Deletion, check_preconditions
+from deploy.local.apiserver.deletion import Preconditions, check_preconditions
 from deploy.local.apiserver.kinds import ApiKind
-from deploy.local.apiserver.objects import Json, JsonObject, dig, timestamp
+from deploy.local.apiserver.objects import Json, JsonObject, dig
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import ServerResponse, StreamResponse, done
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import Writes
+from shared import durations
 
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -34,16 +36,16 @@ class PodSubresources:
     async def handle(self, request: Request, target: Target) -> ServerResponse | StreamResponse:
         match request.method, target.subresource:
             case "POST", "binding":
-                return self.bind(request, target, bodies.parse(request))
+                return self._bind(request, target, bodies.parse(request))
             case "POST", "eviction":
                 return self._evict(request, target)
             case "GET", "log":
                 return await self._log(request, target)
         raise status.method_not_allowed()
 
-    def bind(self, request: Request, target: Target, binding: Json) -> ServerResponse:
+    def _bind(self, request: Request, target: Target, binding: Json) -> ServerResponse:
         """Binds a pod to a node. Raises StatusError."""
-        name: str = target.name or dig(binding, "metadata", "name") or ""
+        name = target.name
         _check_name(name, binding, "Binding")
         how = How("binding", dry_run=request.dry_run)
         node, kind = dig(binding, "target", "name"), dig(binding, "target", "kind")
@@ -64,14 +66,14 @@ class PodSubresources:
             raise status.not_found("", "pods", target.name)
         pod, wanted = record.load(), bodies.deletion(dig(eviction, "deleteOptions") or {})
         check_preconditions(self._pods, pod["metadata"], wanted)
-        dry_run = request.dry_run or wanted.dry_run
+        dry_run = request.dry_run or bool(wanted.dry_run)
         if not disruption.may_go_at_once(pod):
             self._spend_budget(target, pod, dry_run)
         if not dry_run:
             said = How("status")
             self._writes.update(self._pods, target.namespace, target.name, _targeted, said)
-        deletion = Deletion(wanted.grace_period_seconds, wanted.uid)
-        self._writes.delete(self._pods, target.namespace, target.name, deletion, How(dry_run=dry_run))
+        unconditional = msgspec.structs.replace(wanted, preconditions=Preconditions(wanted.preconditions.uid))
+        self._writes.delete(self._pods, target.namespace, target.name, unconditional, How(dry_run=dry_run))
         return done(code=201)
 
     def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
@@ -137,7 +139,7 @@ def _targeted(pod: JsonObject) -> JsonObject:
 def _with_condition(pod: JsonObject, condition: JsonObject) -> JsonObject:
     """The pod's status with a true condition; a condition that was already true keeps its transition time."""
     state: JsonObject = pod.get("status") or {}
-    now = {"status": "True", "lastProbeTime": None, "lastTransitionTime": timestamp(time.time())}
+    now = {"status": "True", "lastProbeTime": None, "lastTransitionTime": durations.timestamp(time.time())}
     old: list[JsonObject] = state.get("conditions") or []
     before = next((c for c in old if c.get("type") == condition["type"]), {})
     if before.get("status") == "True":

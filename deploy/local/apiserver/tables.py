@@ -6,34 +6,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from deploy.local.apiserver.kinds import ApiKind, Column
-from deploy.local.apiserver.objects import Json, JsonObject, dig, dotted, unix_seconds
+from deploy.local.apiserver.objects import Json, JsonObject, dig, dotted
+from shared import durations
 
 Cell = Callable[[JsonObject], Json]
 PrinterColumn = tuple[str, str, int, Cell]  # name, type, priority (1: wide only), value
 
 _NONE = "<none>"
-# Units of an age: the smallest count to use the unit, and the count below which the finer unit (its sign, its length)
-# is shown as well.
-_UNITS = (
-    ("y", 365 * 86400, 2, 8, ("d", 86400)), ("d", 86400, 2, 8, ("h", 3600)),
-    ("h", 3600, 3, 8, ("m", 60)), ("m", 60, 2, 10, ("s", 1)),
-)  # fmt: skip
+_UNITS = (("y", 365 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def age(text: Json, now: float | None = None) -> str:
-    """The age of a time in its two largest units, as in kubectl: 5s, 3m10s, 4h; <unknown> for an invalid time.
-
-    The finer unit appears only while the coarser one is small.
-    """
+    """The age of a time in the largest unit of which it has two: 90s, 4h, 12d; <unknown> for an invalid time."""
     try:
-        seconds = max(0, int((time.time() if now is None else now) - unix_seconds(text)))
-    except (TypeError, ValueError, AttributeError):
+        seconds = max(0, int((time.time() if now is None else now) - durations.instant(text)))
+    except (TypeError, ValueError):
         return "<unknown>"
-    for unit, length, first, coarse, (finer, finer_length) in _UNITS:
-        count, rest = seconds // length, seconds % length // finer_length
-        if count >= first:
-            return f"{count}{unit}" + (f"{rest}{finer}" if rest and count < coarse else "")
-    return f"{seconds}s"
+    return next(f"{seconds // length}{unit}" for unit, length in _UNITS if seconds >= 2 * length or unit == "s")
 
 
 def _at(*path: str, default: Json = _NONE) -> Cell:

@@ -70,11 +70,6 @@ class ChangeHistory:
             found.append(change)
         return found[::-1]
 
-    def compact(self, floor: int) -> None:
-        self._changes.clear()
-        self._bytes = 0
-        self.floor = floor
-
 
 class Watcher:
     """One open watch: turns changes into lines and buffers them until its stream takes them."""
@@ -213,8 +208,7 @@ class Hub:
     def compact(self, version: int) -> None:
         """Drops all history up to a version: older watches get 410."""
         self._start = version
-        for history in self._histories.values():
-            history.compact(version)
+        self._histories.clear()
 
     def close(self) -> None:
         for watcher in self.watchers():

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from deploy.local.apiserver import selectors, status
+import msgspec
+from msgspec import Meta
+
+from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import ADMISSION_GROUP, ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig
 from deploy.local.apiserver.podspec import setdefaults
-from deploy.local.apiserver.selectors import ObjectSelector
 from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import ObjectChange, Store
+from shared.api.selectors import LabelSelector
 
 MUTATING, VALIDATING = "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 REVIEW_VERSION = "v1"
@@ -44,25 +48,24 @@ class ReviewRequest:
         return self.kind.resource == "/namespaces"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+Names = Annotated[tuple[str, ...], Meta(min_length=1)]
+
+
+class Rule(msgspec.Struct, frozen=True, rename="camel"):
     """Operations on resources; "*" matches all."""
 
-    operations: Sequence[str]
-    groups: Sequence[str]
-    versions: Sequence[str]
-    resources: Sequence[tuple[str, str]]
-    scope: str
+    operations: Names
+    api_groups: Names
+    api_versions: Names
+    resources: Names
+    scope: str = "*"
 
     def matches(self, asked: ReviewRequest) -> bool:
         return (
             _among(self.operations, asked.operation)
-            and _among(self.groups, asked.kind.group)
-            and _among(self.versions, asked.kind.version)
-            and any(
-                resource in ("*", asked.kind.plural) and subresource in ("*", asked.subresource)
-                for resource, subresource in self.resources
-            )
+            and _among(self.api_groups, asked.kind.group)
+            and _among(self.api_versions, asked.kind.version)
+            and any(_names(resource, asked) for resource in self.resources)
             and self._in_scope(asked)
         )
 
@@ -74,30 +77,53 @@ def _among(wanted: Sequence[str], value: str) -> bool:
     return "*" in wanted or value in wanted
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredWebhook:
-    """One webhook of a registration. Each is called once for a write, whatever its reinvocation policy.
+def _names(resource: str, asked: ReviewRequest) -> bool:
+    plural, _, subresource = resource.partition("/")
+    return plural in ("*", asked.kind.plural) and subresource in ("*", asked.subresource)
 
-    `url` is empty for one behind a Service: no network carries Services here.
-    """
 
-    name: str
-    url: str
-    ca_bundle: str
-    rules: Sequence[Rule]
-    namespaces: ObjectSelector
-    objects: ObjectSelector
-    ignores_failure: bool
-    timeout_seconds: int
+class WebhookAddress(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a webhook is; `url` is None for one behind a Service: no network carries Services here."""
+
+    url: Annotated[str, Meta(pattern="^https://[^/]")] | None = None
+    service: JsonObject | None = None
+    ca_bundle: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.url is None) == (self.service is None):
+            raise ValueError("exactly one of url and service is required")
+
+
+class RegisteredWebhook(msgspec.Struct, frozen=True, rename="camel"):
+    """One webhook of a registration. Each is called once for a write, whatever its reinvocation policy."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    client_config: WebhookAddress
+    admission_review_versions: Names
+    rules: tuple[Rule, ...] = ()
+    namespace_selector: LabelSelector = LabelSelector()
+    object_selector: LabelSelector = LabelSelector()
+    match_conditions: tuple[JsonObject, ...] = ()
+    failure_policy: str = "Fail"
+    timeout_seconds: int = 10
+
+    def __post_init__(self) -> None:
+        if REVIEW_VERSION not in self.admission_review_versions:
+            raise ValueError(f"admissionReviewVersions: {REVIEW_VERSION} is needed")
+        if self.match_conditions:  # without them, the webhook could refuse requests that it must not see
+            raise ValueError("matchConditions: there is no CEL here")
+        for selector in (self.namespace_selector, self.object_selector):
+            if selector.problem is not None:
+                raise ValueError(selector.problem)
 
     def wants(self, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
         """Whether the webhook matches a request, given the labels of the request's namespace."""
         if not any(rule.matches(asked) for rule in self.rules):
             return False
-        if self.objects and not any(self.objects.matches(_labels(item)) for item in (obj, old) if item is not None):
+        if not any(self.object_selector.matches(_labels(item)) for item in (obj, old) if item is not None):
             return False
         # A namespace selector matches every object without a namespace.
-        return not self.namespaces or not (asked.namespace or asked.on_namespace) or self.namespaces.matches(labels())
+        return not asked.namespace or self.namespace_selector.matches(labels())
 
 
 def _labels(obj: JsonObject) -> Mapping[str, str]:
@@ -106,25 +132,8 @@ def _labels(obj: JsonObject) -> Mapping[str, str]:
 
 
 def webhooks_of(configuration: JsonObject) -> list[RegisteredWebhook]:
-    """The webhooks of a stored registration."""
-    return [
-        RegisteredWebhook(
-            name=webhook["name"],
-            url=webhook["clientConfig"].get("url") or "",
-            ca_bundle=webhook["clientConfig"].get("caBundle") or "",
-            rules=[_rule(rule) for rule in webhook.get("rules") or ()],
-            namespaces=selectors.from_object(webhook["namespaceSelector"]) or ObjectSelector(),
-            objects=selectors.from_object(webhook["objectSelector"]) or ObjectSelector(),
-            ignores_failure=webhook["failurePolicy"] == "Ignore",
-            timeout_seconds=webhook["timeoutSeconds"],
-        )
-        for webhook in configuration.get("webhooks") or ()
-    ]
-
-
-def _rule(rule: JsonObject) -> Rule:
-    resources = [named.partition("/")[::2] for named in rule["resources"]]
-    return Rule(rule["operations"], rule["apiGroups"], rule["apiVersions"], resources, rule["scope"])
+    """The webhooks of a registration. Raises msgspec.ValidationError."""
+    return msgspec.convert(configuration.get("webhooks") or [], list[RegisteredWebhook])
 
 
 def default(configuration: JsonObject) -> None:
@@ -141,29 +150,10 @@ def default(configuration: JsonObject) -> None:
 
 def errors(configuration: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     """Errors in a registration that has its defaults."""
-    for index, webhook in enumerate(configuration.get("webhooks") or ()):
-        where = f"webhooks[{index}]"
-        yield from _webhook_errors(webhook, where)
-        if webhook.get("matchConditions"):
-            # A webhook called without them would see, and could refuse, requests that it must not.
-            yield status.forbidden_field(f"{where}.matchConditions", "there is no CEL here")
-
-
-def _webhook_errors(webhook: JsonObject, where: str) -> Iterator[FieldError]:
-    if not webhook["name"]:
-        yield status.required(f"{where}.name")
-    client = webhook["clientConfig"]
-    if (client.get("url") is None) == (client.get("service") is None):
-        yield status.required(f"{where}.clientConfig", "exactly one of url or service is required")
-    elif not client.get("url", "https://").startswith("https://"):
-        yield status.invalid_value(f"{where}.clientConfig.url", client["url"], "must be https://host[:port][/path]")
-    versions = webhook.get("admissionReviewVersions") or ()
-    if REVIEW_VERSION not in versions:
-        yield status.invalid_value(f"{where}.admissionReviewVersions", versions, f"{REVIEW_VERSION} is needed")
-    for index, rule in enumerate(webhook.get("rules") or ()):
-        for field_ in ("operations", "apiGroups", "apiVersions", "resources"):
-            if not rule.get(field_):
-                yield status.required(f"{where}.rules[{index}].{field_}")
+    try:
+        webhooks_of(configuration)
+    except msgspec.ValidationError as error:
+        yield status.invalid_value("webhooks", [each.get("name") for each in configuration["webhooks"]], str(error))
 
 
 class RegisteredWebhooks:

@@ -13,10 +13,11 @@ from deploy.local.apiserver.admission import Admission
 from deploy.local.apiserver.bodies import How, take
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import ApiKind
-from deploy.local.apiserver.objects import JsonObject, encode, timestamp
+from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.status import FieldError
 from deploy.local.apiserver.store import Store, StoredObject, object_key
+from shared import durations
 
 Mutate = Callable[[JsonObject], JsonObject]
 
@@ -77,7 +78,7 @@ class Writes:
         name = self._new_name(kind, namespace, meta)
         if meta.pop("resourceVersion", "") not in ("", "0"):
             raise status.bad_request("resourceVersion should not be set on objects to be created")
-        identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": timestamp(time.time())}
+        identity: JsonObject = {"uid": str(uuid.uuid4()), "creationTimestamp": durations.timestamp(time.time())}
         if kind.generation:
             identity["generation"] = 1
         draft = Draft(kind, namespace, name, how, obj, identity=identity)
@@ -174,7 +175,7 @@ class Writes:
         if errors:
             raise status.invalid(kind.group, kind.kind, draft.name, errors)
         if kind.kind == "CustomResourceDefinition":
-            registry.accept(obj, timestamp(time.time()))
+            registry.accept(obj, durations.timestamp(time.time()))
         if old is not None and kind.generation and how.subresource != "binding" and _counts(kind, old, obj):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return draft

@@ -71,7 +71,7 @@ def test_dependents_go_with_their_owner(api: Api, namespace: str, propagation: s
 def test_what_would_leave_orphans_is_refused(api: Api, namespace: str) -> None:
     api.ok("POST", f"{namespace}/configmaps", config_map("owner"))
     for options in ({"propagationPolicy": "Orphan"}, {"orphanDependents": True}):
-        api.fails(422, "DELETE", f"{namespace}/configmaps/owner", options)
+        api.fails(400, "DELETE", f"{namespace}/configmaps/owner", options)
 
 
 def test_a_dependent_of_an_owner_that_never_was_goes(api: Api, namespace: str) -> None:

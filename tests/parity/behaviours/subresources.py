@@ -90,7 +90,6 @@ subresources.table({
         get("$pods/a"),
     ],
     "a dry run of a binding binds nothing": [_POD, post("$pods/a/binding?dryRun=All", _binding()), get("$pods/a")],
-    "a binding is made at its collection": [_POD, post("/api/v1/namespaces/$ns/bindings", _binding())],
     "a binding cannot be read": [_POD, get("$pods/a/binding")],
 })  # fmt: skip
 

@@ -16,23 +16,15 @@ YEAR = 365 * DAY
         (0, "0s"),
         (119, "119s"),
         (2 * MINUTE, "2m"),
-        (9 * MINUTE + 59, "9m59s"),
-        (10 * MINUTE + 59, "10m"),
-        (3 * HOUR - 1, "179m"),
-        (3 * HOUR, "3h"),
-        (7 * HOUR + 59 * MINUTE, "7h59m"),
-        (8 * HOUR + 59 * MINUTE, "8h"),
+        (2 * HOUR - 1, "119m"),
+        (2 * HOUR, "2h"),
         (2 * DAY - 1, "47h"),
         (2 * DAY, "2d"),
-        (7 * DAY + 23 * HOUR, "7d23h"),
-        (8 * DAY + 23 * HOUR, "8d"),
         (2 * YEAR - 1, "729d"),
-        (2 * YEAR, "2y"),
-        (6 * YEAR + 327 * DAY, "6y327d"),
         (8 * YEAR + 5 * DAY, "8y"),
     ],
 )
-def test_the_finer_unit_shows_while_the_coarser_is_small(seconds: int, said: str) -> None:
+def test_an_age_is_in_the_largest_unit_of_which_it_has_two(seconds: int, said: str) -> None:
     assert age(MADE, now=MADE_SECONDS + seconds) == said
 
 
