@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
+from starlette.types import Receive
 
 from deploy.local.apiserver.status import StatusError, bad_request
 
@@ -19,6 +20,12 @@ _REASONS = {
 
 class Disconnect(Exception):
     """The connection is to be cut without (the rest of) an answer."""
+
+
+async def disconnected(receive: Receive) -> None:
+    """Returns when the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

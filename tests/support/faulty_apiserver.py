@@ -6,12 +6,13 @@ POST /_faults replaces the rules, GET tells those that are left; POST /_compact 
 import asyncio
 import sys
 
+from starlette.types import Message, Receive, Scope, Send
+
 from deploy.local.apiserver.__main__ import main
-from deploy.local.apiserver.app import Application, Message, Receive, Send, disconnected, read_body
-from deploy.local.apiserver.objects import encode
-from deploy.local.apiserver.responses import failure
+from deploy.local.apiserver.app import Application, read_body
+from deploy.local.apiserver.responses import failure, json_response
 from deploy.local.apiserver.status import StatusError
-from tests.support.faults import Disconnect, Faults, Rule
+from tests.support.faults import Disconnect, Faults, Rule, disconnected
 
 _MOST_BYTES = 1 << 20
 
@@ -23,7 +24,7 @@ class FaultyApplication:
         self._app = app
         self._faults = Faults()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in ("/_faults", "/_compact"):
             await self._steer(scope, receive, send)
             return
@@ -39,15 +40,14 @@ class FaultyApplication:
             scope["state"]["connection"].transport.close()
             await disconnected(receive)
 
-    async def _go_wrong(self, rule: Rule, scope: Message, receive: Receive, send: Send) -> None:
+    async def _go_wrong(self, rule: Rule, scope: Scope, receive: Receive, send: Send) -> None:
         match rule.action:
             case "delay":
                 await asyncio.sleep(rule.seconds)
                 await self._app(scope, receive, send)
             case "status":
                 await read_body(receive, _MOST_BYTES)
-                refusal = failure(rule.error())
-                await _answer(send, refusal.code, refusal.body, refusal.headers)
+                await failure(rule.error())(scope, receive, send)
             case "close":
                 raise Disconnect
             case "truncate":
@@ -60,23 +60,16 @@ class FaultyApplication:
                     await asyncio.wait((task,))
                     raise Disconnect
 
-    async def _steer(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def _steer(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(receive, _MOST_BYTES)
         try:
             if scope["path"] == "/_compact":
                 self._app.compact()
             elif scope["method"] == "POST":
                 self._faults.script(body)
-            await _answer(send, 200, encode(self._faults.rules()))
+            await json_response(self._faults.rules())(scope, receive, send)
         except StatusError as error:
-            refusal = failure(error)
-            await _answer(send, refusal.code, refusal.body)
-
-
-async def _answer(send: Send, code: int, body: bytes, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    head = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": code, "headers": head})
-    await send({"type": "http.response.body", "body": body})
+            await failure(error)(scope, receive, send)
 
 
 async def _half(send: Send, message: Message) -> None:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from starlette.types import Receive, Scope, Send
 
-from deploy.local.apiserver.app import Message, Receive, Send, disconnected, read_body
+from deploy.local.apiserver.app import read_body
 from deploy.local.apiserver.responses import failure
 from deploy.local.ports import LOOPBACK
 from shared.web.limits import Limits
 from shared.web.server import CLOSE_SECONDS, Acceptor, listening
 from tests.support import eventually
-from tests.support.faults import Disconnect, Faults, Rule
+from tests.support.faults import Disconnect, Faults, Rule, disconnected
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -61,7 +62,7 @@ class FaultProxy:
         async with httpx.AsyncClient(verify=context, timeout=None, limits=unlimited) as self._client:
             await self._server.serve()
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         body, query = await read_body(receive, LIMITS.held_bytes), scope["query_string"].decode("latin-1")
         rule = self._faults.strike(scope["method"], f"{scope['path']}?{query}")
         is_watch = "watch=" in query
@@ -83,7 +84,7 @@ class FaultProxy:
 
     async def _answer(
         self,
-        scope: Message,
+        scope: Scope,
         body: bytes,
         send: Send,
         rule: Rule | None,
@@ -96,8 +97,7 @@ class FaultProxy:
             raise Disconnect
         if rule and rule.action == "status":
             refusal = failure(rule.error())
-            headers = [(b"content-type", refusal.content_type), *refusal.headers]
-            await _begin(send, refusal.code, [*headers, (b"content-length", b"%d" % len(refusal.body))])
+            await _begin(send, refusal.status_code, refusal.raw_headers)
             await send({"type": "http.response.body", "body": refusal.body})
             return
         target = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from deploy.local.apiserver import discovery, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
@@ -15,7 +16,7 @@ from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import ServerResponse, StreamResponse, failure, json_response, text_response
+from deploy.local.apiserver.responses import failure, json_response
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import ObjectChange, Store
 from deploy.local.apiserver.subresources import PodSubresources
@@ -24,10 +25,6 @@ from deploy.local.apiserver.webhooks import RegisteredWebhooks
 from deploy.local.apiserver.writes import Writes
 
 logger = logging.getLogger(__name__)
-
-Message = MutableMapping[str, Any]  # ASGI messages; their values have any type
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _CRDS = f"{CRD_GROUP}/customresourcedefinitions"
 _REVIEWS = {(kind.group, kind.version, kind.plural): kind for kind in REVIEWS}
@@ -80,7 +77,7 @@ class Application:
             await asyncio.sleep(TICK_SECONDS)
             self._hub.tick(self._store.version)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"{scope['type']} is not served")
         request = Request(
@@ -91,12 +88,9 @@ class Application:
             body=await read_body(receive, _BODY_BYTES),
         )
         answer = await self._guarded(request)
-        if isinstance(answer, ServerResponse):
-            await _send_response(send, answer)
-        else:
-            await _send_stream(send, receive, answer)
+        await answer(scope, receive, send)
 
-    async def _guarded(self, request: Request) -> ServerResponse | StreamResponse:
+    async def _guarded(self, request: Request) -> Response:
         try:
             self._authentication.check(request)
             if len(request.body) > _BODY_BYTES:
@@ -110,7 +104,7 @@ class Application:
             logger.exception("%s %s failed", request.method, request.path)
             return failure(status.internal(f"{type(error).__name__}: {error}"))
 
-    async def _route(self, request: Request) -> ServerResponse | StreamResponse:
+    async def _route(self, request: Request) -> Response:
         target = requests.parse_path(request.path)
         if target is None:
             return self._route_other(request)
@@ -124,11 +118,11 @@ class Application:
             return await self._pods.handle(request, target)
         return await self._handlers.handle(request, target, kind)
 
-    def _route_other(self, request: Request) -> ServerResponse:
+    def _route_other(self, request: Request) -> Response:
         parts = request.path.strip("/").split("/")
         match request.method, parts:
             case "GET", ["healthz" | "livez" | "readyz"]:
-                return text_response("ok")
+                return PlainTextResponse("ok")
             case "GET", ["version"]:
                 return json_response(discovery.version())
             case "GET", ["openapi", "v2"]:
@@ -139,7 +133,7 @@ class Application:
                 found = self._discover(parts, request.header(b"host"))
                 if found is not None:
                     return json_response(found)
-        return text_response("404 page not found\n", 404)
+        return PlainTextResponse("404 page not found\n", 404)
 
     def _discover(self, parts: list[str], host: str) -> JsonObject | None:
         kinds = list(self._kinds.kinds())
@@ -177,38 +171,3 @@ async def read_body(receive: Receive, most_bytes: int) -> bytes:
         chunks.append(message.get("body", b""))
         length += len(chunks[-1])
     return b"".join(chunks)
-
-
-async def _send_response(send: Send, response: ServerResponse) -> None:
-    length = str(len(response.body)).encode()
-    headers = [(b"content-type", response.content_type), (b"content-length", length), *response.headers]
-    await send({"type": "http.response.start", "status": response.code, "headers": headers})
-    await send({"type": "http.response.body", "body": response.body})
-
-
-async def _send_stream(send: Send, receive: Receive, stream: StreamResponse) -> None:
-    """Sends chunks until the stream ends or the client disconnects."""
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", stream.content_type)]})
-    sender = asyncio.create_task(_pump(send, stream))
-    gone = asyncio.create_task(disconnected(receive))
-    try:
-        await asyncio.wait((sender, gone), return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        gone.cancel()
-        sender.cancel()
-        await asyncio.gather(sender, gone, return_exceptions=True)
-        await stream.close()
-
-
-async def _pump(send: Send, stream: StreamResponse) -> None:
-    # An empty first chunk makes the server send the headers now: a watch may have no event for a long time.
-    await send({"type": "http.response.body", "body": b"", "more_body": True})
-    while (chunk := await stream.take()) is not None:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
-
-
-async def disconnected(receive: Receive) -> None:
-    """Returns when the client has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

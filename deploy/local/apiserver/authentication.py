@@ -8,11 +8,13 @@ from __future__ import annotations
 import base64
 import hmac
 
+from starlette.responses import Response
+
 from deploy.local.apiserver import bodies, status
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import ServerResponse, json_response
+from deploy.local.apiserver.responses import json_response
 
 USER: JsonObject = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
 _AUDIENCE = "https://kubernetes.default.svc"
@@ -39,7 +41,7 @@ class Authentication:
                 403, "Forbidden", f"system:anonymous may not {request.method} {request.path}", details={}
             )
 
-    def review(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    def review(self, request: Request, target: Target, kind: ApiKind) -> Response:
         """Whom a token belongs to, or what a user may do: the only user may do everything. Raises StatusError."""
         if request.method != "POST" or target.name:
             raise status.method_not_allowed()

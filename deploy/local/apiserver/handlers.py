@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from starlette.responses import Response
+
 from deploy.local.apiserver import bodies, listing, metadata, patching, scaling, selectors, status
 from deploy.local.apiserver.kinds import ApiKind, field_labels
 from deploy.local.apiserver.objects import JsonObject, decode
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import (
-    ServerResponse,
-    StreamResponse,
     done,
     form_of,
     json_response,
+    stream,
     warning_headers,
 )
 from deploy.local.apiserver.reviewed import Reviewed
@@ -32,7 +33,7 @@ class Handlers:
         self._writes = writes
         self._hub = hub
 
-    async def handle(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse | StreamResponse:
+    async def handle(self, request: Request, target: Target, kind: ApiKind) -> Response:
         """Handles a request on an object, its status, or a collection. Raises StatusError."""
         if target.subresource == scaling.SUBRESOURCE:
             return await self._scale(request, target, kind)
@@ -56,7 +57,7 @@ class Handlers:
                 return await self._delete_collection(request, target, kind)
         raise status.method_not_allowed()
 
-    def _get(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    def _get(self, request: Request, target: Target, kind: ApiKind) -> Response:
         return form_of(request, kind).value(self._found(target, kind).value)
 
     def _found(self, target: Target, kind: ApiKind) -> StoredObject:
@@ -66,7 +67,7 @@ class Handlers:
             raise status.not_found(kind.group, kind.plural, target.name)
         return record
 
-    def _list(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    def _list(self, request: Request, target: Target, kind: ApiKind) -> Response:
         wanted = _filter(request, target, kind)
         _version_of(request)
         page = listing.page(
@@ -77,7 +78,7 @@ class Handlers:
             meta["continue"] = page.next_token
         return form_of(request, kind).many(page.records, meta)
 
-    def _watch(self, request: Request, target: Target, kind: ApiKind) -> StreamResponse:
+    def _watch(self, request: Request, target: Target, kind: ApiKind) -> Response:
         wanted = _filter(request, target, kind)
         if "sendInitialEvents" in request.query:
             raise status.invalid_option(status.forbidden_field("sendInitialEvents", "lists are not streamed here"))
@@ -91,7 +92,7 @@ class Handlers:
             watcher.error(error)
         timeout = request.number("timeoutSeconds") or None
         self._hub.attach(kind.resource, watcher, timeout)
-        return StreamResponse(watcher.take, lambda: self._hub.detach(kind.resource, watcher))
+        return stream(watcher.lines())
 
     def _begin(self, kind: ApiKind, watcher: Watcher, wanted: Filter, version: int) -> None:
         if version:
@@ -101,24 +102,24 @@ class Handlers:
             for record in listing.page(self._store, kind.resource, wanted).records:
                 watcher.add(record)
 
-    async def _create(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    async def _create(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
         outcome = await self._writes.create(request, kind, target.namespace, obj, bodies.how_of(request, target))
         return _answer(request, kind, outcome)
 
-    async def _replace(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    async def _replace(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
         metadata.check_name(obj["metadata"].get("name"), target.name)
         how, where = bodies.how_of(request, target), (target.namespace, target.name)
         outcome = await self._writes.update(request, kind, *where, lambda _: obj, how, replacing=True)
         return _answer(request, kind, outcome)
 
-    async def _patch(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    async def _patch(self, request: Request, target: Target, kind: ApiKind) -> Response:
         mutate, how = mutation(request, kind), bodies.how_of(request, target)
         outcome = await self._writes.update(request, kind, target.namespace, target.name, mutate, how)
         return _answer(request, kind, outcome)
 
-    async def _scale(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    async def _scale(self, request: Request, target: Target, kind: ApiKind) -> Response:
         """The replicas of a custom object, read or written as an autoscaling/v1 Scale."""
         if request.method == "GET":
             return json_response(scaling.scale_of(self._found(target, kind).load()))
@@ -128,7 +129,7 @@ class Handlers:
         outcome = await self._writes.update(request, kind, target.namespace, target.name, change, how)
         return json_response(scaling.scale_of(decode(outcome.value)))
 
-    async def _delete(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    async def _delete(self, request: Request, target: Target, kind: ApiKind) -> Response:
         deletion = bodies.deletion(bodies.deletion_options(request))
         outcome = await self._writes.delete(request, kind, target.namespace, target.name, deletion)
         if not outcome.deleted or kind.resource == "/pods":
@@ -137,7 +138,7 @@ class Handlers:
         details |= {"group": kind.group} if kind.group else {}
         return done(headers=warning_headers(outcome.warnings), details=details)
 
-    async def _delete_collection(self, request: Request, target: Target, kind: ApiKind) -> ServerResponse:
+    async def _delete_collection(self, request: Request, target: Target, kind: ApiKind) -> Response:
         deletion = bodies.deletion(bodies.deletion_options(request))
         wanted, version = _filter(request, target, kind), self._store.version
         gone: list[StoredObject] = []
@@ -148,7 +149,7 @@ class Handlers:
         return form_of(request, kind).many(gone, {"resourceVersion": str(version)})
 
 
-def _answer(request: Request, kind: ApiKind, outcome: WriteOutcome) -> ServerResponse:
+def _answer(request: Request, kind: ApiKind, outcome: WriteOutcome) -> Response:
     """The object after a write."""
     headers = warning_headers(outcome.warnings)
     return form_of(request, kind).value(outcome.value, 201 if outcome.created else 200, headers)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from starlette.responses import Response
+
 from deploy.local.apiserver import discovery, schemas
 from deploy.local.apiserver.kinds import REVIEWS, ApiKind
 from deploy.local.apiserver.objects import JsonObject
-from deploy.local.apiserver.responses import ServerResponse, json_response
+from deploy.local.apiserver.responses import json_response
 from deploy.local.apiserver.schemas import META
 
 _QUERY = ("dryRun", "fieldManager", "fieldValidation", "pretty")
@@ -17,7 +19,7 @@ _TITLE = "Headroom's embedded Kubernetes API"
 _STRING = {"type": "string"}
 
 
-def v3(path: str, served: Iterable[ApiKind]) -> ServerResponse | None:
+def v3(path: str, served: Iterable[ApiKind]) -> Response | None:
     """The root document (""), or that of a group version ("apis/apps/v1"); None if it does not exist."""
     kinds = [*served, *REVIEWS]
     if not path:
@@ -28,7 +30,7 @@ def v3(path: str, served: Iterable[ApiKind]) -> ServerResponse | None:
     return json_response(_document(chosen)) if chosen else None
 
 
-def v2() -> ServerResponse:
+def v2() -> Response:
     """A document without paths. Clients read it only for kinds that version 3 does not describe, which do not exist."""
     info = {"title": _TITLE, "version": discovery.version()["gitVersion"]}
     return json_response({"swagger": "2.0", "info": info, "paths": {}})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+
+from starlette.responses import Response, StreamingResponse
 
 from deploy.local.apiserver import status, tables
 from deploy.local.apiserver.kinds import ApiKind
@@ -19,43 +21,38 @@ _JSON = "application/json"
 _SERVED = (_JSON, "*/*", "application/*", "application/vnd.kubernetes.protobuf")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerResponse:
-    """A complete response."""
-
-    body: bytes
-    code: int = 200
-    content_type: bytes = b"application/json"
-    headers: Headers = ()
+def response(value: bytes, code: int = 200, headers: Headers = ()) -> Response:
+    """A JSON response."""
+    found = Response(value, code, media_type=_JSON)
+    found.raw_headers.extend(headers)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class StreamResponse:
-    """A streaming response: `take` returns chunks, then None; `close` runs when the client stops reading."""
-
-    take: Callable[[], Awaitable[bytes | None]]
-    close: Callable[[], Awaitable[None]]
-    content_type: bytes = b"application/json"
+def json_response(obj: object, code: int = 200) -> Response:
+    return response(encode(obj), code)
 
 
-def json_response(obj: object, code: int = 200) -> ServerResponse:
-    return ServerResponse(encode(obj), code)
-
-
-def done(*, code: int = 200, headers: Headers = (), **fields: object) -> ServerResponse:
+def done(*, code: int = 200, headers: Headers = (), **fields: object) -> Response:
     """The Status of a call that has no object to answer with; `fields` are more of it."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
-    return ServerResponse(encode(status | fields), code, headers=headers)
+    return response(encode(status | fields), code, headers)
 
 
-def text_response(text: str, code: int = 200) -> ServerResponse:
-    return ServerResponse(text.encode(), code, b"text/plain; charset=utf-8")
-
-
-def failure(error: StatusError) -> ServerResponse:
+def failure(error: StatusError) -> Response:
     seconds = error.retry_after_seconds
     headers: Headers = ((b"retry-after", str(seconds).encode()),) if seconds else ()
-    return ServerResponse(encode(error.to_object()), error.code, headers=headers)
+    return response(encode(error.to_object()), error.code, headers)
+
+
+def stream(chunks: AsyncIterator[bytes], media_type: str = _JSON) -> Response:
+    """A response without end; its head is sent at once, since the first chunk can take a long time."""
+
+    async def begun() -> AsyncIterator[bytes]:
+        yield b""
+        async for chunk in chunks:
+            yield chunk
+
+    return StreamingResponse(begun(), media_type=media_type)
 
 
 def warning_headers(warnings: Sequence[str]) -> Headers:
@@ -75,13 +72,13 @@ class Form:
         version = obj["metadata"].get("resourceVersion", "")
         return tables.table(self.kind, [obj], {"resourceVersion": version}, self.include_object)
 
-    def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> ServerResponse:
-        return ServerResponse(encode(self.one(decode(value))) if self.as_table else value, code, headers=headers)
+    def value(self, value: bytes, code: int = 200, headers: Headers = ()) -> Response:
+        return response(encode(self.one(decode(value))) if self.as_table else value, code, headers)
 
-    def many(self, records: Sequence[StoredObject], list_meta: JsonObject) -> ServerResponse:
+    def many(self, records: Sequence[StoredObject], list_meta: JsonObject) -> Response:
         if not self.as_table:
             list_meta = {"continue": "", **list_meta} if self.kind.custom else list_meta
-            return ServerResponse(_spliced(self.kind, records, list_meta))
+            return response(_spliced(self.kind, records, list_meta))
         objects = [record.load() for record in records]
         return json_response(tables.table(self.kind, objects, list_meta, self.include_object))
 

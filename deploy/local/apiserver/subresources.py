@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
 import httpx
 import msgspec
+from starlette.responses import Response
 
 from deploy.local.apiserver import bodies, disruption, status
 from deploy.local.apiserver.bodies import How
@@ -15,7 +17,7 @@ from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import Json, JsonObject, dig
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import ServerResponse, StreamResponse, done
+from deploy.local.apiserver.responses import done, stream
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.writes import Writes
 from shared import durations
@@ -33,7 +35,7 @@ class PodSubresources:
         self._pods = _kind(kinds, "", "v1", "pods")
         self._budgets = _kind(kinds, "policy", "v1", "poddisruptionbudgets")
 
-    async def handle(self, request: Request, target: Target) -> ServerResponse | StreamResponse:
+    async def handle(self, request: Request, target: Target) -> Response:
         match request.method, target.subresource:
             case "POST", "binding":
                 return self._bind(request, target, bodies.parse(request))
@@ -43,7 +45,7 @@ class PodSubresources:
                 return await self._log(request, target)
         raise status.method_not_allowed()
 
-    def _bind(self, request: Request, target: Target, binding: Json) -> ServerResponse:
+    def _bind(self, request: Request, target: Target, binding: Json) -> Response:
         """Binds a pod to a node. Raises StatusError."""
         name = target.name
         _check_name(name, binding, "Binding")
@@ -58,7 +60,7 @@ class PodSubresources:
         self._writes.update(self._pods, target.namespace, name, assign, how)
         return done(code=201)
 
-    def _evict(self, request: Request, target: Target) -> ServerResponse:
+    def _evict(self, request: Request, target: Target) -> Response:
         eviction = bodies.parse(request)
         _check_name(target.name, eviction, "Eviction")
         record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
@@ -91,7 +93,7 @@ class PodSubresources:
         name = budgets[0]["metadata"]["name"]
         self._writes.update(self._budgets, target.namespace, name, _spent, how)
 
-    async def _log(self, request: Request, target: Target) -> ServerResponse | StreamResponse:
+    async def _log(self, request: Request, target: Target) -> Response:
         record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
         if record is None:
             raise status.not_found("", "pods", target.name)
@@ -177,7 +179,7 @@ def _only_container(pod: JsonObject) -> str:
     )
 
 
-async def _opened(port: int, path: str) -> StreamResponse:
+async def _opened(port: int, path: str) -> Response:
     """A kubelet's answer as a stream. Raises StatusError (400, 500)."""
     client = httpx.AsyncClient(timeout=None, trust_env=False)
     try:
@@ -188,9 +190,12 @@ async def _opened(port: int, path: str) -> StreamResponse:
         reason = (await answer.aread()).decode(errors="replace").strip()
         await client.aclose()
         raise status.bad_request(reason or "the kubelet refused")
-    chunks = answer.aiter_raw()
 
-    async def take() -> bytes | None:
-        return await anext(chunks, None)
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            async for chunk in answer.aiter_raw():
+                yield chunk
+        finally:
+            await client.aclose()
 
-    return StreamResponse(take, client.aclose, b"text/plain")
+    return stream(chunks(), "text/plain")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from deploy.local.apiserver import status
@@ -159,15 +160,15 @@ class Watcher:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    async def take(self) -> bytes | None:
-        """The buffered lines; waits for the first one, returns None at the end."""
-        while not self._lines:
-            if self.closed:
-                return None
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
-        lines, self._lines = self._lines, []
-        return lines[0] if len(lines) == 1 else b"".join(lines)
+    async def lines(self) -> AsyncIterator[bytes]:
+        """The buffered lines, and those to come until the watch is closed."""
+        while self._lines or not self.closed:
+            if self._lines:
+                lines, self._lines = self._lines, []
+                yield b"".join(lines)
+            else:
+                self._wake = asyncio.get_running_loop().create_future()
+                await self._wake
 
 
 class Hub:
@@ -176,7 +177,7 @@ class Hub:
     def __init__(self, version: int) -> None:
         self._start = version
         self._histories: dict[str, ChangeHistory] = {}
-        self._watchers: dict[str, list[Watcher]] = {}
+        self._watchers: dict[str, weakref.WeakSet[Watcher]] = {}  # those that their responses hold
 
     def history(self, resource: str) -> ChangeHistory:
         found = self._histories.get(resource)
@@ -192,10 +193,7 @@ class Hub:
 
     def attach(self, resource: str, watcher: Watcher, timeout_seconds: float | None) -> None:
         watcher.begin(time.monotonic(), timeout_seconds)
-        self._watchers.setdefault(resource, []).append(watcher)
-
-    async def detach(self, resource: str, watcher: Watcher) -> None:
-        self._watchers[resource].remove(watcher)
+        self._watchers.setdefault(resource, weakref.WeakSet()).add(watcher)
 
     def watchers(self) -> list[Watcher]:
         return [watcher for group in self._watchers.values() for watcher in group]
