@@ -55,9 +55,7 @@ class Town:
         self._loops = Loops(CollectorRegistry())
         clock = SystemClock()
         kubelet = SimulatedKubelet(self.client, clock, serves=lambda name: nodes.serves(name))
-        nodes = CloudNodes(
-            self.client, clock, appeared=lambda node: kubelet.adopt(node.metadata.name), gone=lambda name: None
-        )
+        nodes = CloudNodes(self.client, clock, appeared=lambda node: None, gone=lambda name: None)
         kubelet.start(self._loops)
         nodes.start(self._loops)
         Scheduler(self.client, Recorder(self.client, "scheduler", "town")).start(self._loops)

@@ -15,7 +15,7 @@ from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import KindRegistry
-from deploy.local.apiserver.requests import Request, Target
+from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.responses import failure, json_response
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import ObjectChange, Store
@@ -112,7 +112,8 @@ class Application:
         if review is not None:
             return self._authentication.review(request, target, review)
         kind = self._kinds.find(target.group, target.version, target.resource)
-        if kind is None or not _serves(kind.status, kind.subresources, target):
+        subresources = ("", *kind.subresources, *(("status",) if kind.status else ())) if kind is not None else ()
+        if kind is None or target.subresource not in subresources:
             raise status.no_such_resource()
         if target.subresource in ("binding", "eviction", "log"):
             return await self._pods.handle(request, target)
@@ -150,13 +151,6 @@ class Application:
             case ["apis", group, version]:
                 return discovery.resource_list(group, version, kinds)
         return None
-
-
-def _serves(has_status: bool, subresources: tuple[str, ...], target: Target) -> bool:
-    wanted = target.subresource
-    if not wanted or target.rest:
-        return not target.rest
-    return wanted in subresources or (wanted == "status" and has_status)
 
 
 async def read_body(receive: Receive, most_bytes: int) -> bytes:

@@ -14,7 +14,6 @@ from deploy.local.apiserver.objects import Json, JsonObject, decode
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.status import FieldError
 
-MAX_LEVELS = 128  # nesting of a body; a CustomResourceDefinition of a pod's spec has about 40
 _OBJECTS = ("", "application/json")
 _MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 
@@ -22,26 +21,9 @@ _MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 def parse(request: Request) -> Json:
     """The body as JSON. Raises StatusError (400)."""
     try:
-        found = decode(request.body)
-        _check_depth(found)
+        return decode(request.body)
     except _MALFORMED as error:
         raise status.bad_request(f"the body cannot be read as {request.content_type or 'JSON'}: {error}") from None
-    return found
-
-
-def _check_depth(value: Json) -> None:
-    """Limits the depth, as functions on objects recurse. Raises ValueError."""
-    level = [value]
-    for _ in range(MAX_LEVELS):
-        level = [
-            each
-            for item in level
-            if isinstance(item, dict | list)
-            for each in (item.values() if isinstance(item, dict) else item)
-        ]
-        if not level:
-            return
-    raise ValueError(f"it nests more than {MAX_LEVELS} levels deep")
 
 
 def parse_written(request: Request) -> Json:

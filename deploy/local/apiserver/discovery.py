@@ -44,18 +44,14 @@ def group_versions(kinds: Iterable[ApiKind]) -> dict[str, list[str]]:
     return found
 
 
-def group(name: str, versions: list[str]) -> JsonObject:
+def api_group(name: str, versions: list[str]) -> JsonObject:
     listed = [{"groupVersion": f"{name}/{version_}", "version": version_} for version_ in versions]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
 def group_list(kinds: Iterable[ApiKind]) -> JsonObject:
-    groups = [group(name, versions) for name, versions in group_versions(kinds).items()]
+    groups = [api_group(name, versions) for name, versions in group_versions(kinds).items()]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-
-def api_group(name: str, versions: list[str]) -> JsonObject:
-    return {"kind": "APIGroup", "apiVersion": "v1"} | group(name, versions)
 
 
 def resource_list(group_name: str, version_: str, kinds: Iterable[ApiKind]) -> JsonObject | None:

@@ -11,7 +11,6 @@ from deploy.local.apiserver.status import FieldError
 
 _LABEL_RULE = "lower case letters, digits and '-', beginning and ending with a letter or digit"
 _SUBDOMAIN_RULE = f"labels with dots between them, each of {_LABEL_RULE}"
-_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _FIXED = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -43,21 +42,9 @@ def errors(kind: ApiKind, old: JsonObject | None, obj: JsonObject) -> Iterator[F
             yield status.invalid_value("metadata.labels", value, selectors.VALUE_RULE)
     for key in meta.get("annotations") or {}:
         yield from key_errors(key.lower(), "metadata.annotations")
-    for owner in meta.get("ownerReferences") or ():
-        for key in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(key):
-                yield status.invalid_value(f"metadata.ownerReferences.{key}", "", "must not be empty")
-    if sum(bool(owner.get("controller")) for owner in meta.get("ownerReferences") or ()) > 1:
-        yield status.forbidden_field("metadata.ownerReferences", "only one reference can have controller set to true")
-    yield from _finalizer_errors(kind, old, meta)
-
-
-def _finalizer_errors(kind: ApiKind, old: JsonObject | None, meta: JsonObject) -> Iterator[FieldError]:
     names = meta.get("finalizers") or ()
     for name in names:
         yield from key_errors(name, "metadata.finalizers")
-        if not kind.custom and "/" not in name and name not in _STANDARD_FINALIZERS:
-            yield status.invalid_value("metadata.finalizers", name, "must be qualified by a domain")
     if old is not None and meta.get("deletionTimestamp") and set(names) - set(old["metadata"].get("finalizers") or ()):
         yield status.forbidden_field("metadata.finalizers", "no finalizer can be added if the object is being deleted")
 

@@ -75,24 +75,8 @@ def errors(spec: JsonObject, path: str) -> Iterator[FieldError]:
 
 
 def _resource_errors(resources: JsonObject, where: str) -> Iterator[FieldError]:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for field, amounts in (("limits", limits), ("requests", requests)):
-        for name, amount in amounts.items():
-            milli, at = quantity.milli(amount), f"{where}.{field}[{name}]"
-            if milli < 0:
-                yield status.invalid_value(at, amount, "must be greater than or equal to 0")
-            elif _extended(name) and milli % 1000:
-                yield status.invalid_value(at, amount, "must be an integer")
-    for name, amount in requests.items():
-        if name not in limits and _extended(name):
-            yield status.required(f"{where}.limits", "Limit must be set for non overcommitable resources")
-        elif name in limits and quantity.milli(amount) > quantity.milli(limits[name]):
+    limits = resources.get("limits") or {}
+    for name, amount in (resources.get("requests") or {}).items():
+        if quantity.milli(amount) > quantity.milli(limits.get(name, amount)):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
             yield status.invalid_value(f"{where}.requests", amount, detail)
-        elif name in limits and _extended(name) and quantity.milli(amount) != quantity.milli(limits[name]):
-            yield status.invalid_value(f"{where}.requests", amount, f"must be equal to {name} limit of {limits[name]}")
-
-
-def _extended(resource: str) -> bool:
-    """Whether a resource is outside Kubernetes' own domains: it cannot be overcommitted or divided."""
-    return "/" in resource and "kubernetes.io/" not in resource

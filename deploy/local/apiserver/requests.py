@@ -23,7 +23,6 @@ class Target:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,5 +98,5 @@ def _target(group: str, version: str, rest: list[str]) -> Target:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
         namespace, rest = rest[1], rest[2:]
-    resource, name, subresource = (*rest, "", "")[:3]
-    return Target(group, version, resource, namespace, name, subresource, "/".join(rest[3:]))
+    resource, name, *subresource = (*rest, "")
+    return Target(group, version, resource, namespace, name, "/".join(subresource).rstrip("/"))

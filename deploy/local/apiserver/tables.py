@@ -202,10 +202,5 @@ def table(
 def _row_object(obj: JsonObject, include_object: str) -> JsonObject | None:
     if include_object == "None":
         return None
-    return obj if include_object == "Object" else partial(obj)
-
-
-def partial(obj: JsonObject) -> JsonObject:
-    """An object's metadata alone."""
-    meta = obj["metadata"]
-    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+    bare = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+    return obj if include_object == "Object" else bare

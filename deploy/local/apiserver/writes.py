@@ -182,31 +182,20 @@ class Writes:
 
     def commit(self, draft: Draft) -> WriteOutcome:
         """Writes a settled draft. Raises StatusError (409)."""
-        kind, namespace, name, how = draft.kind, draft.namespace, draft.name, draft.how
-        if draft.old is not None and draft.record is not None:
-            outcome = self._store_update(kind, namespace, name, draft.old, draft.obj, draft.record, how)
-            return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
-        if self._store.get(kind.resource, object_key(namespace, name)) is not None:
-            raise status.already_exists(kind.group, kind.plural, name)
-        return replace(self._put(kind, namespace, name, draft.obj, how), created=True, warnings=draft.warnings)
-
-    def _store_update(
-        self,
-        kind: ApiKind,
-        namespace: str,
-        name: str,
-        old: JsonObject,
-        new: JsonObject,
-        record: StoredObject,
-        how: How,
-    ) -> WriteOutcome:
-        if deletion.may_go(kind, new):
+        kind, namespace, name, obj, how = draft.kind, draft.namespace, draft.name, draft.obj, draft.how
+        if draft.record is None:
+            if self._store.get(kind.resource, object_key(namespace, name)) is not None:
+                raise status.already_exists(kind.group, kind.plural, name)
+            outcome = replace(self._put(kind, namespace, name, obj, how), created=True)
+        elif deletion.may_go(kind, obj):
             # The response to the removal of the last finalizer shows the version that the client updated.
-            shown = encode(new)
-            return replace(self._remove(kind, namespace, name, new, how), value=shown)
-        if old == new:
-            return WriteOutcome(record.value)
-        return self._put(kind, namespace, name, new, how)
+            shown = encode(obj)
+            outcome = replace(self._remove(kind, namespace, name, obj, how), value=shown)
+        elif draft.old == obj:
+            outcome = WriteOutcome(draft.record.value)
+        else:
+            outcome = self._put(kind, namespace, name, obj, how)
+        return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
 
     def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion, how: How) -> WriteOutcome:
         """Removes the object, or marks it until its finalizers are removed. Raises StatusError (403, 404, 409)."""

@@ -114,11 +114,7 @@ class CgroupContainment(Containment):
         return [directory / "cgroup.procs" for directory in directories]
 
     def members(self, place: Place) -> list[int]:
-        found: set[int] = set()
-        for directory in self._directories(*place):
-            with contextlib.suppress(FileNotFoundError, OSError):
-                found.update(map(int, (directory / "cgroup.procs").read_text().split()))
-        return sorted(found)
+        return sorted({pid for directory in self._directories(*place) for pid in _pids(directory)})
 
     def oom_kills(self, place: Place) -> int:
         directory = self._layout.container_dir(_MEMORY_CONTROLLER, *place)

@@ -203,7 +203,6 @@ class SimulatedFleet:
 
     def _on_appeared(self, node: Node) -> None:
         name = node.metadata.name
-        self._kubelet.adopt(name)
         with self._lock:
             if name not in self._names and len(self._nodes.keys() - self._names) >= MOST_BOUGHT_AGENTS:
                 logger.info("no further agent for nodes of the cloud", extra={"node": name})

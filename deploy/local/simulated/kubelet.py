@@ -1,7 +1,6 @@
 """The kubelet of nodes without machines: its pods count as running at once, and end when they are deleted."""
 
 import logging
-import queue
 import threading
 from collections.abc import Callable
 
@@ -14,13 +13,14 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
-from shared.kube.informer import Change, Informer
+from shared.kube.informer import Informer
 from shared.kube.resources import PODS
 from shared.kube.retry import Jitter
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
+LOOK_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 HOST_IP = "127.0.0.1"
 
@@ -32,49 +32,39 @@ class SimulatedKubelet:
         self._client = client.single_attempt()
         self._clock = clock
         self._serves = serves
-        self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._informer = Informer(client, PODS, RunnablePod, on_change=self._note, jitter=Jitter(cap_seconds=2.0))
+        self._changed = threading.Event()
+        self._informer = Informer(
+            client, PODS, RunnablePod, on_change=lambda _: self._changed.set(), jitter=Jitter(cap_seconds=2.0)
+        )
 
     def start(self, loops: Loops) -> None:
         loops.start("simulated-pods", self._informer.run)
         loops.start("simulated-kubelet", self.run)
 
-    def adopt(self, node_name: str) -> None:
-        """Serves the pods that were bound to the node before `serves` returned True for it."""
-        for pod in self._informer.values():
-            if pod.spec.node_name == node_name:
-                self._queue.put(pod.metadata.key)
-
     def run(self, stop: threading.Event) -> None:
-        """Handles each change of a pod; retries failed writes."""
+        """Looks at all pods when one changes, and now and then: a node can begin to be served, and a write can fail."""
         while not stop.is_set():
-            try:
-                key = self._queue.get(timeout=0.5)
-            except queue.Empty:
-                continue
-            try:
-                self._serve(key)
-            except (NotFound, Conflict):
-                pass  # deleted or changed; the watch delivers it
-            except HeadroomError as error:
-                logger.warning("simulated pod not served: %s", error, extra={"pod": key})
-                self._queue.put(key)
-                self._clock.wait(stop, RETRY_SECONDS)
+            self._changed.wait(LOOK_SECONDS)
+            self._changed.clear()
+            for pod in self._informer.values():
+                if stop.is_set():
+                    return
+                if self._serves(pod.spec.node_name):
+                    self._serve(pod, stop)
 
-    def _note(self, change: Change[RunnablePod]) -> None:
-        if change.new is not None and self._serves(change.new.spec.node_name):
-            self._queue.put(change.key)
-
-    def _serve(self, key: str) -> None:
-        pod = self._informer.get(key)
-        if pod is None:
-            return
+    def _serve(self, pod: RunnablePod, stop: threading.Event) -> None:
         meta = pod.metadata
-        if pods.is_terminating(pod):
-            self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_seconds=0)
-        elif pod.status.phase in ("", "Pending"):
-            patch = {"metadata": {"uid": meta.uid}, "status": running_status(pod, self._clock.now())}
-            self._client.patch(PODS, meta.name, patch, meta.namespace, kind=Patch.STRATEGIC, subresource="status")
+        try:
+            if pods.is_terminating(pod):
+                self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_seconds=0)
+            elif pod.status.phase in ("", "Pending"):
+                patch = {"metadata": {"uid": meta.uid}, "status": running_status(pod, self._clock.now())}
+                self._client.patch(PODS, meta.name, patch, meta.namespace, kind=Patch.STRATEGIC, subresource="status")
+        except (NotFound, Conflict):
+            pass  # deleted or changed; the watch delivers it
+        except HeadroomError as error:
+            logger.warning("simulated pod not served: %s", error, extra={"pod": meta.key})
+            self._clock.wait(stop, RETRY_SECONDS)
 
 
 def running_status(pod: RunnablePod, now: float) -> status.Json:

@@ -100,9 +100,7 @@ def begin(server: ApiServer) -> Iterator[Callable[[], CloudNodes]]:
     def start() -> CloudNodes:
         client, clock = server.client(), SystemClock()
         kubelet = SimulatedKubelet(client, clock, serves=lambda name: nodes.serves(name))
-        nodes = CloudNodes(
-            client, clock, appeared=lambda node: kubelet.adopt(node.metadata.name), gone=lambda name: None
-        )
+        nodes = CloudNodes(client, clock, appeared=lambda node: None, gone=lambda name: None)
         kubelet.start(loops)
         nodes.start(loops)
         return nodes
