@@ -18,11 +18,11 @@ import yaml
 from deploy.local.apiserver import status
 from deploy.local.apiserver.app import Application
 from deploy.local.apiserver.bodies import How, check_object
-from deploy.local.apiserver.database import DataInUse
+from deploy.local.apiserver.database import UnusableData
 from deploy.local.apiserver.kinds import CRD_GROUP
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import KindRegistry
-from deploy.local.apiserver.store import Store, object_key
+from deploy.local.apiserver.store import Store
 from deploy.local.apiserver.writes import Writes
 from shared import descriptors
 from shared.errors import InvalidInput
@@ -90,7 +90,7 @@ def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
 
 
 def install(store: Store, kinds: KindRegistry, writes: Writes, definitions: Sequence[JsonObject]) -> None:
-    """Creates the initial objects and the custom kinds; updates existing ones."""
+    """Creates the missing initial objects and the custom kinds; updates existing kinds. Raises StatusError."""
     for record in store.ordered(f"{CRD_GROUP}/customresourcedefinitions"):
         kinds.define(record.load())
     for name in _NAMESPACES:
@@ -107,14 +107,12 @@ def _ensure(
 ) -> None:
     kind = kinds.of_object(*named)
     assert kind is not None, named
-    namespace = body["metadata"].get("namespace", "")
-    obj = check_object(body, kind, namespace)
+    obj = check_object(body, kind, "")
     name = obj["metadata"]["name"]
-    existing = store.get(kind.resource, object_key(namespace, name))
-    if existing is None:
-        writes.create(kind, namespace, obj, How())
+    if store.get(kind.resource, name) is None:
+        writes.create(kind, "", obj, How())
     elif update:
-        writes.update(kind, namespace, name, lambda old: old | {"spec": obj["spec"]}, How())
+        writes.update(kind, "", name, lambda old: old | {"spec": obj["spec"]}, How())
 
 
 async def collect_garbage() -> None:
@@ -125,7 +123,7 @@ async def collect_garbage() -> None:
 
 
 async def serve(arguments: argparse.Namespace, wrapped: Callable[[Application], ASGIApp]) -> None:
-    """Runs until SIGTERM or SIGINT. Raises UsageError, DataInUse."""
+    """Runs until SIGTERM or SIGINT. Raises UsageError, UnusableData."""
     token, definitions = read_token(arguments.token_file), list(read_definitions(arguments.crd_dir))
     listener = bind(arguments.listen)
     kinds = KindRegistry()
@@ -163,7 +161,7 @@ def main(wrapped: Callable[[Application], ASGIApp] = lambda app: app) -> int:
     descriptors.raise_limit()
     try:
         asyncio.run(serve(parse_arguments(sys.argv[1:]), wrapped))
-    except (UsageError, DataInUse) as error:
+    except (UsageError, UnusableData) as error:
         print(f"apiserver: {error}", file=sys.stderr)
         return 2
     return 0

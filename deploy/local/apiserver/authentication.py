@@ -35,7 +35,7 @@ class Authentication:
         if hmac.compare_digest(given, b"Bearer " + self._token):
             return
         if given:
-            raise status.unauthorized()
+            raise status.StatusError(401, "Unauthorized", "the credentials are not those of this cluster")
         if request.path.rstrip("/") not in _OPEN_PATHS:
             raise status.StatusError(
                 403, "Forbidden", f"system:anonymous may not {request.method} {request.path}", details={}

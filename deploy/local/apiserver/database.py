@@ -1,18 +1,15 @@
 """The file behind the store: one SQLite database, owned by one process.
 
-What is written survives the end of the process, however it ends. A file that is foreign or damaged, or contains invalid
-JSON, is renamed with a message; it is never trusted and never deleted.
+What is written survives the end of the process, however it ends. A file that is foreign or damaged is neither used nor
+changed.
 """
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-logger = logging.getLogger(__name__)
 
 FILE_NAME = "store.db"
 _LAYOUT = 0x48_44_52_4E  # "HDRN", the application_id of this layout
@@ -29,12 +26,8 @@ _PUT = (
 Row = tuple[str, str, int, bytes]
 
 
-class DataError(Exception):
-    """The file is foreign or damaged; the text says why."""
-
-
-class DataInUse(Exception):
-    """Another process uses the data directory."""
+class UnusableData(Exception):
+    """Another process uses the file, or it is foreign or damaged; the text says which."""
 
 
 class Database:
@@ -61,9 +54,9 @@ class Database:
             # store never sees the same number with another meaning.
             self.write("", "", time.time_ns() // 1_000_000)
         if run("PRAGMA application_id").fetchone() != (_LAYOUT,):
-            raise DataError("it is a database of another program or another layout")
+            raise UnusableData("it is a database of another program or another layout")
         if run("PRAGMA quick_check(1)").fetchone() != ("ok",):
-            raise DataError("its integrity check failed")
+            raise UnusableData("its integrity check failed")
         found: tuple[int] = run("SELECT max(version) FROM objects").fetchone()
         return found[0]
 
@@ -85,24 +78,13 @@ class Database:
 
 
 def open_database(directory: Path) -> Database:
-    """The directory's database; an untrusted one is set aside. Raises DataInUse, OSError."""
+    """The directory's database. Raises UnusableData, OSError."""
     directory.mkdir(0o700, parents=True, exist_ok=True)
     path = directory / FILE_NAME
     path.touch(0o600)  # it contains plain secrets; SQLite's other files copy the mode
     try:
         return Database(path)
     except sqlite3.OperationalError as error:
-        raise DataInUse(f"{path}: {error} (is another API server using this data directory?)") from error
-    except (DataError, sqlite3.DatabaseError) as error:
-        set_aside(path, str(error))
-        path.touch(0o600)
-        return Database(path)
-
-
-def set_aside(path: Path, why: str) -> None:
-    """Renames the database and its companion files, and keeps them for inspection."""
-    suffix = f".set-aside-{time.time_ns()}"
-    for companion in (path, path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
-        if companion.exists():
-            companion.rename(companion.with_name(companion.name + suffix))
-    logger.error("%s cannot be used: %s; kept as %s%s, starting with an empty store", path, why, path, suffix)
+        raise UnusableData(f"{path}: {error} (is another API server using this data directory?)") from error
+    except (UnusableData, sqlite3.DatabaseError) as error:
+        raise UnusableData(f"{path}: {error}; move it away to start with an empty store") from error

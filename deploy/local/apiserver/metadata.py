@@ -73,7 +73,7 @@ def check_identity(kind: ApiKind, old: JsonObject, meta: JsonObject, *, replacin
         raise status.conflict(kind.group, kind.plural, before["name"], f"its uid is {before['uid']}")
     fixed = [key for key in _FIXED if meta.get(key) not in (None, "", before.get(key))]
     if fixed:
-        unchangeable = [status.immutable(f"metadata.{key}", meta[key]) for key in fixed]
+        unchangeable = [status.invalid_value(f"metadata.{key}", meta[key], "it never changes") for key in fixed]
         raise status.invalid(kind.group, kind.kind, before["name"], unchangeable)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from starlette.responses import Response, StreamingResponse
 
-from deploy.local.apiserver import status, tables
+from deploy.local.apiserver import tables
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, encode
 from deploy.local.apiserver.requests import Request
@@ -95,7 +95,7 @@ def form_of(request: Request, kind: ApiKind) -> Form:
             return Form(kind)
         if (options["as"], options.get("g"), options.get("v")) == ("Table", "meta.k8s.io", "v1"):
             return Form(kind, as_table=True, include_object=request.query.get("includeObject") or "Metadata")
-    raise status.not_acceptable((_JSON,))
+    raise StatusError(406, "NotAcceptable", f"only {_JSON} is served")
 
 
 def _spliced(kind: ApiKind, records: Sequence[StoredObject], list_meta: JsonObject) -> bytes:

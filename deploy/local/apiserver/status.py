@@ -89,10 +89,6 @@ def duplicate(field: str, value: Json) -> FieldError:
     return FieldError(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
 
 
-def immutable(field: str, value: Json) -> FieldError:
-    return invalid_value(field, value, "field is immutable")
-
-
 def qualified(group: str, resource: str) -> str:
     """The `resource.group` form in messages; the core group has no suffix."""
     return f"{resource}.{group}" if group else resource
@@ -154,16 +150,8 @@ def too_large(limit: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
-def not_acceptable(served: Sequence[str]) -> StatusError:
-    return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(served)}")
-
-
 def no_such_resource() -> StatusError:
     return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
-
-
-def unauthorized() -> StatusError:
-    return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def method_not_allowed() -> StatusError:
@@ -175,14 +163,6 @@ def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     message += " (what kubectl sends as protobuf is not read here: write a manifest, and use `kubectl apply -f`)"
     return StatusError(415, "UnsupportedMediaType", message)
-
-
-def expired(message: str) -> StatusError:
-    return StatusError(410, "Expired", message)
-
-
-def too_many_requests(message: str, causes: Sequence[JsonObject]) -> StatusError:
-    return StatusError(429, "TooManyRequests", message, details={"causes": list(causes)})
 
 
 def internal(message: str) -> StatusError:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from deploy.local.apiserver import database, status
+from deploy.local.apiserver.database import UnusableData
 from deploy.local.apiserver.objects import JsonObject, decode, encode
 
 Describe = Callable[[str, JsonObject], dict[str, str]]
@@ -104,11 +105,9 @@ class Store:
         self._database = database.open_database(directory)
         try:
             self._load()
-        except (msgspec.MsgspecError, database.DataError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, sqlite3.DatabaseError, KeyError, TypeError) as error:
             self._database.close()
-            database.set_aside(self._database.path, f"a stored object cannot be read: {error!r}")
-            self._collections.clear()
-            self._database = database.open_database(directory)
+            raise UnusableData(f"{self._database.path}: a stored object cannot be read: {error!r}") from error
         self.version = self._database.version
         self._listeners: list[Callable[[ObjectChange], None]] = []
 

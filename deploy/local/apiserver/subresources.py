@@ -165,7 +165,7 @@ def _spent(budget: JsonObject) -> JsonObject:
         if healthy > needed:
             why = "does not allow evicting pods currently"
         cause = {"reason": "DisruptionBudget", "message": f"The disruption budget {name} {why}"}
-        raise status.too_many_requests(_WOULD_VIOLATE, [cause])
+        raise status.StatusError(429, "TooManyRequests", _WOULD_VIOLATE, details={"causes": [cause]})
     return budget | {"status": current | {"disruptionsAllowed": allowed - 1}}
 
 

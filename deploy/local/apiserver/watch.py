@@ -63,7 +63,8 @@ class ChangeHistory:
     def since(self, version: int) -> list[ObjectChange]:
         """Changes after a version, oldest first. Raises StatusError (410) if some may be missing."""
         if version < self.floor:
-            raise status.expired(f"too old resource version: {version} ({self.floor})")
+            why = f"too old resource version: {version} ({self.floor})"
+            raise status.StatusError(410, "Expired", why)
         found = []
         for change in reversed(self._changes):
             if change.record.version <= version:
