@@ -45,9 +45,9 @@ class Authentication:
         """Whom a token belongs to, or what a user may do: the only user may do everything. Raises StatusError."""
         if request.method != "POST" or target.name:
             raise status.method_not_allowed()
-        review = bodies.take(
+        review, _, _ = bodies.take(
             kind, bodies.parse_object(request, kind, target.namespace), bodies.how_of(request, target)
-        ).obj
+        )
         return json_response(review | {"status": self._verdict(kind, review.get("spec") or {})}, 201)
 
     def _verdict(self, kind: ApiKind, spec: JsonObject) -> JsonObject:

@@ -97,17 +97,8 @@ def how_of(request: Request, target: Target) -> How:
     return How(target.subresource, dry_run=request.dry_run, field_validation=request.field_validation)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """An object in its kind's form, the errors from its schema, and warnings."""
-
-    obj: JsonObject
-    errors: Sequence[FieldError]
-    warnings: Sequence[str]
-
-
-def take(kind: ApiKind, obj: JsonObject, how: How) -> Taken:
-    """An object as its kind is stored. Raises StatusError (400)."""
+def take(kind: ApiKind, obj: JsonObject, how: How) -> tuple[JsonObject, Sequence[FieldError], Sequence[str]]:
+    """An object as its kind is stored, the errors from its schema, and warnings. Raises StatusError (400)."""
     check_identity(obj, kind)
     meta, checked = schemas.of_metadata().check(obj["metadata"]), kind.shape.check(obj)
     unfit, errors = list(meta.errors), checked.errors
@@ -121,4 +112,4 @@ def take(kind: ApiKind, obj: JsonObject, how: How) -> Taken:
     warnings = [f'unknown field "{path}"' for path in unknown]
     if warnings and how.field_validation == "Strict":
         raise status.unfit(kind.kind, kind.version, f"strict decoding error: {', '.join(warnings)}")
-    return Taken(taken, errors, warnings if how.field_validation == "Warn" else ())
+    return taken, errors, warnings if how.field_validation == "Warn" else ()

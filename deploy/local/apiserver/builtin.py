@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -81,40 +81,33 @@ def _default_budget(budget: JsonObject) -> None:
     setdefaults(budget["status"], disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0)
 
 
-def _default_priority_class(obj: JsonObject) -> None:
-    setdefaults(obj, preemptionPolicy="PreemptLowerPriority")
-
-
-def _nothing(obj: JsonObject) -> None:
-    """Does nothing, for kinds without defaults."""
-
-
-def _no_errors(obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    yield from ()
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The defaults of a kind, and its validation errors given the old object."""
-
-    default: Callable[[JsonObject], None] = _nothing
-    errors: Callable[[JsonObject, JsonObject | None], Iterator[FieldError]] = _no_errors
-
-
-_WEBHOOKS = Rules(webhooks.default, webhooks.errors)
-_RULES: Mapping[str, Rules] = {
-    "Pod": Rules(_default_pod, _pod_errors),
-    "Node": Rules(_default_node),
-    "Namespace": Rules(_default_namespace),
-    "Secret": Rules(_default_secret),
-    "PodDisruptionBudget": Rules(_default_budget, _budget_errors),
-    "PriorityClass": Rules(_default_priority_class),
-    webhooks.MUTATING: _WEBHOOKS,
-    webhooks.VALIDATING: _WEBHOOKS,
+Default = Callable[[JsonObject], None]
+Check = Callable[[JsonObject, JsonObject | None], Iterator[FieldError]]
+_DEFAULTS: Mapping[str, Default] = {
+    "Pod": _default_pod,
+    "Node": _default_node,
+    "Namespace": _default_namespace,
+    "Secret": _default_secret,
+    "PodDisruptionBudget": _default_budget,
+    "PriorityClass": partial(setdefaults, preemptionPolicy="PreemptLowerPriority"),
+    webhooks.MUTATING: webhooks.default,
+    webhooks.VALIDATING: webhooks.default,
 }
-_NO_RULES = Rules()
+_CHECKS: Mapping[str, Check] = {
+    "Pod": _pod_errors,
+    "PodDisruptionBudget": _budget_errors,
+    webhooks.MUTATING: webhooks.errors,
+    webhooks.VALIDATING: webhooks.errors,
+}
 
 
-def rules_of(kind: ApiKind) -> Rules:
-    """The rules of a built-in kind; a custom kind has its schema instead."""
-    return _NO_RULES if kind.custom else _RULES.get(kind.kind, _NO_RULES)
+def default(kind: ApiKind, obj: JsonObject) -> None:
+    """Sets the defaults of a built-in kind; a custom kind has its schema instead."""
+    if not kind.custom and (rule := _DEFAULTS.get(kind.kind)) is not None:
+        rule(obj)
+
+
+def errors(kind: ApiKind, obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
+    """What is wrong with an object of a built-in kind, beside what its schema says."""
+    if not kind.custom and (rule := _CHECKS.get(kind.kind)) is not None:
+        yield from rule(obj, old)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from starlette.responses import Response
 
 from deploy.local.apiserver import bodies, listing, metadata, patching, scaling, selectors, status
@@ -83,15 +85,20 @@ class Handlers:
         if "sendInitialEvents" in request.query:
             raise status.invalid_option(status.forbidden_field("sendInitialEvents", "lists are not streamed here"))
         form = form_of(request, kind)
-        watcher = Watcher(kind, wanted, form.one if form.as_table else None, request.flag("allowWatchBookmarks"))
+        watcher = Watcher(
+            kind,
+            wanted,
+            form.one if form.as_table else None,
+            bookmarks=request.flag("allowWatchBookmarks"),
+            timeout_seconds=request.number("timeoutSeconds") or math.inf,
+        )
         version = _version_of(request)
         try:
             self._begin(kind, watcher, wanted, version)
         except status.StatusError as error:
             # After its validation, a watch reports errors inside the stream.
             watcher.error(error)
-        timeout = request.number("timeoutSeconds") or None
-        self._hub.attach(kind.resource, watcher, timeout)
+        self._hub.attach(kind.resource, watcher)
         return stream(watcher.lines())
 
     def _begin(self, kind: ApiKind, watcher: Watcher, wanted: Filter, version: int) -> None:

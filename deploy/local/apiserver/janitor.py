@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from deploy.local.apiserver import disruption, selectors, status
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import ObjectChange, Store, StoredObject, object_key
@@ -135,15 +134,6 @@ class Janitor:
         if kind is not None and self._store.get(record.resource, record.key) is not None:
             self._writes.delete(kind, record.namespace, record.name, deletion, _HOW)
 
-    def _update(
-        self, kind: ApiKind, record: StoredObject, mutate: Callable[[JsonObject], JsonObject], how: How
-    ) -> None:
-        self._writes.update(kind, record.namespace, record.name, mutate, how)
-
-    def _records_of(self, uid: str) -> list[StoredObject]:
-        found = (self._store.get(*where) for where in sorted(self._dependents.get(uid, ())))
-        return [record for record in found if record is not None]
-
     def _check_owners(self, resource: str, key: str) -> None:
         """Deletes a dependent whose owners are all deleted."""
         record = self._store.get(resource, key)
@@ -161,8 +151,8 @@ class Janitor:
         return owner is not None and owner.load()["metadata"]["uid"] == reference["uid"]
 
     def _drop_dependents(self, uid: str, _: str) -> None:
-        for record in self._records_of(uid):
-            self._check_owners(record.resource, record.key)
+        for where in sorted(self._dependents.get(uid, ())):
+            self._check_owners(*where)
 
     def _empty_namespace(self, resource: str, name: str) -> None:
         """Deletes the content of a terminating namespace, then completes the namespace's deletion."""
@@ -181,7 +171,7 @@ class Janitor:
             if b'"deletionTimestamp"' not in record.value:
                 self._delete(record)
         if not content:
-            self._update(kind, namespace, lambda old: old | {"spec": {}}, How("finalize"))
+            self._writes.update(kind, "", name, lambda old: old | {"spec": {}}, How("finalize"))
 
     def _drop_custom_objects(self, resource: str, _: str) -> None:
         """Removes the objects of a kind that is no longer defined, whatever their finalizers."""
@@ -198,7 +188,7 @@ class Janitor:
             selector = selectors.from_object(dig(record.load(), "spec", "selector"))
             covered = [] if selector is None else [p.load() for p in pods if selector.matches(p.labels)]
             recount = functools.partial(self._budgeted, covered)
-            self._update(kind, record, recount, How(subresource="status"))
+            self._writes.update(kind, namespace, record.name, recount, How("status"))
 
     def _budgeted(self, pods: Sequence[JsonObject], budget: JsonObject) -> JsonObject:
         return budget | {"status": disruption.budget_status(budget, pods, self._replicas)}

@@ -1,6 +1,6 @@
 """Writes that admission webhooks review.
 
-A write that matches no webhook is decided in one turn of the event loop. For any other, the server builds the object,
+A write that matches no webhook is decided in one turn of the event loop. Otherwise the server builds the object,
 sends it to the mutating webhooks in order, validates it, sends it to all validating webhooks at once, and then decides,
 unless the object that it replaces has changed meanwhile: then all steps start again. While a webhook works, the server
 handles other requests, including requests from that webhook.
@@ -22,7 +22,7 @@ from deploy.local.apiserver.authentication import USER
 from deploy.local.apiserver.bodies import How, deletion_options
 from deploy.local.apiserver.callouts import CallFailed, Callouts
 from deploy.local.apiserver.deletion import Deletion
-from deploy.local.apiserver.kinds import ApiKind
+from deploy.local.apiserver.kinds import ADMISSION_GROUP, ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, encode
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.store import Store, object_key
@@ -59,8 +59,6 @@ class Reviewed:
 
     async def create(self, request: Request, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> WriteOutcome:
         """Raises StatusError as Writes.create does, and for what webhooks deny."""
-        if not self._registered.concern(kind):
-            return self._writes.create(kind, namespace, obj, how)
         unnamed = not dig(obj, "metadata", "name")
         draft = self._writes.draft_new(kind, namespace, obj, how)
         asked = _asked(request, "CREATE", kind, how, namespace, "" if unnamed else draft.name)
@@ -74,8 +72,6 @@ class Reviewed:
         replacing: bool = False,
     ) -> WriteOutcome:  # fmt: skip
         """Raises StatusError as Writes.update does, and for what webhooks deny."""
-        if not self._registered.concern(kind):
-            return self._writes.update(kind, namespace, name, mutate, how, replacing=replacing)
         asked = _asked(request, "UPDATE", kind, how, namespace, name)
         for _ in range(_ATTEMPTS):
             draft = self._writes.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
@@ -91,8 +87,6 @@ class Reviewed:
     ) -> WriteOutcome:
         """Raises StatusError as Writes.delete does, and for what validating webhooks deny."""
         how = How(dry_run=bool(wanted.dry_run))
-        if not self._registered.concern(kind):
-            return self._writes.delete(kind, namespace, name, wanted, how)
         asked = _asked(request, "DELETE", kind, how, namespace, name)
         record = self._store.get(kind.resource, object_key(namespace, name))
         if record is not None:
@@ -104,6 +98,8 @@ class Reviewed:
 
         Raises StatusError.
         """
+        if not self._registered.mutating:
+            return
         obj = shown = _shown(draft, asked)
         for webhook in self._registered.mutating:
             if self._wanted(webhook, asked, obj, draft.old):
@@ -135,7 +131,8 @@ class Reviewed:
     def _wanted(
         self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None
     ) -> bool:
-        return webhook.wants(asked, obj, old, lambda: self._labels(asked, obj))
+        """Whether a webhook matches a request; none reviews registrations of webhooks."""
+        return asked.kind.group != ADMISSION_GROUP and webhook.wants(asked, obj, old, lambda: self._labels(asked, obj))
 
     def _labels(self, asked: ReviewRequest, obj: JsonObject | None) -> Mapping[str, str]:
         """The labels of the namespace that a request is on or in."""

@@ -65,16 +65,13 @@ class Collection:
         self.records: dict[str, StoredObject] = {}
         self._ordered: list[StoredObject] | None = []
 
-    def add(self, record: StoredObject) -> None:
-        self.records[record.key] = record
-        self._ordered = None
-
-    def apply(self, change: ObjectChange) -> None:
-        if change.deleted:
-            self.records.pop(change.record.key, None)
-            self._ordered = None
+    def set(self, key: str, record: StoredObject | None) -> None:
+        """Holds a record at its key, or none."""
+        if record is None:
+            self.records.pop(key, None)
         else:
-            self.add(change.record)
+            self.records[key] = record
+        self._ordered = None
 
     def ordered(self) -> list[StoredObject]:
         if self._ordered is None:
@@ -115,7 +112,7 @@ class Store:
         for resource, key, version, value in self._database.rows():
             obj = decode(value)
             fields = self._describe(resource, obj)
-            self._collection(resource).add(describe_record(resource, key, version, obj, fields))
+            self._collection(resource).set(key, describe_record(resource, key, version, obj, fields))
 
     def close(self) -> None:
         self._database.forget_deletions(self.version)
@@ -159,7 +156,7 @@ class Store:
             raise status.internal(f"the store refused the write: {error}") from error
         self.version = version
         change = ObjectChange(record, self.get(resource, key), deleted)
-        self._collection(resource).apply(change)
+        self._collection(resource).set(key, None if deleted else record)
         for listener in self._listeners:
             listener(change)
         return record

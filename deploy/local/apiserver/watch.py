@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 import weakref
 from collections import deque
@@ -76,24 +75,20 @@ class ChangeHistory:
 class Watcher:
     """One open watch: turns changes into lines and buffers them until its stream takes them."""
 
-    def __init__(self, kind: ApiKind, wanted: Filter, render: Render | None, bookmarks: bool) -> None:
+    def __init__(
+        self, kind: ApiKind, wanted: Filter, render: Render | None, *, bookmarks: bool, timeout_seconds: float
+    ) -> None:
+        now = time.monotonic()
         self._kind = kind
         self._filter = wanted
-        self._selective = bool(wanted)
         self._render = render
         self._bookmarks = bookmarks
         self._lines: list[bytes] = []
-        self._wake: asyncio.Future[None] | None = None
-        self._expires = math.inf
-        self._next_bookmark = math.inf
+        self._wake = asyncio.Event()
+        self._expires = now + timeout_seconds
+        self._next_bookmark = now + BOOKMARK_SECONDS
         self._columns_told = False
         self.closed = False
-
-    def begin(self, now: float, timeout_seconds: float | None) -> None:
-        """Starts the clocks, in monotonic seconds."""
-        if timeout_seconds is not None:
-            self._expires = now + timeout_seconds
-        self._next_bookmark = now + BOOKMARK_SECONDS
 
     def tick(self, now: float, version: int) -> None:
         """Sends a due bookmark, and ends the watch when its time is up."""
@@ -109,8 +104,8 @@ class Watcher:
             self._push(line)
 
     def _line(self, change: ObjectChange) -> bytes | None:
-        before = change.previous is not None and (not self._selective or self._filter.matches(change.previous))
-        if not change.deleted and (not self._selective or self._filter.matches(change.record)):
+        before = change.previous is not None and self._filter.matches(change.previous)
+        if not change.deleted and self._filter.matches(change.record):
             event, content = ("MODIFIED" if before else "ADDED"), change.record
         elif not before or change.previous is None:
             return None
@@ -148,18 +143,14 @@ class Watcher:
 
     def close(self) -> None:
         self.closed = True
-        self._wake_up()
+        self._wake.set()
 
     def _push(self, line: bytes) -> None:
         self._lines.append(line)
         if len(self._lines) > BACKLOG_LINES:
             # A client that does not read must resume from its last version, like any slow watcher.
             self.closed = True
-        self._wake_up()
-
-    def _wake_up(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._wake.set()
 
     async def lines(self) -> AsyncIterator[bytes]:
         """The buffered lines, and those to come until the watch is closed."""
@@ -168,8 +159,8 @@ class Watcher:
                 lines, self._lines = self._lines, []
                 yield b"".join(lines)
             else:
-                self._wake = asyncio.get_running_loop().create_future()
-                await self._wake
+                self._wake.clear()
+                await self._wake.wait()
 
 
 class Hub:
@@ -181,10 +172,7 @@ class Hub:
         self._watchers: dict[str, weakref.WeakSet[Watcher]] = {}  # those that their responses hold
 
     def history(self, resource: str) -> ChangeHistory:
-        found = self._histories.get(resource)
-        if found is None:
-            found = self._histories[resource] = ChangeHistory(self._start)
-        return found
+        return self._histories.setdefault(resource, ChangeHistory(self._start))
 
     def publish(self, change: ObjectChange) -> None:
         resource = change.record.resource
@@ -192,8 +180,7 @@ class Hub:
         for watcher in self._watchers.get(resource, ()):
             watcher.offer(change)
 
-    def attach(self, resource: str, watcher: Watcher, timeout_seconds: float | None) -> None:
-        watcher.begin(time.monotonic(), timeout_seconds)
+    def attach(self, resource: str, watcher: Watcher) -> None:
         self._watchers.setdefault(resource, weakref.WeakSet()).add(watcher)
 
     def watchers(self) -> list[Watcher]:

@@ -175,7 +175,3 @@ class RegisteredWebhooks:
             [webhook for record in self._store.ordered(resource) for webhook in webhooks_of(record.load())]
             for resource in _RESOURCES.values()
         )
-
-    def concern(self, kind: ApiKind) -> bool:
-        """Whether any webhook could match a write of this kind; webhooks never review their own registrations."""
-        return bool(self.mutating or self.validating) and kind.group != ADMISSION_GROUP

@@ -160,9 +160,8 @@ class Writes:
             _isolate(kind, old, obj, how.subresource)
         elif kind.status and kind.kind != "Node":
             obj.pop("status", None)
-        taken = take(kind, obj, how)
-        builtin.rules_of(kind).default(taken.obj)
-        draft.obj, draft.errors, draft.warnings = taken.obj, taken.errors, taken.warnings
+        draft.obj, draft.errors, draft.warnings = take(kind, obj, how)
+        builtin.default(kind, draft.obj)
 
     def settled(self, draft: Draft) -> Draft:
         """The draft after all rules, as the store would contain it. Raises StatusError (422)."""
@@ -171,7 +170,7 @@ class Writes:
         if kind.kind == "CustomResourceDefinition":
             errors += registry.definition_errors(obj)
         elif how.subresource != "binding":  # a binding sets the one pod field that no update may
-            errors += builtin.rules_of(kind).errors(obj, old)
+            errors += builtin.errors(kind, obj, old)
         if errors:
             raise status.invalid(kind.group, kind.kind, draft.name, errors)
         if kind.kind == "CustomResourceDefinition":
