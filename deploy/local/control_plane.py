@@ -132,7 +132,7 @@ class ControlPlane:
             f"--bind-address={LOOPBACK}",
             f"--secure-port={self.port}",
             f"--cert-dir={self._certificates}",
-            f"--token-auth-file={self._tokens}",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
             f"--service-account-key-file={self._signing_key}",
             f"--service-account-signing-key-file={self._signing_key}",
             "--service-account-issuer=https://kubernetes.default.svc",
@@ -192,10 +192,6 @@ class ControlPlane:
     def _signing_key(self) -> Path:
         return self.directory / "service-accounts.key"
 
-    @property
-    def _tokens(self) -> Path:
-        return self.directory / "tokens.csv"
-
     def _write_keys(self) -> None:
         """Writes the signing key of service-account tokens, and the tokens of the administrator and the components."""
         self.directory.mkdir(private.DIRECTORY_MODE, parents=True, exist_ok=True)
@@ -207,7 +203,7 @@ class ControlPlane:
             token = secrets.token_hex(24)
             tokens += f"{token},system:{component},system:{component}\n"
             kubeconfig.write(self.component_kubeconfig(component), self.server, token, self.ca_file)
-        private.write(self._tokens, tokens)
+        private.write(self.directory / "tokens.csv", tokens)
 
 
 def _managers_extender(manager_url: str) -> dict[str, object]:

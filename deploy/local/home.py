@@ -103,7 +103,7 @@ def claim(keep: Path | None) -> Home:
         _refuse_if_taken(cluster_id, keep)
     owner = psutil.Process()
     claimed = Claim(cluster_id, str(directory), keep is None, owner.pid, owner.create_time())
-    _write_claim(claimed)
+    private.write(_claim_file(cluster_id), msgspec.json.encode(claimed).decode())
     home = Home(claimed, directory)
     if not home.token_file.exists():
         private.write(home.token_file, secrets.token_hex(24))
@@ -111,10 +111,8 @@ def claim(keep: Path | None) -> Home:
 
 
 def release(home: Home) -> None:
-    """Removes the claim of a cluster that ended normally, and the folder of claims with the last one."""
+    """Removes the claim of a cluster that ended normally."""
     _clear(home.claim)
-    with contextlib.suppress(OSError):  # other clusters of this user run
-        claims_dir().rmdir()
 
 
 def clear_dead() -> list[str]:
@@ -197,16 +195,6 @@ def _refuse_if_taken(cluster_id: str, keep: Path) -> None:
         if found.is_alive:
             problem = f"in use by the headroom up with pid {found.owner_pid}"
             raise InvalidInput(source="--keep", field="directory", value=str(keep), problem=problem)
-
-
-def _write_claim(claim: Claim) -> None:
-    text = msgspec.json.encode(claim).decode()
-    while True:
-        try:
-            private.write(_claim_file(claim.cluster_id), text)
-            return
-        except FileNotFoundError:
-            continue  # another cluster that ended removed the empty folder
 
 
 def _claim_file(cluster_id: str) -> Path:

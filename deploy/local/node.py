@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from deploy.local.kubelet import containment
 from deploy.local.kubelet.kubelet import Kubelet
-from deploy.local.kubelet.logs import Certificate, LogServer
+from deploy.local.kubelet.logs import LogServer
 from deploy.local.kubelet.node import ADDRESS, NodeHeart, ReportedNode, host_name, host_size
 from deploy.local.kubelet.runner import KubeletHost
 from deploy.local.scheduler import scheduler
@@ -80,7 +80,8 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
     recorder = Recorder(client, "kubelet", name)
     machine = KubeletHost(Path(chosen.state_dir), held, ADDRESS)
     kubelet = Kubelet(client, recorder, machine, name)
-    logs = LogServer(kubelet.log_file, certificate=_certificate(chosen))
+    certificate = (chosen.tls_cert_file, chosen.tls_private_key_file or chosen.tls_cert_file)
+    logs = LogServer(kubelet.log_file, certificate=certificate if chosen.tls_cert_file else None)
     logs.start()
     heart = NodeHeart(client, ReportedNode(name, host_size(), kubelet_port=logs.port), SystemClock())
     loops.start("node-heart", heart.run)
@@ -97,12 +98,6 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
         extender.close()
     kubelet.shut_down()
     logs.close()
-
-
-def _certificate(chosen: NodeSettings) -> Certificate | None:
-    if not chosen.tls_cert_file:
-        return None
-    return Certificate(Path(chosen.tls_cert_file), Path(chosen.tls_private_key_file or chosen.tls_cert_file))
 
 
 if __name__ == "__main__":

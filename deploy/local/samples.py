@@ -5,6 +5,7 @@ pods fit on no existing node, so that the manager buys nodes.
 """
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from deploy.local.simulated.curves import Curve
@@ -52,33 +53,18 @@ SAMPLES = (
 )
 
 
-@dataclass(frozen=True)
-class CloudSample:
-    """The number of pods that only run on the simulated cloud's nodes; if `dedicated`, on nodes reserved for them."""
-
-    name: str
-    count: int
-    request: Resources
-    dedicated: str = ""
-
-
-CLOUD_SAMPLES = (
-    CloudSample("checkout", 3, Resources(1500, 2 << 30)),
-    CloudSample("report", 1, Resources(1000, 20 << 30), "analytics"),
-)
-
-
 def cloud_pods() -> list[dict[str, object]]:
-    return [_cloud_pod(sample, f"{sample.name}-{number}") for sample in CLOUD_SAMPLES for number in range(sample.count)]
+    """Pods that only run on the simulated cloud's nodes, one of them on a node reserved for its kind."""
+    web = [_cloud_pod(f"checkout-{number}", "checkout", Resources(1500, 2 << 30), {}) for number in range(3)]
+    return [*web, _cloud_pod("report-0", "report", Resources(1000, 20 << 30), {"dedicated": "analytics"})]
 
 
-def _cloud_pod(sample: CloudSample, name: str) -> dict[str, object]:
-    apart = {"dedicated": sample.dedicated} if sample.dedicated else {}
+def _cloud_pod(name: str, app: str, request: Resources, apart: Mapping[str, str]) -> dict[str, object]:
     spec = {
         "nodeSelector": {fake_nodes.LABEL_CLOUD: fake_nodes.CLOUD, **apart},
         "tolerations": [{"key": key, "value": value, "effect": "NoSchedule"} for key, value in apart.items()],
     }
-    return prod_pod(name, NAMESPACE, sample.name, sample.request, curve=Curve.DIURNAL, spec=spec)
+    return prod_pod(name, NAMESPACE, app, request, curve=Curve.DIURNAL, spec=spec)
 
 
 def sample_pods(node_name: str, size: Resources) -> list[dict[str, object]]:

@@ -234,12 +234,7 @@ def _containment(found: Home) -> str:
 
 
 def _ports(wanted: LoopbackPorts) -> LoopbackPorts:
-    return LoopbackPorts(
-        api=ports.free(wanted.api),
-        manager=ports.free(wanted.manager),
-        agent=ports.free(wanted.agent),
-        webhook=ports.free(wanted.webhook),
-    )
+    return LoopbackPorts(*map(ports.free, dataclasses.astuple(wanted)))
 
 
 def _say(line: str) -> None:

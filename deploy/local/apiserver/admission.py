@@ -46,17 +46,14 @@ class Admission:
         if chosen is not None:
             spec["priorityClassName"] = chosen["metadata"]["name"]
             value, policy = chosen["value"], chosen.get("preemptionPolicy") or policy
-        for field_, shown, computed in (
-            ("priority", "integer value of priority", value),
-            ("preemptionPolicy", "string value of PreemptionPolicy", policy),
-        ):
+        for field_, computed in (("priority", value), ("preemptionPolicy", policy)):
             given = spec.get(field_)
             if given is None:
                 spec[field_] = computed
             elif type(given) is type(computed) and given != computed:
-                why = f"the {shown} ({given}) must not be provided in pod spec; priority admission controller "
-                why += f"computed {computed} from the given PriorityClass name"
-                raise status.forbidden("", "pods", name, why)
+                raise status.forbidden(
+                    "", "pods", name, f"the {field_} is {given}, but computed {computed} by its class"
+                )
 
     def _priority_class(self, name: str) -> JsonObject | None:
         """The class with that name; for an empty name, the default class with the lowest value."""

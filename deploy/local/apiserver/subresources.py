@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from urllib.parse import urlencode
 
 import httpx
@@ -54,9 +55,7 @@ class PodSubresources:
         if kind not in (None, "", "Node") or not isinstance(node, str) or not node:
             raise status.bad_request("a binding names a Node as its target")
 
-        def assign(pod: JsonObject) -> JsonObject:
-            return _assigned(pod, node, dig(binding, "metadata") or {}, name)
-
+        assign = partial(_assigned, node=node, meta=dig(binding, "metadata") or {}, name=name)
         self._writes.update(self._pods, target.namespace, name, assign, how)
         return done(code=201)
 

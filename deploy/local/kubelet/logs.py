@@ -7,7 +7,6 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
@@ -26,27 +25,19 @@ def tail(content: bytes, lines: int | None) -> bytes:
     return b"".join(content.splitlines(keepends=True)[-lines:]) if lines > 0 else b""
 
 
-@dataclass(frozen=True)
-class Certificate:
-    """A serving certificate and its key, both as PEM files."""
-
-    cert_file: Path
-    key_file: Path
-
-
 class LogServer:
-    """Serves on loopback, on `port` or, if 0, on any free port; with TLS if there is a certificate.
+    """Serves on loopback, on `port` or, if 0, on any free port; with TLS if there is a certificate (and its key).
 
     Raises OSError, ssl.SSLError for unusable files.
     """
 
-    def __init__(self, find: Find, port: int = 0, certificate: Certificate | None = None) -> None:
+    def __init__(self, find: Find, port: int = 0, certificate: tuple[str, str] | None = None) -> None:
         handler = type("Handler", (_Handler,), {"find": staticmethod(find)})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
         self._server.daemon_threads = True
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate.cert_file, certificate.key_file)
+            context.load_cert_chain(*certificate)
             # The thread that serves the connection does the handshake, so that a slow client cannot block others.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False

@@ -33,10 +33,7 @@ def test_priority_comes_from_the_class(api: Api, never: str) -> None:
 
 def test_a_priority_that_is_not_the_classs_is_forbidden(api: Api, never: str) -> None:
     refused = api.fails(403, "POST", PODS, pod("a", priority=5))
-    assert refused["message"] == (
-        'pods "a" is forbidden: the integer value of priority (5) must not be provided in pod spec; '
-        "priority admission controller computed 0 from the given PriorityClass name"
-    )
+    assert "computed 0" in refused["message"]
     assert refused["details"] == {"name": "a", "kind": "pods"}
     assert "computed 7000" in api.fails(403, "POST", PODS, pod("a", priority=5, priorityClassName=never))["message"]
     policy = {"priorityClassName": never, "preemptionPolicy": "PreemptLowerPriority"}

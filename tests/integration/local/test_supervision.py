@@ -177,17 +177,6 @@ def test_a_kubeconfig_that_others_could_read_is_replaced_by_one_that_they_cannot
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_empty_folder_stays_behind_after_the_last_cluster_of_a_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    first, second = home.claim(None), home.claim(None)
-    home.release(first)
-    assert [path.name for path in home.claims_dir().iterdir()] == [f"{second.cluster_id}.json"]
-    home.release(second)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_temporary_directory_goes_with_its_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     claimed = home.claim(None)
