@@ -9,10 +9,8 @@ from shared.kube.resources import NAMESPACES, Resource
 from tests.chart.helm import Helm
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, RealApiServer, started
-from tests.support.custom_kinds import is_served
+from tests.support.custom_kinds import CRDS, is_served
 from tests.support.programs import program
-
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 @pytest.fixture(scope="session")

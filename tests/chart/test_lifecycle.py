@@ -27,11 +27,11 @@ from shared.kube.resources import (
     Resource,
 )
 from shared.web.tls import Tls
-from tests.chart.conftest import CRDS
 from tests.chart.helm import CI, QUIET, Helm
 from tests.chart.kubectl import Kubectl
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.custom_kinds import CRDS
 from tests.support.programs import program
 
 pytestmark = pytest.mark.real_only("Helm needs controllers that the embedded one lacks")

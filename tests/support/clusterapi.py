@@ -17,7 +17,8 @@ from shared.kube.resources import NODES, SECRETS, Resource
 from tests.apiserver.module_build import BuiltController
 from tests.support import certificates, eventually
 from tests.support.apiserver import ApiServer
-from tests.support.foreign_controller import DEFINITIONS, ForeignController
+from tests.support.custom_kinds import CRDS
+from tests.support.foreign_controller import ForeignController
 
 GROUP, VERSION = "cluster.x-k8s.io", "v1beta2"
 INFRASTRUCTURE = f"infrastructure.{GROUP}"
@@ -222,7 +223,7 @@ def definition(kind: str, resource: Resource, *, scales: bool = False) -> dict[s
     called = {"plural": resource.plural, "singular": kind.lower(), "kind": kind, "listKind": f"{kind}List"}
     spec = {"group": resource.group, "scope": "Namespaced", "names": called, "versions": [version]}
     return {
-        "apiVersion": DEFINITIONS.api_version,
+        "apiVersion": CRDS.api_version,
         "kind": "CustomResourceDefinition",
         # Which version has the contract that Cluster API asks infrastructure providers for.
         "metadata": {"name": str(resource), "labels": {f"{GROUP}/{VERSION}": VERSION}},

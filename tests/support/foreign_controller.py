@@ -23,10 +23,9 @@ from tests.apiserver.binaries import Unavailable
 from tests.apiserver.module_build import BuiltController
 from tests.support import eventually
 from tests.support.apiserver import ROOT, ApiServer
+from tests.support.custom_kinds import CRDS
 from tests.support.kubelets import Kubelets
 from tests.support.programs import do_without
-
-DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 
 
 def require_built(build: Callable[[Mapping[str, str]], BuiltController]) -> BuiltController:
@@ -93,7 +92,7 @@ class ForeignController:
         """Returns once these `kinds` of the definitions are served."""
         for body in bodies:
             with contextlib.suppress(AlreadyExists):
-                self.client.create(DEFINITIONS, body)
+                self.client.create(CRDS, body)
         for kind in kinds:
             eventually(functools.partial(self._lists, kind))
 

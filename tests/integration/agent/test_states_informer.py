@@ -19,15 +19,15 @@ from shared.clock import ManualClock
 from shared.kube import kinds
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
-from shared.kube.resources import NODES, NODESLOS, PODS, Resource
+from shared.kube.resources import NODES, NODESLOS, PODS
 from shared.kube.retry import ONCE
 from shared.telemetry import Loops
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.custom_kinds import CRDS
 
 ours = pytest.mark.own_decision("the same events empty the same cache, whichever API server sent them")
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 WAVES, WAVE = 10, 30
 MAX_GROWTH_BYTES = 256 << 10
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from shared import durations, names, quantity
-from shared.kube.resources import NODEMETRICS, NODERESOURCETOPOLOGIES, NODES, Resource
+from shared.kube.resources import NODEMETRICS, NODERESOURCETOPOLOGIES, NODES
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, counted
 from tests.support import eventually
-from tests.support.custom_kinds import is_served
+from tests.support.custom_kinds import CRDS, is_served
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 ORIGIN = names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
 GIB = 1 << 30
 

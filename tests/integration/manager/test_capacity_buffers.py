@@ -8,15 +8,13 @@ import pytest
 
 from manager.autoscaler import chunk_sources, listers
 from manager.autoscaler.reporting import buffer_status
-from shared.kube.resources import CAPACITYBUFFERS, DEPLOYMENTS, PODTEMPLATES, Resource
+from shared.kube.resources import CAPACITYBUFFERS, DEPLOYMENTS, PODTEMPLATES
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.custom_kinds import is_served
-from tests.unit.manager.buffers import kind_definition
+from tests.support.custom_kinds import CRDS, definition_of, is_served
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 AT_ONCE: dict[str, Any] = {
     "capacity_buffer_pod_injection_enabled": True,
     "scale_down_unneeded_time_seconds": 0.3,
@@ -89,7 +87,7 @@ def town(
     monkeypatch.setattr(listers, "ABSENT_SECONDS", 0.2)
     monkeypatch.setattr(chunk_sources, "READ_SECONDS", 0.2)
     monkeypatch.setattr(buffer_status, "WRITE_SECONDS", 0.0)
-    definition = kind_definition()
+    definition = definition_of(CAPACITYBUFFERS, "CapacityBuffer")
     cluster.client.create(CRDS, definition)
     eventually(lambda: is_served(cluster.client, CAPACITYBUFFERS))
     town = BufferTown(cluster, server.add_namespace(), tmp_path / "cloud.yaml", start_manager)

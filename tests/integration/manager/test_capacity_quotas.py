@@ -11,14 +11,13 @@ from manager.autoscaler import listers
 from manager.autoscaler.reporting import quota_status
 from shared.api.capacityquota import VALID
 from shared.kube.client import Client
-from shared.kube.resources import CAPACITYQUOTAS, Resource
+from shared.kube.resources import CAPACITYQUOTAS
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.custom_kinds import is_served
+from tests.support.custom_kinds import CRDS, definition_of, is_served
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 NAME = f"{CAPACITYQUOTAS.plural}.{CAPACITYQUOTAS.group}"
 
 
@@ -49,19 +48,7 @@ def kinds(cluster: Cluster) -> Iterator[list[str]]:
 
 
 def make_kind(client: Client, made: list[str]) -> None:
-    """With a schema that lets through what means nothing."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": CAPACITYQUOTAS.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    kind = {"kind": "CapacityQuota", "plural": CAPACITYQUOTAS.plural, "singular": "capacityquota"}
-    spec = {"group": CAPACITYQUOTAS.group, "scope": "Cluster", "names": kind, "versions": [version]}
-    body = {"apiVersion": CRDS.api_version, "kind": "CustomResourceDefinition", "metadata": {"name": NAME}}
-    client.create(CRDS, {**body, "spec": spec})
+    client.create(CRDS, definition_of(CAPACITYQUOTAS, "CapacityQuota"))
     made.append(NAME)
     eventually(lambda: is_served(client, CAPACITYQUOTAS))
 

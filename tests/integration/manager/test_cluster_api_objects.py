@@ -27,7 +27,7 @@ from shared.telemetry import Loops
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 from tests.support.clusterapi import definition
-from tests.support.foreign_controller import DEFINITIONS
+from tests.support.custom_kinds import CRDS
 
 GROUP = "capi.example.com"
 MACHINES, DEPLOYMENTS, SETS, POOLS = (
@@ -52,7 +52,7 @@ class Fleet:
         self._uids: dict[tuple[str, str], str] = {}
         for kind, resource in KINDS.items():
             with contextlib.suppress(AlreadyExists):
-                self.client.create(DEFINITIONS, definition(kind, resource, scales=kind != "Machine"))
+                self.client.create(CRDS, definition(kind, resource, scales=kind != "Machine"))
         eventually(lambda: all(map(self._knows, KINDS.values())))
         self.web = f"MachineDeployment/{self.namespace}/web"
         self.add("MachineDeployment", "web", {MIN: "1", MAX: "5"})

@@ -11,15 +11,15 @@ import pytest
 
 from shared import names
 from shared.kube.errors import Invalid
-from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS, Resource
+from shared.kube.resources import CONFIGMAPS, NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, SteppedClock, counted, explained, fetch, seen
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
+from tests.support.custom_kinds import CRDS
 
 ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 GIB = 1 << 30
 OFFERED = Resources(1500, GIB)
 

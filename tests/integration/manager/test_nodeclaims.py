@@ -22,8 +22,7 @@ from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, Res
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
-from tests.support.custom_kinds import is_served
-from tests.support.foreign_controller import DEFINITIONS
+from tests.support.custom_kinds import CRDS, is_served
 
 pytestmark = pytest.mark.embedded_only("on a real API server Karpenter itself answers")
 
@@ -86,13 +85,13 @@ class Site:
         called = {"plural": plural, "kind": kind}
         spec = {"group": "karpenter.sh", "scope": "Cluster", "names": called, "versions": [version]}
         body = {
-            "apiVersion": DEFINITIONS.api_version,
+            "apiVersion": CRDS.api_version,
             "kind": "CustomResourceDefinition",
             "metadata": {"name": f"{plural}.karpenter.sh"},
             "spec": spec,
         }
         with contextlib.suppress(AlreadyExists):
-            self.client.create(DEFINITIONS, body)
+            self.client.create(CRDS, body)
         eventually(lambda: is_served(self.client, Resource("karpenter.sh", "v1", plural, namespaced=False)))
 
     def offer(self, **more: Any) -> None:
@@ -318,7 +317,7 @@ def test_no_more_is_bought_than_the_group_may_have(site: Site) -> None:
 
 def test_without_karpenter_in_the_cluster_nothing_is_observed(site: Site) -> None:
     site.client.delete(NODEPOOLS, "default")
-    site.client.delete(DEFINITIONS, "nodeclaims.karpenter.sh")
+    site.client.delete(CRDS, "nodeclaims.karpenter.sh")
     try:
         eventually(lambda: not is_served(site.client, NODECLAIMS))
         with pytest.raises(Unavailable, match=r"does not know nodeclaims\.karpenter.sh: is Karpenter there"):

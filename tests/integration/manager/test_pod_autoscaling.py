@@ -11,6 +11,7 @@ from shared.kube.client import Patch
 from shared.kube.resources import PODS, Resource
 from tests.integration.manager.admission import MID, MID_LABELS, NATIVE, Replica, Site, asked_by
 from tests.support import eventually
+from tests.support.custom_kinds import CRDS
 
 pytestmark = [
     pytest.mark.real_only("the embedded API server has no autoscaler of pods"),
@@ -19,7 +20,6 @@ pytestmark = [
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", namespaced=True)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", namespaced=True)
-CUSTOM_KINDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", namespaced=True)
 STARTED = "2026-01-01T00:00:00Z"  # long ago, as the usage of pods that have just started does not count
 SYNC_SECONDS = 120  # the controller looks every fifteen
@@ -31,7 +31,7 @@ def metrics(site: Site) -> Iterator[None]:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     name = f"{POD_METRICS.plural}.{POD_METRICS.group}"
     body = {
-        "apiVersion": CUSTOM_KINDS.api_version,
+        "apiVersion": CRDS.api_version,
         "kind": "CustomResourceDefinition",
         "metadata": {"name": name, "annotations": {"api-approved.kubernetes.io": "unapproved, in place of a server"}},
         "spec": {
@@ -41,16 +41,16 @@ def metrics(site: Site) -> Iterator[None]:
             "versions": [{"name": POD_METRICS.version, "served": True, "storage": True, "schema": schema}],
         },
     }
-    site.client.create(CUSTOM_KINDS, body)
+    site.client.create(CRDS, body)
 
     def is_served() -> bool:
-        conditions = site.client.get(CUSTOM_KINDS, name).get("status", {}).get("conditions") or ()
+        conditions = site.client.get(CRDS, name).get("status", {}).get("conditions") or ()
         return {"Established": "True"}.items() <= {one["type"]: one["status"] for one in conditions}.items()
 
     eventually(is_served)
     yield
-    site.client.delete(CUSTOM_KINDS, name)
-    eventually(lambda: not [each for each in site.client.list(CUSTOM_KINDS).items if each["metadata"]["name"] == name])
+    site.client.delete(CRDS, name)
+    eventually(lambda: not [each for each in site.client.list(CRDS).items if each["metadata"]["name"] == name])
 
 
 @pytest.fixture

@@ -11,15 +11,14 @@ from manager.autoscaler import chunk_sources, listers
 from manager.autoscaler.provisioning_requests import planning, states
 from manager.autoscaler.reporting import request_status
 from shared.kube.errors import AlreadyExists
-from shared.kube.resources import PODS, PODTEMPLATES, PROVISIONINGREQUESTS, Resource
+from shared.kube.resources import PODS, PODTEMPLATES, PROVISIONINGREQUESTS
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
-from tests.support.custom_kinds import is_served
-from tests.unit.manager.requests import ATOMIC, CHECK, request_definition
+from tests.support.custom_kinds import CRDS, definition_of, is_served
+from tests.unit.manager.requests import ATOMIC, CHECK
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 AT_ONCE: dict[str, Any] = {
     "enable_provisioning_requests": True,
     "scale_down_unneeded_time_seconds": 0.3,
@@ -103,7 +102,7 @@ def town(
     monkeypatch.setattr(request_status, "WRITE_SECONDS", 0.0)
     monkeypatch.setattr(planning, "FIRST_RETRY_SECONDS", 0.2)
     monkeypatch.setattr(planning, "MOST_RETRY_SECONDS", 0.2)
-    definition = request_definition()
+    definition = definition_of(PROVISIONINGREQUESTS, "ProvisioningRequest")
     with contextlib.suppress(AlreadyExists):  # of another cloud's tests
         cluster.client.create(CRDS, definition)
     eventually(lambda: is_served(cluster.client, PROVISIONINGREQUESTS))

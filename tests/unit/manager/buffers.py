@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 
 from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
-from shared.kube.resources import CAPACITYBUFFERS
 
 TEMPLATE = ChunkSourceRef("", "PodTemplate", "ns", "chunk")
 DEPLOYMENT = ChunkSourceRef("apps", "Deployment", "ns", "web")
@@ -38,22 +37,3 @@ def deployment(replicas: int, requests: dict[str, str] | None = None) -> ChunkSo
     spec = {"replicas": 99, "template": pod_template(requests)}
     raw = {"metadata": {"name": "web", "namespace": "ns"}, "spec": spec, "status": {"replicas": replicas}}
     return msgspec.convert(raw, ChunkSource)
-
-
-def kind_definition() -> dict[str, Any]:
-    """A CustomResourceDefinition whose schema lets through what means nothing."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": CAPACITYBUFFERS.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    names = {"kind": "CapacityBuffer", "plural": CAPACITYBUFFERS.plural, "singular": "capacitybuffer"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{CAPACITYBUFFERS.plural}.{CAPACITYBUFFERS.group}"},
-        "spec": {"group": CAPACITYBUFFERS.group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }

@@ -10,7 +10,6 @@ from manager.autoscaler.reporting import request_status
 from shared import durations
 from shared.api.capacitybuffer import ChunkSource, ChunkSourceRef
 from shared.api.provisioningrequest import BEST_EFFORT_ATOMIC, CHECK_CAPACITY, ProvisioningRequest
-from shared.kube.resources import PROVISIONINGREQUESTS
 from tests.unit.manager.buffers import template
 from tests.unit.manager.objects import NOW
 
@@ -81,22 +80,3 @@ def after(given: ProvisioningRequest, round_: PlannedIteration, now: float = NOW
     raw = msgspec.to_builtins(given)
     raw["status"] = patch["status"]
     return msgspec.convert(raw, ProvisioningRequest)
-
-
-def request_definition() -> dict[str, Any]:
-    """A CustomResourceDefinition whose schema lets through what means nothing."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": PROVISIONINGREQUESTS.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-    }
-    names = {"kind": "ProvisioningRequest", "plural": PROVISIONINGREQUESTS.plural, "singular": "provisioningrequest"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{PROVISIONINGREQUESTS.plural}.{PROVISIONINGREQUESTS.group}"},
-        "spec": {"group": PROVISIONINGREQUESTS.group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
