@@ -1,7 +1,5 @@
 """`python -m deploy.local.apiserver`: serves one data directory on one loopback address until SIGTERM."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc
@@ -11,9 +9,9 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
+from starlette.types import ASGIApp
 
 from deploy.local.apiserver import status
 from deploy.local.apiserver.app import Application
@@ -28,9 +26,6 @@ from shared import descriptors
 from shared.errors import InvalidInput
 from shared.web.limits import Limits
 from shared.web.server import Acceptor, is_loopback, listening
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 logger = logging.getLogger("deploy.local.apiserver")
 

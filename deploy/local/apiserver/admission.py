@@ -1,7 +1,5 @@
 """The cluster's own admission of new objects: whether the namespace accepts them, and the priority of pods."""
 
-from __future__ import annotations
-
 from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig

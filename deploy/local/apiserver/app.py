@@ -1,7 +1,5 @@
 """The ASGI application: authentication, routing and error handling around the handlers."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -3,8 +3,6 @@
 Access reviews are answered by the same rule, and not stored.
 """
 
-from __future__ import annotations
-
 import base64
 import hmac
 

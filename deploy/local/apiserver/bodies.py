@@ -1,7 +1,5 @@
 """Request bodies: JSON objects, patches and options, checked against the path, the kind and its schema."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Defaults and rules of the built-in kinds: the fields that a stored object always has, and its invalid values."""
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Calls from the server to webhooks: a POST over verified TLS that does not block other requests."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import binascii

@@ -4,8 +4,6 @@ What is written survives the end of the process, however it ends. A file that is
 changed.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

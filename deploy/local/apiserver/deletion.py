@@ -1,7 +1,5 @@
 """The options of a deletion, and when the object disappears: at once, after a grace period, or after its finalizers."""
 
-from __future__ import annotations
-
 import time
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Discovery of versions, groups and resources, in the format that kubectl reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from deploy.local.apiserver.kinds import REVIEWS, ApiKind

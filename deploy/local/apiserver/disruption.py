@@ -1,7 +1,5 @@
 """PodDisruptionBudgets as pure functions: which pods they cover, what they allow, which pods are exempt."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

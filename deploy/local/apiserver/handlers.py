@@ -1,7 +1,5 @@
 """The verbs on objects and collections: get, list, watch, create, update, patch, delete."""
 
-from __future__ import annotations
-
 import math
 
 from starlette.responses import Response

@@ -4,8 +4,6 @@ In real clusters kube-controller-manager does this. The janitor finds its work i
 time, and gets new work from the changes that it causes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

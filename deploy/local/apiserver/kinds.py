@@ -4,8 +4,6 @@ The data of the built-in kinds (short names, unconditional updates) comes from K
 kinds comes from their definitions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from deploy.local.apiserver import schemas

@@ -1,7 +1,5 @@
 """Lists in pages. Each page shows the present; all bear the first one's version, from which a watch catches up."""
 
-from __future__ import annotations
-
 import base64
 from bisect import bisect_left
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The metadata rules for all kinds: names, labels, finalizers, owners, and immutable fields."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from deploy.local.apiserver import selectors, status

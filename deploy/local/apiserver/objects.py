@@ -1,7 +1,5 @@
 """JSON objects of the Kubernetes API: their codec and the metadata of all kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

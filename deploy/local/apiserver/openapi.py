@@ -1,7 +1,5 @@
 """/openapi/v3, one document per group version, with which kubectl validates, applies and explains; and /openapi/v2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from starlette.responses import Response

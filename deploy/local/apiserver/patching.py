@@ -1,7 +1,5 @@
 """Patches as pure functions: JSON merge patch (RFC 7386), JSON patch (RFC 6902), strategic merge patch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from deploy.local.apiserver import status

@@ -1,7 +1,5 @@
 """Defaults and rules of pod specs, beside those of their schema."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from deploy.local.apiserver import metadata, status

@@ -1,7 +1,5 @@
 """The served kinds: the built-in ones and those that CustomResourceDefinitions add at run time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from deploy.local.apiserver import status

@@ -1,7 +1,5 @@
 """The content of a request: its path as group, version, resource, name; its query as typed options."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Responses, and the requested format: JSON, a Table or bare metadata."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ unless the object that it replaces has changed meanwhile: then all steps start a
 handles other requests, including requests from that webhook.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

@@ -1,7 +1,5 @@
 """The scale subresource of custom kinds: their replicas as an autoscaling/v1 Scale."""
 
-from __future__ import annotations
-
 from deploy.local.apiserver import status
 from deploy.local.apiserver.objects import Json, JsonObject, dig
 

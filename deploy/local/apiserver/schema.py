@@ -1,7 +1,5 @@
 """Structural schemas: pruning, defaulting and validation as in CustomResourceDefinitions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -136,13 +134,13 @@ class _Node:
                     found.errors.append(status.duplicate(_path((where, f"[{index}]")), identity))
                 seen.append(identity)
 
-    def _field(self, key: str) -> _Node | None:
+    def _field(self, key: str) -> "_Node | None":
         if key not in self._fields:
             schema = self._properties.get(key, self._extra if isinstance(self._extra, dict) else None)
             self._fields[key] = None if schema is None else self._inner(schema)
         return self._fields[key]
 
-    def _inner(self, schema: JsonObject) -> _Node:
+    def _inner(self, schema: JsonObject) -> "_Node":
         return _Node(schema, is_part=self._is_part)
 
 

@@ -4,8 +4,6 @@
 these schemas, as those of custom kinds are with their own; kubectl reads them to explain, validate and merge.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """Label and field selectors, parsed once into predicates over an object's labels or fields."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

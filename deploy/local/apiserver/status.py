@@ -1,7 +1,5 @@
 """Errors in the API's format: metav1.Status with its code, reason, message and details."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The event loop waits for the database, since a thread would cost more than it gains.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The subresources of a pod: bind it to a node, evict it, read its logs."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncIterator
 from functools import partial

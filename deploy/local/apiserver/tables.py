@@ -1,7 +1,5 @@
 """Server-side printing: objects as the Tables that `kubectl get` shows, and as bare metadata."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Watches: a bounded history per resource, and the watchers of the changes after it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import weakref

@@ -3,8 +3,6 @@
 Each kind is served in one version, so matchPolicy has no effect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Writes: create, update, delete, each from the current state to the next, with all rules."""
 
-from __future__ import annotations
-
 import random
 import time
 import uuid
