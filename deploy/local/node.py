@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from deploy.local.kubelet import containment
 from deploy.local.kubelet.kubelet import Kubelet
-from deploy.local.kubelet.logs import LogServer
+from deploy.local.kubelet.logs import log_server
 from deploy.local.kubelet.node import ADDRESS, NodeHeart, ReportedNode, host_name, host_size
 from deploy.local.kubelet.runner import KubeletHost
 from deploy.local.scheduler import scheduler
@@ -81,9 +81,9 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
     machine = KubeletHost(Path(chosen.state_dir), held, ADDRESS)
     kubelet = Kubelet(client, recorder, machine, name)
     certificate = (chosen.tls_cert_file, chosen.tls_private_key_file or chosen.tls_cert_file)
-    logs = LogServer(kubelet.log_file, certificate=certificate if chosen.tls_cert_file else None)
+    logs = log_server(kubelet.log_file, certificate if chosen.tls_cert_file else None)
     logs.start()
-    heart = NodeHeart(client, ReportedNode(name, host_size(), kubelet_port=logs.port), SystemClock())
+    heart = NodeHeart(client, ReportedNode(name, host_size(), kubelet_port=logs.address[1]), SystemClock())
     loops.start("node-heart", heart.run)
     loops.start("kubelet-events", recorder.run)
     kubelet.start(loops)

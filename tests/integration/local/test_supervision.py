@@ -21,7 +21,7 @@ import pytest
 
 from deploy.local import home, kubeconfig, ports
 from deploy.local.home import Claim
-from deploy.local.kubelet.logs import LogServer
+from deploy.local.kubelet.logs import log_server
 from deploy.local.kubelet.process import VARIABLE_CLUSTER
 from deploy.local.supervisor import Program, Supervisor, restart_delay_seconds
 from shared.errors import InvalidInput
@@ -198,11 +198,11 @@ def test_a_port_in_use_is_replaced_by_a_free_one() -> None:
 def test_logs_are_served_by_pod_and_container(tmp_path: Path) -> None:
     log = tmp_path / "main.log"
     log.write_text("one\ntwo\n")
-    server = LogServer(
+    server = log_server(
         lambda namespace, pod, container: log if (namespace, pod, container) == ("d", "p", "c") else None
     )
     server.start()
-    base = f"http://127.0.0.1:{server.port}/containerLogs"
+    base = f"{server.url}/containerLogs"
     try:
         assert urllib.request.urlopen(f"{base}/d/p/c?tailLines=1", timeout=60).read() == b"two\n"
         for path, status in (("d/p/other", 404), ("nothing", 404), ("d/p/c?tailLines=x", 400)):
