@@ -95,7 +95,7 @@ class _View:
     def __init__(self, options: UpOptions, local: LocalCluster, manager: ManagerApi) -> None:
         self._local = local
         self._manager = manager
-        self._report_interval_seconds = profiles.PROFILES[options.profile].reporting_interval_seconds
+        self._report_interval_seconds = profiles.PROFILES[options.profile].agent["reportingInterval"]
         self._following = Following(lambda: manager.read(PATH, Nodes))
 
     def notices(self) -> list[str]:
@@ -201,8 +201,9 @@ def _introduce(
     """Prints what starts, and the paths and URLs."""
     profile = profiles.PROFILES[options.profile]
     _say(f"Headroom: a local cluster with this machine ({local.node_name}) and {options.nodes} simulated nodes")
-    for index, line in enumerate(profiles.described(profile)):
-        _say(f"{f'profile {profile.name}:' if index == 0 else '':16} {line}")
+    hour = profile.agent["predictionHour"]
+    lasting = f"an hour of the prediction takes {durations.render(hour)}, a day {durations.render(24 * hour)}"
+    _say(f"{f'profile {options.profile}:':16} {lasting}")
     if options.nodes:
         usage = f"trace {options.trace}" if options.trace else "generated curves (diurnal, bursty, batch)"
         _say(f"simulated usage: {usage}, time runs x{options.speed:g}")

@@ -52,15 +52,13 @@ def test_a_table_that_is_printed_says_how_old_each_report_is_and_what_is_stale_b
 
 @pytest.mark.parametrize("name", list(ProfileName))
 def test_a_fast_report_can_come_between_two_periodic_ones(name: ProfileName) -> None:
-    times = profile.PROFILES[name]
-    assert 2 * times.check_prediction_interval_seconds < times.reporting_interval_seconds
+    times = profile.PROFILES[name].agent
+    assert 2 * times["checkPredictionInterval"] < times["reportingInterval"]
 
 
 def test_in_the_demo_a_node_at_rest_reports_in_turn_periodically_and_forced_and_a_change_at_the_next_check() -> None:
-    times = profile.PROFILES[ProfileName.DEMO]
-    intervals = Intervals(
-        times.reporting_interval_seconds, times.check_prediction_interval_seconds, times.force_update_interval_seconds
-    )
+    times = profile.PROFILES[ProfileName.DEMO].agent
+    intervals = Intervals(times["reportingInterval"], times["checkPredictionInterval"], times["forceUpdateInterval"])
     schedule, seen = Schedule(0.0, 1.0), list[ReportReason]()
     for second in range(100):
         cores = 2000 if second < 90 else 3000
