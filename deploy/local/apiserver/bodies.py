@@ -59,19 +59,15 @@ def check_identity(obj: JsonObject, kind: ApiKind) -> None:
         )
 
 
-def deletion_options(request: Request) -> JsonObject:
+def deletion_of(request: Request) -> Deletion:
     """DeleteOptions as sent, in the body or else in the query. Raises StatusError (400, 415, 422)."""
-    options = parse_written(request) if request.body.strip() else {}
-    if not isinstance(options, dict):
+    sent = parse_written(request) if request.body.strip() else {}
+    if not isinstance(sent, dict):
         raise status.bad_request("DeleteOptions are an object")
-    options = {key: value for key, value in options.items() if key not in ("kind", "apiVersion")}
+    asked: JsonObject = {"propagationPolicy": request.query.get("propagationPolicy")}
     if "gracePeriodSeconds" in request.query:
-        options.setdefault("gracePeriodSeconds", request.number("gracePeriodSeconds"))
-    if request.query.get("propagationPolicy"):
-        options.setdefault("propagationPolicy", request.query["propagationPolicy"])
-    if request.dry_run:
-        options["dryRun"] = ["All"]
-    return options
+        asked["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
+    return deletion(asked | sent | ({"dryRun": ["All"]} if request.dry_run else {}))
 
 
 def deletion(options: JsonObject) -> Deletion:

@@ -1,17 +1,20 @@
 """PodDisruptionBudgets as pure functions: which pods they cover, what they allow, which pods are exempt."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from deploy.local.apiserver import selectors
+import msgspec
+
 from deploy.local.apiserver.objects import Json, JsonObject, dig
+from shared.api.selectors import LabelSelector
 
 Scale = Callable[[JsonObject], int | None]  # returns the replicas of a pod's controller
 
 
-def covers(budget: JsonObject, pod: JsonObject) -> bool:
-    selector = selectors.from_object(dig(budget, "spec", "selector"))
-    return selector is not None and selector.matches(pod["metadata"].get("labels") or {})
+def covers(budget: JsonObject, labels: Mapping[str, str]) -> bool:
+    """Whether a budget is about pods with these labels; one without a selector is about none."""
+    selector = msgspec.convert(dig(budget, "spec", "selector"), LabelSelector | None)
+    return selector is not None and selector.matches(labels)
 
 
 def ready(pod: JsonObject) -> bool:

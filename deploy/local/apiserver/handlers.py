@@ -109,19 +109,19 @@ class Handlers:
 
     async def _create(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
-        outcome = await self._writes.create(request, kind, target.namespace, obj, bodies.how_of(request, target))
+        outcome = await self._writes.create(kind, target.namespace, obj, bodies.how_of(request, target))
         return _answer(request, kind, outcome)
 
     async def _replace(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
         metadata.check_name(obj["metadata"].get("name"), target.name)
         how, where = bodies.how_of(request, target), (target.namespace, target.name)
-        outcome = await self._writes.update(request, kind, *where, lambda _: obj, how, replacing=True)
+        outcome = await self._writes.update(kind, *where, lambda _: obj, how, replacing=True)
         return _answer(request, kind, outcome)
 
     async def _patch(self, request: Request, target: Target, kind: ApiKind) -> Response:
         mutate, how = mutation(request, kind), bodies.how_of(request, target)
-        outcome = await self._writes.update(request, kind, target.namespace, target.name, mutate, how)
+        outcome = await self._writes.update(kind, target.namespace, target.name, mutate, how)
         return _answer(request, kind, outcome)
 
     async def _scale(self, request: Request, target: Target, kind: ApiKind) -> Response:
@@ -131,12 +131,12 @@ class Handlers:
         if request.method not in ("PUT", "PATCH"):
             raise status.method_not_allowed()
         change, how = _scale_change(request, kind), bodies.how_of(request, target)
-        outcome = await self._writes.update(request, kind, target.namespace, target.name, change, how)
+        outcome = await self._writes.update(kind, target.namespace, target.name, change, how)
         return json_response(scaling.scale_of(decode(outcome.value)))
 
     async def _delete(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        deletion = bodies.deletion(bodies.deletion_options(request))
-        outcome = await self._writes.delete(request, kind, target.namespace, target.name, deletion)
+        deletion = bodies.deletion_of(request)
+        outcome = await self._writes.delete(kind, target.namespace, target.name, deletion)
         if not outcome.deleted or kind.resource == "/pods":
             return _answer(request, kind, outcome)
         details = {"name": target.name, "kind": kind.plural, "uid": outcome.uid}
@@ -144,12 +144,12 @@ class Handlers:
         return done(headers=warning_headers(outcome.warnings), details=details)
 
     async def _delete_collection(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        deletion = bodies.deletion(bodies.deletion_options(request))
+        deletion = bodies.deletion_of(request)
         wanted, version = _filter(request, target, kind), self._store.version
         gone: list[StoredObject] = []
         for record in listing.page(self._store, kind.resource, wanted).records:
             if self._store.get(kind.resource, record.key) is not None:
-                await self._writes.delete(request, kind, record.namespace, record.name, deletion)
+                await self._writes.delete(kind, record.namespace, record.name, deletion)
                 gone.append(record)
         return form_of(request, kind).many(gone, {"resourceVersion": str(version)})
 
@@ -171,12 +171,11 @@ def _version_of(request: Request) -> int:
 def _filter(request: Request, target: Target, kind: ApiKind) -> Filter:
     fields = selectors.parse_fields(request.query.get("fieldSelector", ""))
     allowed = field_labels(kind)
-    for requirement in fields.requirements:
+    for requirement in fields:
         if requirement.key not in allowed:
             raise status.bad_request(f"field label not supported: {requirement.key}")
     if target.name:
-        named = LabelRequirement("metadata.name", "In", (target.name,))
-        fields = selectors.ObjectSelector((*fields.requirements, named))
+        fields = (*fields, LabelRequirement("metadata.name", "In", (target.name,)))
     return Filter(target.namespace, selectors.parse_labels(request.query.get("labelSelector", "")), fields)
 
 

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from deploy.local.apiserver import disruption, selectors, status
+from deploy.local.apiserver import disruption, status
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references
@@ -183,8 +183,8 @@ class Janitor:
             return
         pods = [r for r in self._store.ordered("/pods") if r.namespace == namespace]
         for record in budgets:
-            selector = selectors.from_object(dig(record.load(), "spec", "selector"))
-            covered = [] if selector is None else [p.load() for p in pods if selector.matches(p.labels)]
+            budget = record.load()
+            covered = [pod.load() for pod in pods if disruption.covers(budget, pod.labels)]
             recount = functools.partial(self._budgeted, covered)
             self._writes.update(kind, namespace, record.name, recount, How("status"))
 

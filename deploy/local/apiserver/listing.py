@@ -38,11 +38,11 @@ def page(store: Store, resource: str, wanted: Filter, limit: int = 0, token: str
     version, start = _read(token) if token else (store.version, "")
     records = store.ordered(resource)
     first, last = _bounds(records, wanted.namespace, start)
-    if not limit:
-        return ListPage(_matching(records[first:last], wanted), version)
+    if not limit and not wanted.labels and not wanted.fields:
+        return ListPage(records[first:last], version)
     found: list[StoredObject] = []
     for record in records[first:last]:
-        if len(found) == limit:
+        if limit and len(found) == limit:
             return ListPage(found, version, _token(version, record.key))
         if wanted.matches(record):
             found.append(record)
@@ -58,9 +58,3 @@ def _bounds(records: Sequence[StoredObject], namespace: str, start: str) -> tupl
     if start:
         first = bisect_left(records, start, key=lambda record: record.key)
     return first, last
-
-
-def _matching(records: Sequence[StoredObject], wanted: Filter) -> Sequence[StoredObject]:
-    if not wanted.labels and not wanted.fields:
-        return records
-    return [record for record in records if wanted.matches(record)]

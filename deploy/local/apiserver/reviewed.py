@@ -17,12 +17,11 @@ import msgspec
 
 from deploy.local.apiserver import patching, status
 from deploy.local.apiserver.authentication import USER
-from deploy.local.apiserver.bodies import How, deletion_options
+from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.callouts import CallFailed, Callouts
 from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import ADMISSION_GROUP, ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, encode
-from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.store import Store, object_key
 from deploy.local.apiserver.webhooks import REVIEW_VERSION, RegisteredWebhook, RegisteredWebhooks, ReviewRequest
 from deploy.local.apiserver.writes import Draft, Mutate, WriteOutcome, Writes
@@ -55,22 +54,21 @@ class Reviewed:
     async def close(self) -> None:
         await self._callouts.close()
 
-    async def create(self, request: Request, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> WriteOutcome:
+    async def create(self, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> WriteOutcome:
         """Raises StatusError as Writes.create does, and for what webhooks deny."""
         unnamed = not dig(obj, "metadata", "name")
         draft = self._writes.draft_new(kind, namespace, obj, how)
-        asked = _asked(request, "CREATE", kind, how, namespace, "" if unnamed else draft.name)
+        asked = _asked("CREATE", kind, how, namespace, "" if unnamed else draft.name)
         await self._mutate(asked, draft)
         settled = self._writes.settled(draft)
         await self._validate(replace(asked, name=settled.name), settled.obj, None)
         return _with_warnings(self._writes.commit(settled), asked)
 
     async def update(
-        self, request: Request, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *,
-        replacing: bool = False,
-    ) -> WriteOutcome:  # fmt: skip
+        self, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
+    ) -> WriteOutcome:
         """Raises StatusError as Writes.update does, and for what webhooks deny."""
-        asked = _asked(request, "UPDATE", kind, how, namespace, name)
+        asked = _asked("UPDATE", kind, how, namespace, name)
         for _ in range(_ATTEMPTS):
             draft = self._writes.draft_change(kind, namespace, name, mutate, how, replacing=replacing)
             await self._mutate(asked, draft)
@@ -80,12 +78,10 @@ class Reviewed:
                 return _with_warnings(self._writes.commit(settled), asked)
         raise status.conflict(kind.group, kind.plural, name)
 
-    async def delete(
-        self, request: Request, kind: ApiKind, namespace: str, name: str, wanted: Deletion
-    ) -> WriteOutcome:
+    async def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion) -> WriteOutcome:
         """Raises StatusError as Writes.delete does, and for what validating webhooks deny."""
         how = How(dry_run=bool(wanted.dry_run))
-        asked = _asked(request, "DELETE", kind, how, namespace, name)
+        asked = _asked("DELETE", kind, how, namespace, name)
         record = self._store.get(kind.resource, object_key(namespace, name))
         if record is not None:
             await self._validate(asked, None, record.load())
@@ -113,7 +109,7 @@ class Reviewed:
         if verdict is None or not verdict.operations:
             return obj
         try:
-            self._writes.revise(draft, patching.apply_operations(_typed(asked.kind, obj) or {}, verdict.operations))
+            self._writes.revise(draft, patching.apply_operations(obj, verdict.operations))
         except patching.PatchFailed as error:
             raise status.internal(f'the patch of admission webhook "{webhook.name}": {error}') from error
         return _shown(draft, asked)
@@ -162,28 +158,19 @@ def _review(asked: ReviewRequest, uid: str, obj: JsonObject | None, old: JsonObj
     """The AdmissionReview for a webhook."""
     kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
     resource = {"group": asked.kind.group, "version": asked.kind.version, "resource": asked.kind.plural}
-    below = {"subResource": asked.subresource, "requestSubResource": asked.subresource} if asked.subresource else {}
+    named = {"subResource": asked.subresource, "name": asked.name, "namespace": asked.namespace}
     request = {
         "uid": uid,
         "kind": kind,
         "resource": resource,
-        "requestKind": kind,
-        "requestResource": resource,
-        **below,
-        **({"name": asked.name} if asked.name else {}),
-        **({"namespace": asked.namespace} if asked.namespace else {}),
+        **{key: value for key, value in named.items() if value},
         "operation": asked.operation,
         "userInfo": USER,
-        "object": _typed(asked.kind, obj),
-        "oldObject": _typed(asked.kind, old),
+        "object": obj,
+        "oldObject": old,
         "dryRun": asked.dry_run,
-        "options": asked.options,
     }
     return {"kind": REVIEW, "apiVersion": f"{REVIEW_GROUP}/{REVIEW_VERSION}", "request": request}
-
-
-def _typed(kind: ApiKind, obj: JsonObject | None) -> JsonObject | None:
-    return None if obj is None else {"kind": kind.kind, "apiVersion": kind.api_version} | obj
 
 
 def _read(body: bytes, uid: str, asked: ReviewRequest) -> _Verdict:
@@ -226,19 +213,6 @@ def _shown(draft: Draft, asked: ReviewRequest) -> JsonObject:
     return shown
 
 
-def _asked(request: Request, operation: str, kind: ApiKind, how: How, namespace: str, name: str) -> ReviewRequest:
-    return ReviewRequest(
-        operation=operation, kind=kind, subresource=how.subresource,
-        namespace=name if kind.resource == "/namespaces" else namespace, name=name, dry_run=how.dry_run,
-        options=_options(request, operation, how),
-    )  # fmt: skip
-
-
-def _options(request: Request, operation: str, how: How) -> JsonObject:
-    """The options of a request, in the form of its operation."""
-    options: JsonObject = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
-    if operation == "DELETE":
-        return options | deletion_options(request)
-    if how.dry_run:
-        options["dryRun"] = ["All"]
-    return options | {key: request.query[key] for key in ("fieldManager", "fieldValidation") if request.query.get(key)}
+def _asked(operation: str, kind: ApiKind, how: How, namespace: str, name: str) -> ReviewRequest:
+    within = name if kind.resource == "/namespaces" else namespace
+    return ReviewRequest(operation, kind, how.subresource, within, name, how.dry_run)

@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.objects import JsonObject
 from shared.api.selectors import LabelRequirement
 
 LABEL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -21,26 +19,12 @@ _ALONE = re.compile(r"(!?)\s*([^\s=!<>()]+)")
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn"}
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSelector:
-    """A conjunction of requirements; without any it selects everything."""
-
-    requirements: tuple[LabelRequirement, ...] = ()
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(requirement.matches(labels) for requirement in self.requirements)
-
-    def __bool__(self) -> bool:
-        return bool(self.requirements)
+Requirements = tuple[LabelRequirement, ...]  # all of which have to hold
 
 
-def parse_labels(text: str) -> ObjectSelector:
+def parse_labels(text: str) -> Requirements:
     """A label selector in the query form: "app=web,tier in (a, b),!old". Raises StatusError (400)."""
-    return (
-        ObjectSelector(tuple(_requirement(term.strip(), text) for term in _COMMA.split(text)))
-        if text
-        else ObjectSelector()
-    )
+    return tuple(_requirement(term.strip(), text) for term in _COMMA.split(text)) if text else ()
 
 
 def _requirement(term: str, text: str) -> LabelRequirement:
@@ -60,7 +44,7 @@ def _requirement(term: str, text: str) -> LabelRequirement:
     return found
 
 
-def parse_fields(text: str) -> ObjectSelector:
+def parse_fields(text: str) -> Requirements:
     """A field selector in the query form: "metadata.name=a,status.phase!=Failed". Raises StatusError (400)."""
     requirements = []
     for term in filter(None, re.split(r"(?<!\\),", text)):
@@ -69,19 +53,11 @@ def parse_fields(text: str) -> ObjectSelector:
             raise status.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         value = re.sub(r"\\([,=\\])", r"\1", match[3])
         requirements.append(LabelRequirement(match[1].strip(), _OPERATORS[match[2]], (value,)))
-    return ObjectSelector(tuple(requirements))
+    return tuple(requirements)
 
 
-def from_object(selector: JsonObject | None) -> ObjectSelector | None:
-    """A metav1.LabelSelector; None (an absent selector) selects nothing."""
-    if selector is None:
-        return None
-    equal = [LabelRequirement(key, "In", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
-    expressions = [
-        LabelRequirement(term["key"], term["operator"], tuple(term.get("values") or ()))
-        for term in selector.get("matchExpressions") or ()
-    ]
-    return ObjectSelector((*equal, *expressions))
+def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
+    return all(requirement.matches(labels) for requirement in requirements)
 
 
 def valid_label_key(key: str) -> bool:

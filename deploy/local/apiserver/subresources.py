@@ -17,7 +17,7 @@ from deploy.local.apiserver.objects import Json, JsonObject, dig
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import done, stream
-from deploy.local.apiserver.store import Store, object_key
+from deploy.local.apiserver.store import Store, StoredObject, object_key
 from deploy.local.apiserver.writes import Writes
 from shared import durations
 
@@ -67,7 +67,7 @@ class PodSubresources:
         check_preconditions(self._pods, pod["metadata"], wanted)
         dry_run = request.dry_run or bool(wanted.dry_run)
         if not disruption.may_go_at_once(pod):
-            self._spend_budget(target, pod, dry_run)
+            self._spend_budget(record, pod, dry_run)
         if not dry_run:
             said = How("status")
             self._writes.update(self._pods, target.namespace, target.name, _targeted, said)
@@ -75,12 +75,13 @@ class PodSubresources:
         self._writes.delete(self._pods, target.namespace, target.name, unconditional, How(dry_run=dry_run))
         return done(code=201)
 
-    def _spend_budget(self, target: Target, pod: JsonObject, dry_run: bool) -> None:
+    def _spend_budget(self, pod_record: StoredObject, pod: JsonObject, dry_run: bool) -> None:
         """Takes one disruption from the pod's budget. Raises StatusError (429) if none is left."""
         budgets = [
             budget
             for record in self._store.ordered(self._budgets.resource)
-            if record.namespace == target.namespace and disruption.covers(budget := record.load(), pod)
+            if record.namespace == pod_record.namespace
+            and disruption.covers(budget := record.load(), pod_record.labels)
         ]
         if len(budgets) > 1:
             raise status.StatusError(500, "", _MANY_BUDGETS)
@@ -88,7 +89,7 @@ class PodSubresources:
             return
         how = How("status", dry_run=dry_run)
         name = budgets[0]["metadata"]["name"]
-        self._writes.update(self._budgets, target.namespace, name, _spent, how)
+        self._writes.update(self._budgets, pod_record.namespace, name, _spent, how)
 
     async def _log(self, request: Request, target: Target) -> Response:
         record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))

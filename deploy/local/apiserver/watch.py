@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from deploy.local.apiserver import status
+from deploy.local.apiserver import selectors, status
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, encode
-from deploy.local.apiserver.selectors import ObjectSelector
+from deploy.local.apiserver.selectors import Requirements
 from deploy.local.apiserver.store import ObjectChange, StoredObject
 
 HISTORY_EVENTS = 10_000
@@ -26,19 +26,13 @@ class Filter:
     """Which records of a resource a list or watch covers."""
 
     namespace: str
-    labels: ObjectSelector
-    fields: ObjectSelector
-
-    def __bool__(self) -> bool:
-        """Whether it excludes any record."""
-        return bool(self.namespace or self.labels or self.fields)
+    labels: Requirements
+    fields: Requirements
 
     def matches(self, record: StoredObject) -> bool:
         if self.namespace and not record.key.startswith(self.namespace + "/"):
             return False
-        if self.labels and not self.labels.matches(record.labels):
-            return False
-        return not self.fields or self.fields.matches(record.fields)
+        return selectors.matches(self.labels, record.labels) and selectors.matches(self.fields, record.fields)
 
 
 class ChangeHistory:

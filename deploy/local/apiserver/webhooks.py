@@ -38,7 +38,6 @@ class ReviewRequest:
     namespace: str
     name: str
     dry_run: bool
-    options: JsonObject
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -109,6 +109,7 @@ _ALL = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resource
 _CONFIG_MAPS = {"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"]}
 _PODS = _CONFIG_MAPS | {"resources": ["pods"]}
 _PATH = "/w"
+_UNSEEN = ("userInfo", "options", "requestKind", "requestResource", "requestSubResource")
 
 
 def _registered(calls: Calls, where: str, answer: Answer, rule: Json = _CONFIG_MAPS, **fields: Json) -> None:
@@ -129,11 +130,11 @@ def _registered(calls: Calls, where: str, answer: Answer, rule: Json = _CONFIG_M
 
 
 def _seen(calls: Calls) -> None:
-    """Keeps what the webhook was asked, but for who asked: that is a matter of how one logs in."""
+    """Keeps what the webhook was asked, but for what does not matter here: who asked, how, and by which version."""
     for envelope in calls.webhooks.envelopes(_PATH):
         if envelope["request"]["userInfo"]["username"].startswith("system:"):
             continue  # of a controller
-        asked = {key: value for key, value in envelope["request"].items() if key != "userInfo"}
+        asked = {key: value for key, value in envelope["request"].items() if key not in _UNSEEN}
         calls.keep("a review", envelope | {"request": asked})
 
 

@@ -14,7 +14,7 @@ RULE = {"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resource
 def asked(plural: str, subresource: str = "", operation: str = "CREATE") -> ReviewRequest:
     resource = KINDS[plural]
     namespace = "ns" if resource.namespaced or plural == "namespaces" else ""
-    return ReviewRequest(operation, resource, subresource, namespace, "a", False, {})
+    return ReviewRequest(operation, resource, subresource, namespace, "a", False)
 
 
 def wants(
