@@ -52,6 +52,7 @@ from shared import settings as settings_module
 from shared.api.core import Node
 from shared.clock import ManualClock, SystemClock
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation
 
 PROGRAM = "headroom plan"
 CHANCE = 1  # of options that are equally good, a command that is given again takes the same one
@@ -308,7 +309,7 @@ def _without_past(decided: ScaleDownDecision, marked: Collection[str]) -> ScaleD
     """The decision with no word on how long nodes have been unneeded, but for those whose marks tell."""
     young = (UnremovableReason.NOT_UNNEEDED_LONG, UnremovableReason.NOT_UNREADY_LONG)
     verdicts = {
-        name: replace(each, reason=None, detail="", unneeded_since=None, ripe_at=None)
+        name: replace(each, explanation=ScaleExplanation(), unneeded_since=None, ripe_at=None)
         for name, each in decided.statuses.items()
         if each.reason in young and name not in marked
     }

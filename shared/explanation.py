@@ -1,23 +1,24 @@
 """A decision with its reasons: the terms, their values, and which of them limits the result.
 
-One object serves the log line, the Event, the API's answer, the command line and the page. It derives an amount of cpu
-and memory; the autoscaler's decisions, about nodes and groups, are explained by the rows of
-`manager.autoscaler.reporting`.
+One object serves the log line, the Event, the API's answer, the command line and the page: an `Explanation` for
+amounts of cpu and memory, a `ScaleExplanation` for what is done to a node group or a node.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import field, make_dataclass
+from typing import Any
 
 import msgspec
 
-from shared import quantity
+from shared import durations, quantity
 
 
 class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One quantity that went into a decision.
 
     `unit` is "milli", "bytes" or "percent", and "basisPoints" (hundredths of a percent) where whole percents do not
-    say it; `source` says where the value was read; `time` is the RFC 3339 instant it was true, where the source has
-    one.
+    say it; of a scale decision also "nodes", "pods", "seconds", or "thousandths" (of a rank). `source` says where the
+    value was read; `time` is the RFC 3339 instant it was true, where the source has one.
     """
 
     name: str
@@ -25,6 +26,12 @@ class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     unit: str
     source: str
     time: str | None = None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: object, handler: Any) -> Any:
+        """For the OpenAPI document alone, which knows dataclasses; msgspec encodes the answers."""
+        fields = [(each.name, each.type, field(default=None)) for each in msgspec.structs.fields(cls)]
+        return handler.generate_schema(make_dataclass(cls.__name__, fields))
 
 
 class ResourceExplanation(msgspec.Struct, frozen=True):
@@ -43,12 +50,39 @@ class Explanation(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class ScaleExplanation(msgspec.Struct, frozen=True, gc=False):
+    """Why a node group changes by `result` nodes, or why a node goes (-1) or stays (0): in one line, and in terms.
+
+    `bound` names the term or rule that decides; it is empty where nothing keeps a node.
+    """
+
+    reason: str = ""
+    terms: tuple[Term, ...] = ()
+    bound: str = ""
+    result: int = 0
+
+    def joined(self, other: "ScaleExplanation") -> "ScaleExplanation":
+        """That of two changes of one group; the later bound holds."""
+        return ScaleExplanation(
+            f"{self.reason}, {other.reason}", self.terms + other.terms, other.bound, self.result + other.result
+        )
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 def amount(value: int, unit: str) -> str:
-    """A term's value in readable form: "1500m", "2.0 GiB", "60 %"."""
+    """A term's value in readable form: "1500m", "2.0 GiB", "60 %", "3 nodes"."""
     if unit == "milli":
         return quantity.format_milli(value)
     if unit == "bytes":
         return f"{value / 2**30:.2f} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.0f} MiB"
+    if unit in ("nodes", "pods"):
+        return f"{value} {unit if abs(value) != 1 else unit[:-1]}"
+    if unit == "seconds":
+        return durations.render(value)
+    if unit == "thousandths":
+        return f"{value / 1000:g}"
     return f"{value / 100:g} %" if unit == "basisPoints" else f"{value} %"
 
 

@@ -23,6 +23,7 @@ from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.snapshot import equivalence_groups
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.api import pods
+from shared.explanation import ScaleExplanation
 
 
 def with_emptied(
@@ -51,7 +52,8 @@ def with_emptied(
         ):
             spare[group_id] -= 1
             detail = f"the cloud takes it, and it is empty: {context.interruptions[node.name]}"
-            added[node.name] = NodeRemovalStatus(node.name, group_id, NodeStanding.GOES, None, detail)
+            why = ScaleExplanation(detail, result=-1)
+            added[node.name] = NodeRemovalStatus(node.name, group_id, NodeStanding.GOES, why)
     removals = (NodeToRemove(each.node, each.group, ScaleDownReason.EMPTY, 0.0) for each in added.values())
     return replace(decision, removals=(*decision.removals, *removals), statuses={**decision.statuses, **added})
 

@@ -20,6 +20,9 @@ from manager.autoscaler.snapshot.interruptions import Interruption
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation
+
+NO_EXPLANATION = ScaleExplanation()
 
 
 class ActionKind(enum.StrEnum):
@@ -39,7 +42,7 @@ class ActionKind(enum.StrEnum):
 class Action:
     """One action and its result. Sizes are targets. `nodes` are provider ids of machines to delete, or names of
     registered Nodes; of an increase, the Nodes that the new ones replace. A removal is done when it has begun; its
-    progress is in `Iteration.leaving`.
+    progress is in `Iteration.leaving`. The `explanation` is the one that all reports have.
 
     With `done` False and an empty `error`, the action was not tried: because of its group's mode, a dry run, or an
     earlier error.
@@ -52,9 +55,13 @@ class Action:
     to_size: int = 0
     max_size: int = 0
     nodes: tuple[str, ...] = ()
-    reason: str = ""
+    explanation: ScaleExplanation = NO_EXPLANATION
     done: bool = False
     error: str = ""
+
+    @property
+    def reason(self) -> str:
+        return self.explanation.reason
 
 
 @dataclass(frozen=True)

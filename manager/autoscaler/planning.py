@@ -47,18 +47,18 @@ from manager.autoscaler.provisioning_requests.reading import ReadRequests
 from manager.autoscaler.reconciliation import ReconcileRules
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import orchestrator, salvo
-from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome, explain_growth
 from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.snapshot import equivalence_groups, templates
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation
 
 UNKNOWN_UPCOMING = "nobody can tell now what is on its way"
 NO_READY_NODE = "no node is ready, and --scale-up-from-zero is off"
 SETTLING = "all pending pods are new: their owners may be making more"
 RECOMMENDED = "its mode is recommend"
-BELOW_MINIMUM = "below its minimum"
 EMPTY = "created here, and empty"
 
 
@@ -346,32 +346,25 @@ def increase_actions(decisions: Iterable[ScaleUpDecision], settings: DecisionSet
             each.from_size,
             each.to_size,
             each.max_size,
-            reason=reason,
+            explanation=why,
         )
         for advice in (True, False)
-        for each, reason in _merge_increases(decision for decision in known if decision.advice is advice)
+        for each, why in _merge_increases(decision for decision in known if decision.advice is advice)
     ]
 
 
-def _merge_increases(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increase, str]]:
-    """The increases of each group merged into one, with its reason."""
-    found: dict[str, tuple[Increase, str]] = {}
+def _merge_increases(decisions: Iterable[ScaleUpDecision]) -> list[tuple[Increase, ScaleExplanation]]:
+    """The increases of each group merged into one, with its explanation."""
+    found: dict[str, tuple[Increase, ScaleExplanation]] = {}
     for decision in decisions:
-        grows = decision.outcome is ScaleUpOutcome.GROW
-        reason = _for_pods(decision) if grows else BELOW_MINIMUM
         for each in decision.increases:
+            explained = explain_growth(decision, each.group, each.nodes, each.max_size)
             if each.group in found:
                 first, why = found[each.group]
-                found[each.group] = replace(first, to_size=each.to_size), f"{why}, {reason}"
+                found[each.group] = replace(first, to_size=each.to_size), why.joined(explained)
             else:
-                found[each.group] = each, reason
+                found[each.group] = each, explained
     return list(found.values())
-
-
-def _for_pods(decision: ScaleUpDecision) -> str:
-    what = "buffer chunk" if decision.for_buffers else "requested pod" if decision.for_requests else "pending pod"
-    count = len(decision.triggered)
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def _creations(decisions: Iterable[ScaleUpDecision], settings: DecisionSettings) -> list[Action]:
@@ -382,7 +375,7 @@ def _creations(decisions: Iterable[ScaleUpDecision], settings: DecisionSettings)
             Mode.RECOMMEND if decision.advice else settings.mode_of(each.group),
             to_size=each.nodes,
             max_size=each.max_size,
-            reason=_for_pods(decision),
+            explanation=explain_growth(decision, each.group, each.nodes, each.max_size),
         )
         for decision in decisions
         for each in decision.creations
@@ -400,7 +393,7 @@ def _deletions(context: AutoscalingContext, busy: set[str]) -> list[Action]:
     instances = {name: len(each.instances) for name, each in observed.groups.items()}
     modes = context.settings.mode_of
     return [
-        Action(ActionKind.DELETE_GROUP, group, modes(group), reason=EMPTY)
+        Action(ActionKind.DELETE_GROUP, group, modes(group), explanation=ScaleExplanation(EMPTY))
         for group in candidates.unneeded_groups(idle, instances, context.settings.ownership)
         if modes(group) is not Mode.OBSERVE
     ]

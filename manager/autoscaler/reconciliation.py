@@ -32,6 +32,7 @@ from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState, StateRules
 from shared import durations
 from shared.api.core import Node
+from shared.explanation import ScaleExplanation
 
 # The fields of Readiness.
 _COUNTED_AS = {NodeState.READY: "ready", NodeState.NOT_STARTED: "not_started", NodeState.UNREADY: "unready"}
@@ -347,7 +348,8 @@ def _corrections(
 
     def action(kind: ActionKind, many: int, reason: str, nodes: tuple[str, ...] = ()) -> None:
         nonlocal target
-        actions.append(Action(kind, group.id, status.mode, target, target - many, group.max_size, nodes, reason))
+        why = ScaleExplanation(reason, result=-many)
+        actions.append(Action(kind, group.id, status.mode, target, target - many, group.max_size, nodes, why))
         target -= many
 
     broken = [each.provider_id for each in status.broken] if healthy else []

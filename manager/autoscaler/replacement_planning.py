@@ -50,7 +50,7 @@ from manager.autoscaler.scale_down.removal_status import (
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.api import pods
 from shared.api.core import Node
-from shared.explanation import first_names
+from shared.explanation import ScaleExplanation, first_names
 from shared.names import ANNOTATION_DO_NOT_DISRUPT
 from shared.quantity import Resources
 
@@ -164,7 +164,9 @@ def _increase(launch: Launch, chosen: Replacement, option: ReplacementOption, co
         launch.from_size + launch.nodes,
         context.cloud.observed.groups[launch.group].group.max_size,
         names,
-        f"replaces {first_names(names, MOST_NAMES)}, {why}",
+        ScaleExplanation(
+            f"replaces {first_names(names, MOST_NAMES)}, {why}", bound=option.reason.value, result=launch.nodes
+        ),
     )
 
 
@@ -337,7 +339,9 @@ class ReplacementFollower:
         is_by_price = known.reason is DisruptionReason.UNDERUTILIZED
         detail = f"it is replaced by {by}" if is_by_price else f"{known.reason}, it is replaced by {by}"
         statuses = {
-            each.node: NodeRemovalStatus(each.node, each.group, NodeStanding.GOES, None, detail, each.utilization)
+            each.node: NodeRemovalStatus(
+                each.node, each.group, NodeStanding.GOES, ScaleExplanation(detail, result=-1), each.utilization
+            )
             for each in removals
         }
         decision = self.scale_down

@@ -35,6 +35,7 @@ from shared import durations
 from shared.api import pods
 from shared.api.core import Node, Pod
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation
 from shared.quantity import Resources
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) ->
                 size - len(nodes),
                 group.max_size,
                 nodes,
-                UNNEEDED,
+                ScaleExplanation(UNNEEDED, bound=UNNEEDED, result=-len(nodes)),
             )
         )
     leaving = {each.node for each in decision.removals}
@@ -101,7 +102,8 @@ def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) ->
             for each in names
             if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # advice on soft taints is of no use
         )
-        made += [Action(what, name, mode_of(name), nodes=nodes, reason=reason) for name, nodes in by_group.items()]
+        why = ScaleExplanation(reason)
+        made += [Action(what, name, mode_of(name), nodes=nodes, explanation=why) for name, nodes in by_group.items()]
     return made
 
 
@@ -276,7 +278,10 @@ def _of_unread(context: AutoscalingContext) -> dict[str, NodeRemovalStatus]:
     invalid_objects, group_of = context.invalid_objects, context.cloud.observed.group_of_node
     return {
         name: NodeRemovalStatus(
-            name, group_of.get(name, ""), NodeStanding.NEEDED, UnremovableReason.UNEXPECTED, str(invalid_objects[name])
+            name,
+            group_of.get(name, ""),
+            NodeStanding.NEEDED,
+            ScaleExplanation(str(invalid_objects[name]), bound=UnremovableReason.UNEXPECTED),
         )
         for name in (node.metadata.name for node in context.objects.nodes)
         if name in invalid_objects

@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from manager.autoscaler import taints
 from manager.autoscaler.actuation import scanned_group
 from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter
@@ -31,11 +33,12 @@ from manager.autoscaler.utilization.reaping import Reaping, TaintedNodeReason
 from manager.autoscaler.utilization.scan_context import ScanInputs
 from shared.api.core import Node
 from shared.errors import HeadroomError
+from shared.explanation import ScaleExplanation
 from shared.kube.errors import ApiError, NotFound, ServerError, TooManyRequests, Unreachable
 
 logger = logging.getLogger(__name__)
 
-LOST = "its machine is gone"
+LOST = ScaleExplanation("its machine is gone")
 _SILENT = (Unreachable, ServerError, TooManyRequests)  # another call would get no answer either
 
 Grow = Callable[[Increase], HeadroomError | None]
@@ -61,7 +64,7 @@ class ActionLog:
         self,
         what: ActionKind,
         nodes: Sequence[GroupNode],
-        why: str,
+        why: ScaleExplanation,
         *,
         change: int = 0,
         done: bool = False,
@@ -76,6 +79,7 @@ class ActionLog:
         names = tuple(each.name for each in nodes)
         error = "; ".join(told[:MOST_NAMED]) + (f"; and {len(told) - MOST_NAMED} more" * (len(told) > MOST_NAMED))
         most = self._group.inputs.seen.cloud.max_size
+        why = msgspec.structs.replace(why, result=change)
         self._actions.append(Action(what, self._group.id, self._mode, before, after, most, names, why, done, error))
         if done:
             logger.info("%s: %s", what, why, extra={"group": self._group.id, "nodes": ", ".join(names)})
@@ -106,7 +110,7 @@ class ScanActuator:
         if decision.dry or self.mode is not Mode.ENFORCE:
             self._advise()
             return decision
-        why = decisions.delta_reason(self.rules, decision)
+        why = decisions.explain_delta(self.rules, decision)
         health_taints = self._taint_nodes(
             decision.health_taints, len(decision.health_taints), decisions.health_reason(self.rules)
         )
@@ -140,7 +144,7 @@ class ScanActuator:
     def _advise(self) -> None:
         """Records the actions that would be done."""
         decision = self.decision
-        why = decisions.delta_reason(self.rules, decision)
+        why = decisions.explain_delta(self.rules, decision)
         self.log.add(ActionKind.TAINT, decision.health_taints, decisions.health_reason(self.rules))
         for each in (decision.forced, decision.reaped):
             self.log.add(ActionKind.DELETE_NODES, each.nodes, decisions.deletion_reason(each), change=-len(each.nodes))
@@ -150,7 +154,7 @@ class ScanActuator:
         if decision.increase:
             self.log.add(ActionKind.INCREASE, (), why, change=decision.increase)
 
-    def _taint_nodes(self, candidates: Sequence[GroupNode], count: int, why: str) -> tuple[GroupNode, ...]:
+    def _taint_nodes(self, candidates: Sequence[GroupNode], count: int, why: ScaleExplanation) -> tuple[GroupNode, ...]:
         return self._write_each(ActionKind.TAINT, candidates, count, why, self._taint)
 
     def _write_each(
@@ -158,7 +162,7 @@ class ScanActuator:
         what: ActionKind,
         candidates: Sequence[GroupNode],
         count: int,
-        why: str,
+        why: ScaleExplanation,
         write: Callable[[GroupNode], None],
     ) -> tuple[GroupNode, ...]:
         """The first `count` nodes on which the write succeeded."""
@@ -262,7 +266,7 @@ class ScanActuator:
         )
         return planned.pass_over({each.name for each in nodes} - {each.name for each in evicted})
 
-    def _increase(self, decision: ScanDecision, wanted: int, why: str) -> ScanDecision:
+    def _increase(self, decision: ScanDecision, wanted: int, why: ScaleExplanation) -> ScanDecision:
         if wanted <= 0:
             return replace(decision, increase=0)
         size = self.group.target_size

@@ -5,14 +5,13 @@ all others on the status ConfigMap. A dry run writes none.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from manager.autoscaler import reconciliation
 from manager.autoscaler.capacity_buffers.planning import BufferPlan, BufferState
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.cluster_state.state import Incident, IncidentKind
+from manager.autoscaler.cluster_state.state import Incident, IncidentKind, Increase
 from manager.autoscaler.expander import chain, priority
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.modes import Mode
@@ -20,7 +19,7 @@ from manager.autoscaler.provisioning_requests.planning import RequestPlan
 from manager.autoscaler.provisioning_requests.states import RequestStage, RequestState
 from manager.autoscaler.reporting import node_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeToRemove, ScaleDownReason
-from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.scale_up.decisions import ALLOWED, ScaleUpDecision, ScaleUpOutcome, count_groups
 from shared import durations
 from shared.explanation import first_names
 from shared.kube.events import NORMAL, WARNING, ObjectRef
@@ -145,7 +144,8 @@ def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
     group, error = action.group, action.error
     many = f"nodes {first_names(action.nodes, MOST_NAMES)} of group {group}"
     change = f"{action.to_size} instead of {action.from_size}"
-    sizes = f"{change} (max: {action.max_size})"
+    cut = f": {action.reason}" if action.explanation.bound == ALLOWED else ""
+    sizes = f"{change} (max: {action.max_size}){cut}"
     if action.kind is ActionKind.INCREASE and (action.done or error):
         yield NORMAL, "ScaledUpGroup", f"Scale-up: setting group {group} size to {sizes}"
     match action.kind:
@@ -335,9 +335,8 @@ def _growth(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[s
     advised = [action for action in actions if action.mode is Mode.RECOMMEND and not (action.done or action.error)]
     for those, reason, verb in ((grown, TRIGGERED, "triggered"), (advised, RECOMMENDED, "would trigger")):
         if those:
-            sizes = " ".join(
-                f"{{{action.group} {action.from_size}->{action.to_size} (max: {action.max_size})}}" for action in those
-            )
+            increases = (Increase(each.group, each.from_size, each.to_size, each.max_size) for each in those)
+            sizes = " ".join(f"{{{each}}}" for each in increases)
             yield reason, f"{verb} scale-up: [{sizes}]"
 
 
@@ -402,9 +401,8 @@ def count_reasons(reasons: Mapping[str, tuple[str, ...]], existing: Mapping[str,
 
     Groups that could be created count only if there are no others: they would drown existing groups.
     """
-    known = [group for group in reasons if group in existing] or list(reasons)
-    count = Counter(reason for group in known for reason in reasons[group])
-    return ", ".join(f"{many} {reason}" for reason, many in sorted(count.items()))
+    known = {group: those for group, those in reasons.items() if group in existing}
+    return count_groups(known or reasons)
 
 
 def _node(name: str) -> ObjectRef:

@@ -5,7 +5,7 @@ docs/schemas has them as JSON Schema. Instants are RFC 3339.
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
 from manager.autoscaler.cost import Cost
@@ -13,6 +13,7 @@ from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import Skipped
 from shared import durations
+from shared.explanation import Term
 
 MOST_NAMES = 10  # of unpriced nodes
 
@@ -22,7 +23,8 @@ class DecisionRow:
     """One thing to do with a group. `nodes` says by how many its target changes, `node_names` which go.
 
     `cost_per_hour` is what its new nodes add, or with a minus what those cost that go (null: unknown). With `done`
-    false and no `error` it was not tried: a dry run, or the mode of its group.
+    false and no `error` it was not tried: a dry run, or the mode of its group. `reason` is made of `terms`, of which
+    `bound` decides.
     """
 
     what: str
@@ -37,6 +39,8 @@ class DecisionRow:
     reason: str
     done: bool
     error: str
+    terms: list[Term] = field(default_factory=list)
+    bound: str = ""
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,8 @@ def _decision(action: Action, node_price: float | None, cost: Cost) -> DecisionR
         reason=action.reason,
         done=action.done,
         error=action.error,
+        terms=list(action.explanation.terms),
+        bound=action.explanation.bound,
     )
 
 

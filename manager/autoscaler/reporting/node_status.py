@@ -5,7 +5,7 @@ scale by utilization.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from manager.autoscaler import taints
 from manager.autoscaler.iteration import Action, ActionKind, Iteration
@@ -20,7 +20,7 @@ from manager.autoscaler.utilization.observation import GroupNode
 from manager.autoscaler.utilization.reaping import TaintedNodeReason, TaintedNodeStatus
 from shared import durations
 from shared.errors import InvalidInput
-from shared.explanation import first_names
+from shared.explanation import ScaleExplanation, Term, first_names
 
 NOT_LOOKED_AT = "scale-down has not looked at it"
 GROWING = "pods have groups grow, and in such a round no node goes"
@@ -45,7 +45,8 @@ class NodeStatusRow:
     Interrupted, Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: nothing
     cheaper is known); all are empty where nothing asks for it. `interruption` is what the cloud has announced for the
     node (SpotInterruption, InstanceTermination: it takes the node within minutes; ScheduledMaintenance,
-    RebalanceRecommendation), with the taint or condition that tells of it; empty without any.
+    RebalanceRecommendation), with the taint or condition that tells of it; empty without any. `terms` are what was
+    compared.
     """
 
     node: str
@@ -63,12 +64,13 @@ class NodeStatusRow:
     replacement_saves_per_month: float | None = None
     replacement_reason: str = ""
     interruption: str = ""
+    terms: list[Term] = field(default_factory=list)
 
 
 def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     """By node, in the order of their names."""
-    why = _unjudged(made)
-    found = {node: _row(made, node, group, NodeStanding.UNJUDGED, detail=why) for node, group in _registered(made)}
+    why = ScaleExplanation(_unjudged(made))
+    found = {node: _row(made, node, group, NodeStanding.UNJUDGED, why) for node, group in _registered(made)}
     actions = {
         node: action
         for action in made.actions
@@ -148,16 +150,16 @@ def _row(
     node: str,
     group: str,
     standing: NodeStanding,
-    reason: str = "",
-    detail: str = "",
+    why: ScaleExplanation,
     since: float | None = None,
     ripe_at: float | None = None,
     *,
     utilization: float | None = None,
     pods: int = 0,
 ) -> NodeStatusRow:
-    times, price = (_instant(since), _instant(ripe_at)), made.cost.by_node.get(node)
-    return NodeStatusRow(node, group, standing, reason, detail, utilization, *times, pods, "", price)
+    said, times = (why.bound, why.reason), (_instant(since), _instant(ripe_at))
+    price = made.cost.by_node.get(node)
+    return NodeStatusRow(node, group, standing, *said, utilization, *times, pods, "", price, terms=list(why.terms))
 
 
 def _instant(of: float | None) -> str | None:
@@ -175,9 +177,17 @@ def _judged_nodes(made: Iteration) -> Iterator[NodeStatusRow]:
     evicted = {each.node: len(each.moves) for each in decided.simulated}
     evicted |= {each.node: len(each.evicted) for each in decided.removals}
     for of in decided.statuses.values():
-        said, times = (of.standing, of.reason or "", of.detail), (of.unneeded_since, of.ripe_at)
-        pods = evicted.get(of.node, 0)
-        yield _row(made, of.node, of.group, *said, *times, utilization=of.utilization, pods=pods)
+        yield _row(
+            made,
+            of.node,
+            of.group,
+            of.standing,
+            of.explanation,
+            of.unneeded_since,
+            of.ripe_at,
+            utilization=of.utilization,
+            pods=evicted.get(of.node, 0),
+        )
 
 
 def _acted(row: NodeStatusRow, action: Action | None) -> NodeStatusRow:
@@ -192,7 +202,7 @@ def _acted(row: NodeStatusRow, action: Action | None) -> NodeStatusRow:
 
 
 def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatusRow:
-    known = before or _row(made, going.node, going.group, NodeStanding.UNJUDGED)
+    known = before or _row(made, going.node, going.group, NodeStanding.UNJUDGED, ScaleExplanation())
     if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
@@ -216,37 +226,42 @@ def _scanned(made: Iteration, scan: ScanDecision) -> Iterator[NodeStatusRow]:
     marked = {
         each.node.name: (each, reaping.refused) for reaping in (scan.forced, scan.reaped) for each in reaping.statuses
     }
-    why, full = _why(scan), decisions.fullness_reason(scan)
+    why, full, terms = _why(scan), decisions.fullness_reason(scan), decisions.terms_of(scan)
     said = f"{why}: {full}" if full else why
     would = "would be tainted" if scan.dry or made.dry_run else "is tainted now"
     kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
     for name in (node.name for node in classes.untainted):
         if name in unhealthy:
-            yield _row(made, name, group, NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}")
+            standing, reason, detail = NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}"
         elif name in tainting:
-            yield _row(made, name, group, NodeStanding.UNNEEDED, why, f"{would}: {said}")
+            standing, reason, detail = NodeStanding.UNNEEDED, why, f"{would}: {said}"
         elif scan.delta < 0:
-            yield _row(made, name, group, NodeStanding.NEEDED, kept, f"{kept}; {said}")
+            standing, reason, detail = NodeStanding.NEEDED, kept, f"{kept}; {said}"
         else:
-            yield _row(made, name, group, NodeStanding.NEEDED, why, said)
+            standing, reason, detail = NodeStanding.NEEDED, why, said
+        yield _row(made, name, group, standing, ScaleExplanation(detail, terms, reason))
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
-            yield _row(made, node.name, group, NodeStanding.NEEDED, COMES_BACK, f"its taint is taken off: {said}")
+            back = ScaleExplanation(f"its taint is taken off: {said}", terms, COMES_BACK)
+            yield _row(made, node.name, group, NodeStanding.NEEDED, back)
         elif node.name in marked:
             yield _tainted(made, scan, *marked[node.name])
         else:
-            yield _row(made, node.name, group, NodeStanding.UNNEEDED, why, f"tainted; {said}", since=_tainted_at(node))
+            waits = ScaleExplanation(f"tainted; {said}", terms, why)
+            yield _row(made, node.name, group, NodeStanding.UNNEEDED, waits, since=_tainted_at(node))
     for node in classes.cordoned:
-        yield _row(made, node.name, group, NodeStanding.NEEDED, CORDONED, "cordoned, and so left alone")
+        alone = ScaleExplanation("cordoned, and so left alone", bound=CORDONED)
+        yield _row(made, node.name, group, NodeStanding.NEEDED, alone)
 
 
 def _tainted(made: Iteration, scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeStatusRow:
     goes = (of.goes or of.drains) and not refused and not scan.dry
     pods = f", {of.pods} of them" if of.pods and of.why is TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
-    standing, why = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why)
+    standing, bound = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why)
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
-    return _row(made, of.node.name, scan.group, standing, why, detail, since=since)
+    why = ScaleExplanation(detail, decisions.terms_of(scan), bound, -int(goes))
+    return _row(made, of.node.name, scan.group, standing, why, since=since)
 
 
 def _why(scan: ScanDecision) -> str:

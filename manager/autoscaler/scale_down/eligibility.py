@@ -3,19 +3,30 @@
 Utilization is Cluster Autoscaler's measure: how much of a node is requested.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from manager.autoscaler.expander.option import GPU_RESOURCES, has_gpu
 from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
-from manager.autoscaler.scale_down.removal_status import NodeRemovalStatus, NodeStanding, UnremovableNode
+from manager.autoscaler.scale_down.removal_status import (
+    NodeRemovalStatus,
+    NodeStanding,
+    Objection,
+    UnremovableNode,
+)
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules, UnremovableReason
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation, Term
 from shared.names import CPU, MEMORY
 from shared.quantity import Amounts
+
+Terms: TypeAlias = tuple[Term, ...]
 
 
 class NodeUtilization(NamedTuple):
@@ -24,6 +35,13 @@ class NodeUtilization(NamedTuple):
     share: float
     resource: str
     of_gpu: bool = False
+
+    @property
+    def terms(self) -> "Terms":
+        """None for a share without bound."""
+        if not math.isfinite(self.share):
+            return ()
+        return (Term("utilization", round(self.share * 10_000), "basisPoints", f"requests of {self.resource}"),)
 
 
 def node_utilization(
@@ -68,8 +86,6 @@ def _total(requests: Iterable[Amounts]) -> Amounts:
 
 ANNOTATION_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
-Objection = tuple[UnremovableReason, str]
-
 _OF_PODS = frozenset(
     {UnremovableReason.NO_PLACE, UnremovableReason.PEAKS, UnremovableReason.BLOCKED_BY_POD}
 )  # these reasons do not apply to nodes without pods
@@ -112,36 +128,38 @@ class NodeStatuses:
         self.unremovable: dict[str, UnremovableNode] = {}
         self.by_node: dict[str, NodeRemovalStatus] = {}
 
-    def keep(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
+    def keep(self, node: NodeInfo, reason: UnremovableReason, detail: str, terms: Terms = ()) -> None:
         """The cluster needs the node, or it may not go."""
-        self._record(node, NodeStanding.NEEDED, reason, detail, None)
+        self._record(node, NodeStanding.NEEDED, ScaleExplanation(detail, terms, reason))
 
     def keep_for_a_while(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:
         """The same for a node that is not tried again before the recheck time is over."""
         self.unremovable[node.name] = UnremovableNode(self._retry_at, reason, detail)
         self.keep(node, reason, detail)
 
-    def delay(self, node: NodeInfo, reason: UnremovableReason, detail: str, *, since: float, ripe_at: float) -> None:
+    def delay(self, node: NodeInfo, why: Objection, *, since: float, ripe_at: float) -> None:
         """The node is unneeded, and does not go yet."""
-        self._record(node, NodeStanding.UNNEEDED, reason, detail, (since, ripe_at))
+        why_not = ScaleExplanation(why.detail, why.terms, why.reason)
+        self._record(node, NodeStanding.UNNEEDED, why_not, since, ripe_at)
 
     def remove(self, node: NodeInfo, detail: str, *, since: float, ripe_at: float) -> None:
         """The node goes."""
-        self._record(node, NodeStanding.GOES, None, detail, (since, ripe_at))
+        self._record(node, NodeStanding.GOES, ScaleExplanation(detail, result=-1), since, ripe_at)
 
     def _record(
         self,
         node: NodeInfo,
         standing: NodeStanding,
-        reason: UnremovableReason | None,
-        detail: str,
-        times: tuple[float, float] | None,
+        why: ScaleExplanation,
+        since: float | None = None,
+        ripe_at: float | None = None,
     ) -> None:
-        used = self.used.get(node.name)
-        share = used.share if isinstance(used, NodeUtilization) else None
+        used, share = self.used.get(node.name), None
+        if isinstance(used, NodeUtilization):
+            share = used.share
+            why = msgspec.structs.replace(why, terms=(*used.terms, *why.terms))
         group = self._group_of.get(node.name, "")
-        since, ripe_at = times or (None, None)
-        self.by_node[node.name] = NodeRemovalStatus(node.name, group, standing, reason, detail, share, since, ripe_at)
+        self.by_node[node.name] = NodeRemovalStatus(node.name, group, standing, why, share, since, ripe_at)
 
 
 def find_candidates(context: ScaleDownContext, statuses: NodeStatuses) -> list[Candidate]:
@@ -157,7 +175,7 @@ def find_candidates(context: ScaleDownContext, statuses: NodeStatuses) -> list[C
         used = statuses.used[node.name] = _utilization(context, node, group.rules)
         against = _objection(context, node, group, used)
         if against is not None or isinstance(used, InvalidInput):
-            statuses.keep(node, *(against or (UnremovableReason.UNEXPECTED, str(used))))
+            statuses.keep(node, *(against or Objection(UnremovableReason.UNEXPECTED, str(used))))
             continue
         is_empty = not context.pods_that_need_places(node.name)
         known = inputs.memory.unremovable.get(node.name)
@@ -183,17 +201,18 @@ def objection(
     A node that is still starting was bought for pods that cannot be on it yet.
     """
     if _readiness(node) is NodeState.NOT_STARTED:
-        return UnremovableReason.STARTING, "it has not started yet"
+        return Objection(UnremovableReason.STARTING, "it has not started yet")
     if node.annotations.get(ANNOTATION_DISABLED) == "true":
-        return UnremovableReason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true"
+        return Objection(UnremovableReason.DISABLED, f"its annotation {ANNOTATION_DISABLED} is true")
     if not is_ready(node) and not rules.unready_enabled:
-        return UnremovableReason.UNREADY_DISABLED, "it is unready, and unready nodes are left alone"
+        return Objection(UnremovableReason.UNREADY_DISABLED, "it is unready, and unready nodes are left alone")
     if isinstance(used, InvalidInput):
-        return UnremovableReason.UNEXPECTED, str(used)
+        return Objection(UnremovableReason.UNEXPECTED, str(used))
     threshold = group.gpu_utilization_threshold if used.of_gpu else group.utilization_threshold
     if used.share > threshold:
         shown = f"{used.share:.1%} of its {used.resource} is requested, more than {threshold:.1%}"
-        return UnremovableReason.NOT_UNDERUTILIZED, shown
+        limit = Term("utilizationThreshold", round(threshold * 10_000), "basisPoints", "options of the group")
+        return Objection(UnremovableReason.NOT_UNDERUTILIZED, shown, (limit,))
     return None
 
 
@@ -205,10 +224,10 @@ def at_minimum(group: ShrinkingGroup) -> Objection:
     """Why a group of minimum size keeps its nodes."""
     size, deleting = group.group.target_size, group.deleting
     going = f", {deleting} of which are going" if deleting else ""
-    return (
-        UnremovableReason.AT_MINIMUM,
-        f"its group has {size} nodes{going}, and is to have at least {group.group.min_size}",
-    )
+    detail = f"its group has {size} nodes{going}, and is to have at least {group.group.min_size}"
+    values = (("targetSize", size), ("deleting", deleting), ("minSize", group.group.min_size))
+    terms = tuple(Term(name, value, "nodes", f"node group {group.group.id}") for name, value in values)
+    return Objection(UnremovableReason.AT_MINIMUM, detail, terms)
 
 
 def _utilization(context: ScaleDownContext, node: NodeInfo, rules: GroupRules) -> NodeUtilization | InvalidInput:
@@ -232,14 +251,14 @@ def _objection(
     context: ScaleDownContext, node: NodeInfo, group: ShrinkingGroup, used: NodeUtilization | InvalidInput
 ) -> Objection | None:
     if node.name in context.inputs.replacing:
-        return UnremovableReason.REPLACEMENT, context.inputs.replacing[node.name]
+        return Objection(UnremovableReason.REPLACEMENT, context.inputs.replacing[node.name])
     if context.is_leaving(node):
         return context.why_leaving(node)
     found = objection(node, used, context.rules, group.rules)
     if found is not None:
         return found
     if node.name in context.inputs.unreadable:
-        return UnremovableReason.UNEXPECTED, context.inputs.unreadable[node.name]
+        return Objection(UnremovableReason.UNEXPECTED, context.inputs.unreadable[node.name])
     return at_minimum(group) if not group.spare else None
 
 

@@ -7,7 +7,7 @@ from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
-from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, ScaleDownHistory
+from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, Objection, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.interruptions import Interruption
@@ -82,12 +82,12 @@ class ScaleDownContext:
         """The same without pods that the removal waits for."""
         return [each for each in self.pods_that_need_places(node) if not each.is_awaited]
 
-    def why_leaving(self, node: NodeInfo) -> tuple[UnremovableReason, str]:
+    def why_leaving(self, node: NodeInfo) -> Objection:
         """What takes a node that is leaving."""
         announced = self.inputs.interruptions.get(node.name)
         if announced is not None and announced.is_imminent:
-            return UnremovableReason.INTERRUPTED, f"the cloud takes it: {announced}"
-        return UnremovableReason.BEING_DELETED, "it is being deleted"
+            return Objection(UnremovableReason.INTERRUPTED, f"the cloud takes it: {announced}")
+        return Objection(UnremovableReason.BEING_DELETED, "it is being deleted")
 
     def is_leaving(self, node: NodeInfo) -> bool:
         """Whether the node is under deletion, or was tainted for it a short while ago.

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from manager.autoscaler import taints
 from manager.autoscaler.scale_down import budgets, eligibility, removal_status
 from manager.autoscaler.scale_down.budgets import AtomicSize, NodeBucket
-from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses, Objection
+from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
 from manager.autoscaler.scale_down.removal_simulation import RemovalSimulation
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
     NodeToRemove,
+    Objection,
     ScaleDownDecision,
     ScaleDownHistory,
     ScaleDownReason,
@@ -25,6 +26,8 @@ from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReaso
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.taints import SoftTaints
+
+ALL_ARE_GOING = "as many nodes as may go at one time are going already"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ class _Selection:
             if waits is None:
                 ripe.append(each)
             else:
-                self._delay(each, *waits)
+                self._delay(each, waits)
         there: dict[str, int] = {}
         for node in self.context.nodes:
             group = self.context.group_of(node)
@@ -123,13 +126,13 @@ class _Selection:
         if short is not None:
             return short
         if awaited:
-            return UnremovableReason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself"
+            return Objection(UnremovableReason.ON_COMPLETION_POD, f"pod {awaited[0].key} is to end by itself")
         delays = self.context.rules.delays
         happened = self.context.inputs.happened
         if delays.local:
             happened = self.context.inputs.happened_in.get(candidate.group_id, CooldownTimestamps())
         cooling = removal_status.cooldown(happened, delays, self.context.now)
-        return (UnremovableReason.COOLDOWN, cooling) if cooling else None
+        return Objection(UnremovableReason.COOLDOWN, cooling) if cooling else None
 
     def _drop_incomplete(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
         """Drops the nodes of atomic groups in which not all nodes are ripe."""
@@ -142,7 +145,7 @@ class _Selection:
             group = each.candidate.group_id
             if group in atomic and not atomic[group].is_all(counts[group]):
                 detail = f"its group goes as a whole, and {counts[group]} of its {atomic[group].registered} nodes could"
-                self._delay(each, UnremovableReason.ATOMIC, detail)
+                self._delay(each, Objection(UnremovableReason.ATOMIC, detail))
             else:
                 found.append(each)
         return found
@@ -157,11 +160,11 @@ class _Selection:
         going = {name for bucket in (*chosen.empty, *chosen.drained) for name in bucket.nodes}
         for each in ripe:
             if each.candidate.name not in going:
-                self._delay(each, UnremovableReason.BUDGET, "as many nodes as may go at one time are going already")
+                self._delay(each, Objection(UnremovableReason.BUDGET, ALL_ARE_GOING))
         return [each for each in (*empty, *drained) if each.candidate.name in going]
 
-    def _delay(self, unneeded: _Unneeded, reason: UnremovableReason, detail: str) -> None:
-        self.statuses.delay(unneeded.candidate.node, reason, detail, since=unneeded.since, ripe_at=unneeded.ripe_at)
+    def _delay(self, unneeded: _Unneeded, why: Objection) -> None:
+        self.statuses.delay(unneeded.candidate.node, why, since=unneeded.since, ripe_at=unneeded.ripe_at)
 
 
 def _buckets(unneeded: Iterable[_Unneeded]) -> list[NodeBucket]:

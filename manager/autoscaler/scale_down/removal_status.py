@@ -5,11 +5,13 @@ nodes are unneeded, which deletions are under way, and what delays further ones.
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, UnremovableReason
 from manager.autoscaler.taints import SoftTaints
 from shared import durations
+from shared.explanation import ScaleExplanation, Term
 
 
 class NodeStanding(enum.StrEnum):
@@ -28,7 +30,7 @@ class NodeStanding(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeRemovalStatus:
-    """The verdict on one node; `reason` says why it stays, and is None where the node goes.
+    """The verdict on one node. The `explanation` is bound by the reason why it stays, or by none where the node goes.
 
     It is unneeded since `unneeded_since`, long enough from `ripe_at` on, both in Unix seconds.
     """
@@ -36,16 +38,31 @@ class NodeRemovalStatus:
     node: str
     group: str
     standing: NodeStanding
-    reason: UnremovableReason | None
-    detail: str
+    explanation: ScaleExplanation
     utilization: float | None = None
     unneeded_since: float | None = None
     ripe_at: float | None = None
+
+    @property
+    def reason(self) -> UnremovableReason | None:
+        return UnremovableReason(self.explanation.bound) if self.explanation.bound else None
+
+    @property
+    def detail(self) -> str:
+        return self.explanation.reason
 
     def __str__(self) -> str:
         if self.reason is None:
             return f"{self.node} goes: {self.detail}"
         return f"{self.node} stays, {self.reason}: {self.detail}"
+
+
+class Objection(NamedTuple):
+    """Why a node stays, in one line, with what was compared."""
+
+    reason: UnremovableReason
+    detail: str
+    terms: tuple[Term, ...] = ()
 
 
 class ScaleDownReason(enum.StrEnum):
@@ -154,14 +171,20 @@ def wanted_seconds(is_ready: bool, rules: GroupRules) -> float:
     return rules.unneeded_seconds if is_ready else rules.unready_seconds
 
 
-def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> tuple[UnremovableReason, str] | None:
+def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> Objection | None:
     """Why a node that is unneeded since `since` still waits; None once it has waited for more than the set time."""
     wanted = wanted_seconds(is_ready, rules)
     if since + wanted < now:
         return None
     reason = UnremovableReason.NOT_UNNEEDED_LONG if is_ready else UnremovableReason.NOT_UNREADY_LONG
     what = "not needed" if is_ready else "unready and not needed"
-    return reason, f"{what} for {_duration(now - since)}, and goes after more than {_duration(wanted)}"
+    terms = (
+        Term("unneeded", round(now - since), "seconds", "earlier iterations"),
+        Term("unneededTime", round(wanted), "seconds", "options of the group"),
+    )
+    return Objection(
+        reason, f"{what} for {_duration(now - since)}, and goes after more than {_duration(wanted)}", terms
+    )
 
 
 def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | None:

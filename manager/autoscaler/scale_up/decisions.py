@@ -10,7 +10,11 @@ from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.estimator.binpacking import Estimate
 from manager.autoscaler.expander.ranking import PricedOption
 from manager.autoscaler.scale_up.groups import Headroom, Skipped
+from shared.explanation import ScaleExplanation, Term
 from shared.quantity import Amounts
+
+BELOW_MINIMUM = "below its minimum"
+ALLOWED = "allowed"  # the term that binds a growth that a limit or quota cuts
 
 Reasons = Mapping[str, tuple[str, ...]]  # by group, in the words of kube-scheduler or of `groups`
 
@@ -96,6 +100,9 @@ class Cap:
     limit: str
     wanted: int
     allowed: int
+
+    def __str__(self) -> str:
+        return f"{self.allowed} of {self.wanted} nodes: {self.limit}"
 
 
 @dataclass(frozen=True)
@@ -205,3 +212,24 @@ class ScaleUpDecision:
         if self.outcome is ScaleUpOutcome.ALL_NODES:
             return {"": (self.outcome.value,)}
         return dict(self.reasons(left))
+
+
+def explain_growth(decision: ScaleUpDecision, group: str, nodes: int, max_size: int) -> ScaleExplanation:
+    """Why a group gets so many nodes: for which pods, by which rank, and what cut it."""
+    own, caps = f"node group {group}", [each for each in decision.caps if each.group == group]
+    limit = min(caps, key=lambda each: each.allowed, default=None)
+    ranks = {each.group: each.ranked.rank for each in decision.considered}
+    rank = ranks.get(group) or (None if decision.chosen is None else ranks.get(decision.chosen.group))
+    terms = [Term("maxSize", max_size, "nodes", own), Term("wanted", limit.wanted if limit else nodes, "nodes", own)]
+    if rank is not None and rank.rank is not None:
+        terms.insert(0, Term("rank", round(rank.rank * 1000), "thousandths", "the lowest rank wins"))
+    reason = bound = BELOW_MINIMUM
+    if decision.outcome is ScaleUpOutcome.GROW:
+        count = len(decision.triggered)
+        what = "buffer chunk" if decision.for_buffers else "requested pod" if decision.for_requests else "pending pod"
+        reason, bound = f"{count} {what}{'' if count == 1 else 's'}", "triggered"
+        terms.insert(0, Term(bound, count, "pods", f"{what}s"))
+    if limit is not None:
+        reason, bound = f"{reason}; {limit}", ALLOWED
+        terms.append(Term(bound, limit.allowed, "nodes", limit.limit))
+    return ScaleExplanation(reason, tuple(terms), bound, nodes)

@@ -1,6 +1,7 @@
 """The decision of one scan of one group, and its reasons in one line each. Nothing here acts."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.utilization.arithmetic import GroupUtilization
@@ -9,6 +10,8 @@ from manager.autoscaler.utilization.memory import Breaker
 from manager.autoscaler.utilization.observation import GroupNode
 from manager.autoscaler.utilization.reaping import Reaping
 from manager.autoscaler.utilization.rules import ScanRules
+from shared.explanation import ScaleExplanation, Term
+from shared.names import CPU, MEMORY
 from shared.quantity import Resources
 
 
@@ -125,24 +128,36 @@ class ScanDecision:
         return not self.dry and bool(to_do or self.increase)
 
 
-_THRESHOLDS = {
+_THRESHOLDS: Mapping[str, str] = {
     ScanRule.FAST_REMOVAL: "taint_lower_capacity_threshold_percent",
     ScanRule.SLOW_REMOVAL: "taint_upper_capacity_threshold_percent",
     ScanRule.SCALE_UP: "scale_up_threshold_percent",
 }
 
 
-def delta_reason(rules: ScanRules, decision: ScanDecision) -> str:
+def explain_delta(rules: ScanRules, decision: ScanDecision) -> ScaleExplanation:
     """Why nodes are tainted, untainted or requested."""
-    rule = decision.steps[-1].rule if decision.steps else None
-    if rule is ScanRule.BELOW_MIN:
-        return f"{rule}: {len(decision.classes.untainted)} nodes take pods, min_nodes is {_min_nodes(rules)}"
-    known = [str(rule)] if rule is not None else []
-    if full := fullness_reason(decision):
-        known.append(full)
-    if rule in _THRESHOLDS:
-        known.append(f"{_THRESHOLDS[rule]} is {getattr(rules.group, _THRESHOLDS[rule])}")
-    return ": ".join((known[0], ", ".join(known[1:]))) if len(known) > 1 else "".join(known)
+    rule = decision.steps[-1].rule if decision.steps else ""
+    terms = terms_of(decision)
+    if rule == ScanRule.BELOW_MIN:
+        reason = f"{rule}: {len(decision.classes.untainted)} nodes take pods, min_nodes is {_min_nodes(rules)}"
+        return ScaleExplanation(reason, terms, rule, decision.delta)
+    full, threshold = fullness_reason(decision), _THRESHOLDS.get(rule)
+    compared = [f"{threshold} is {getattr(rules.group, threshold)}"] if threshold else []
+    facts = ", ".join([*([full] if full else []), *compared])
+    return ScaleExplanation(": ".join(filter(None, (rule, facts))), terms, rule, decision.delta)
+
+
+def terms_of(decision: ScanDecision) -> tuple[Term, ...]:
+    """What the thresholds were compared with, and what they are."""
+    used, group = decision.fullness.utilization, f"group {decision.group}"
+    shares = () if used is None or used.is_from_zero else ((CPU, used.cpu_percent), (MEMORY, used.memory_percent))
+    values = (("lower", "lower"), ("upper", "upper"), ("scaleUp", "scale_up"))
+    return (
+        *(Term(f"{name}Utilization", round(100 * of), "basisPoints", "untainted nodes") for name, of in shares),
+        *(Term(f"{name}Threshold", getattr(decision.thresholds, key), "percent", group) for name, key in values),
+        Term("untainted", len(decision.classes.untainted), "nodes", group),
+    )
 
 
 def fullness_reason(decision: ScanDecision) -> str:
@@ -156,16 +171,16 @@ def fullness_reason(decision: ScanDecision) -> str:
     return f"{found.percent:.1f} % of {resource}"
 
 
-def health_reason(rules: ScanRules) -> str:
-    return f"not ready, unhealthy_node_grace_period is {rules.group.unhealthy_node_grace_period}"
+def health_reason(rules: ScanRules) -> ScaleExplanation:
+    return ScaleExplanation(f"not ready, unhealthy_node_grace_period is {rules.group.unhealthy_node_grace_period}")
 
 
-def deletion_reason(reaping: Reaping) -> str:
-    return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.goes}))
+def deletion_reason(reaping: Reaping) -> ScaleExplanation:
+    return ScaleExplanation(", ".join(sorted({str(each.why) for each in reaping.statuses if each.goes})))
 
 
-def drain_reason(reaping: Reaping) -> str:
-    return ", ".join(sorted({str(each.why) for each in reaping.statuses if each.drains}))
+def drain_reason(reaping: Reaping) -> ScaleExplanation:
+    return ScaleExplanation(", ".join(sorted({str(each.why) for each in reaping.statuses if each.drains})))
 
 
 def _min_nodes(rules: ScanRules) -> str:

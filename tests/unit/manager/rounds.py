@@ -38,6 +38,7 @@ from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo,
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation
 from shared.quantity import Amounts
 from tests.unit.manager import utilized
 from tests.unit.manager.objects import NOW
@@ -143,13 +144,18 @@ def resident(name: str, on: str, cores: float, **tenancy: Any) -> PodOnNode:
     return PodOnNode(f"ns/{name}", on, PodInfo("ns", requests={"cpu": round(cores * 1000)}), DrainInfo(**given))
 
 
+def shrinking_pool(least: int = 0) -> ShrinkingGroup:
+    """The group of the nodes of `unneeded`."""
+    return ShrinkingGroup(Group("pool", least, 100, 4), GroupRules())
+
+
 def unneeded(**more: Any) -> removal_status.ScaleDownDecision:
     """Of the group "pool": the node "empty" goes, "idle" might soon, "full" and "stuck" stay, as does "alone", which is
     of no group. What is given goes before what else the pass looks at.
     """
     names = ("empty", "idle", "full", "stuck")
     given: dict[str, Any] = {
-        "groups": {"pool": ShrinkingGroup(Group("pool", 0, 100, len(names)), GroupRules())},
+        "groups": {"pool": shrinking_pool()},
         "group_of": dict.fromkeys(names, "pool"),
         "memory": removal_status.ScaleDownHistory({"empty": NOW - 3600, "idle": NOW - 60, "stuck": NOW - 3600}),
         **more,
@@ -183,10 +189,16 @@ def shrinking(**more: Any) -> Iteration:
                 from_size=4,
                 to_size=3,
                 nodes=("empty",),
-                reason="not needed",
+                explanation=ScaleExplanation("not needed"),
                 done=True,
             ),
-            Action(ActionKind.TAINT, "jobs-nodes", nodes=("jobs1",), reason="below the lower threshold", done=True),
+            Action(
+                ActionKind.TAINT,
+                "jobs-nodes",
+                nodes=("jobs1",),
+                explanation=ScaleExplanation("below the lower threshold"),
+                done=True,
+            ),
         ),
         "leaving": (
             going,

@@ -27,6 +27,7 @@ from manager.autoscaler.reporting.metrics_cluster_autoscaler import MOST_CODES, 
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
 from manager.autoscaler.snapshot.cluster import NodeInfo
+from shared.explanation import ScaleExplanation
 from shared.kube.errors import Unreachable
 from tests.unit.manager.objects import GIB, NOW
 
@@ -64,8 +65,16 @@ ACTS = (
     Action(ActionKind.INCREASE, "spare", Mode.RECOMMEND, to_size=4),
     Action(ActionKind.CREATE_GROUP, "nap", done=True),
     Action(ActionKind.DELETE_GROUP, "nap-old", done=True),
-    Action(ActionKind.DELETE_NODES, "pool", from_size=5, to_size=4, nodes=("id-x",), reason=UNREGISTERED, done=True),
-    Action(ActionKind.DECREASE_TARGET, "pool", from_size=4, to_size=3, reason=NEVER_CAME),
+    Action(
+        ActionKind.DELETE_NODES,
+        "pool",
+        from_size=5,
+        to_size=4,
+        nodes=("id-x",),
+        explanation=ScaleExplanation(UNREGISTERED),
+        done=True,
+    ),
+    Action(ActionKind.DECREASE_TARGET, "pool", from_size=4, to_size=3, explanation=ScaleExplanation(NEVER_CAME)),
 )
 INCIDENTS = (
     Incident(IncidentKind.TIMED_OUT, "pool", 2),

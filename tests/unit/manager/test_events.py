@@ -27,6 +27,7 @@ from manager.autoscaler.scale_up.decisions import (
     UnscheduledPods,
 )
 from shared.errors import InvalidInput
+from shared.explanation import ScaleExplanation
 from shared.kube.events import ObjectRef
 from tests.unit.manager.objects import NOW
 
@@ -223,7 +224,7 @@ def test_groups_that_come_and_go_are_told() -> None:
 
 def test_what_was_put_right_is_told_where_somebody_may_miss_it() -> None:
     def deletion(reason: str, *, done: bool = False, error: str = "", mode: Mode = Mode.ENFORCE) -> Action:
-        return Action(ActionKind.DELETE_NODES, "pool", mode, 3, 2, 5, ("id-x",), reason, done, error)
+        return Action(ActionKind.DELETE_NODES, "pool", mode, 3, 2, 5, ("id-x",), ScaleExplanation(reason), done, error)
 
     down = Action(ActionKind.DECREASE_TARGET, "pool", from_size=3, to_size=2, max_size=5, error="no")
     assert about_cluster(
@@ -232,9 +233,9 @@ def test_what_was_put_right_is_told_where_somebody_may_miss_it() -> None:
         deletion(NOT_MADE, done=True),
         deletion(NOT_MADE, error="no"),
         deletion(NOT_MADE, mode=Mode.RECOMMEND),
-        replace(down, reason=NEVER_CAME),
-        replace(down, reason=NOT_THERE),
-        replace(down, error="", mode=Mode.RECOMMEND, reason=NOT_THERE),
+        replace(down, explanation=ScaleExplanation(NEVER_CAME)),
+        replace(down, explanation=ScaleExplanation(NOT_THERE)),
+        replace(down, error="", mode=Mode.RECOMMEND, explanation=ScaleExplanation(NOT_THERE)),
     ) == [
         ("Normal", "DeleteUnregistered", "Removed unregistered node id-x"),
         ("Warning", "DeleteUnregisteredFailed", "Failed to remove node id-x: no"),

@@ -35,6 +35,7 @@ from manager.autoscaler.taints import TO_BE_REMOVED
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from shared.api.core import Taint
+from shared.explanation import ScaleExplanation
 from shared.kube.events import ObjectRef
 from tests.support import schemas
 from tests.unit.manager import rounds, utilized
@@ -264,7 +265,13 @@ def test_how_far_a_node_is_on_its_way_is_told_once() -> None:
 def test_a_drained_node_is_told_with_its_pods() -> None:
     drained = rounds.unneeded(memory=removal_status.ScaleDownHistory({"idle": 0.0}))
     action = Action(
-        ActionKind.REMOVE_NODES, "pool", from_size=4, to_size=3, nodes=("idle",), reason="not needed", done=True
+        ActionKind.REMOVE_NODES,
+        "pool",
+        from_size=4,
+        to_size=3,
+        nodes=("idle",),
+        explanation=ScaleExplanation("not needed"),
+        done=True,
     )
     made = replace(MADE, scale_down=drained, leaving=(), actions=(action,))
     (told,) = events.events(made, STATUS)
@@ -280,12 +287,12 @@ def test_a_drained_node_is_told_with_its_pods() -> None:
             "Scale-down: empty node empty would be removed",
         ),
         (
-            Action(ActionKind.TAINT, "jobs-nodes", nodes=("jobs1",), reason="too few pods"),
+            Action(ActionKind.TAINT, "jobs-nodes", nodes=("jobs1",), explanation=ScaleExplanation("too few pods")),
             "RecommendedScaleDown",
             "Utilization: nodes jobs1 of group jobs-nodes would be tainted: too few pods",
         ),
         (
-            Action(ActionKind.UNTAINT, "jobs-nodes", nodes=("jobs1",), reason="too many pods"),
+            Action(ActionKind.UNTAINT, "jobs-nodes", nodes=("jobs1",), explanation=ScaleExplanation("too many pods")),
             "RecommendedScaleUp",
             "Utilization: nodes jobs1 of group jobs-nodes would be untainted: too many pods",
         ),
@@ -302,7 +309,7 @@ def test_what_is_only_recommended_would_be_done(action: Action, reason: str, mes
 
 
 def test_marks_of_nodes_that_are_likely_to_go_are_no_event() -> None:
-    soft = Action(ActionKind.TAINT, "pool", nodes=("idle",), reason=LIKELY_TO_GO, done=True)
+    soft = Action(ActionKind.TAINT, "pool", nodes=("idle",), explanation=ScaleExplanation(LIKELY_TO_GO), done=True)
     for action in (soft, replace(soft, done=False, error="conflict"), replace(soft, done=False, mode=Mode.RECOMMEND)):
         assert events.events(replace(MADE, actions=(action,), leaving=()), STATUS) == []
         assert (
@@ -314,7 +321,13 @@ def test_marks_of_nodes_that_are_likely_to_go_are_no_event() -> None:
 def test_nodes_that_a_scan_deletes_are_told_as_scaled_down() -> None:
     scan = utilized.decided(rules_of(), seen((*nodes(3), *nodes(1, "ripe", tainted_for=100)), pod("p", 1500)))
     action = Action(
-        ActionKind.DELETE_NODES, "jobs-nodes", from_size=4, to_size=3, nodes=("ripe0",), reason="empty", done=True
+        ActionKind.DELETE_NODES,
+        "jobs-nodes",
+        from_size=4,
+        to_size=3,
+        nodes=("ripe0",),
+        explanation=ScaleExplanation("empty"),
+        done=True,
     )
     made = Iteration(1, NOW, scans=(scan,), actions=(action,))
     (told,) = events.events(made, STATUS)

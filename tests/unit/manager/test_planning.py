@@ -37,6 +37,7 @@ from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up.decisions import BELOW_MINIMUM
 from manager.autoscaler.scale_up.options import ScaleUpSettings
 from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
@@ -636,7 +637,7 @@ def test_groups_below_their_minimum_are_brought_up_to_it_where_that_is_wanted() 
     enforcing = replace(chosen, scale_up=replace(chosen.scale_up, enforces_min_size=True))
     found = planned(cloud, enforcing)
     assert actions(found) == [(ActionKind.INCREASE, "a", 2)]
-    assert found.iteration.actions[0].reason == planning.BELOW_MINIMUM
+    assert found.iteration.actions[0].reason == BELOW_MINIMUM
 
 
 def test_a_dry_run_is_marked_as_one() -> None:

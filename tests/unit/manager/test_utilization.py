@@ -10,7 +10,7 @@ from manager.autoscaler import taints
 from manager.autoscaler.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization import arithmetic, observation, rules, scan
 from manager.autoscaler.utilization import memory as memories
-from manager.autoscaler.utilization.decisions import ScanRule, delta_reason
+from manager.autoscaler.utilization.decisions import ScanRule, explain_delta
 from manager.autoscaler.utilization.memory import Awaited, Breaker, Mark, Memory, ScaleLock
 from manager.autoscaler.utilization.observation import CloudGroup, Observation, Observer
 from manager.autoscaler.utilization.reaping import AT_MIN_SIZE, BELOW_MIN_SIZE, TaintedNodeReason
@@ -470,7 +470,7 @@ def test_what_never_comes_is_asked_for_again_after_a_while() -> None:
 )
 def test_every_change_has_its_reason(options: dict[str, Any], observed: Observation, why: str) -> None:
     known = rules_of(**options)
-    assert delta_reason(known, decided(known, observed)) == why
+    assert explain_delta(known, decided(known, observed)).reason == why
 
 
 def test_after_tainting_the_next_nodes_wait_for_the_scale_down_cool_down() -> None:
