@@ -11,20 +11,27 @@ from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.reporting import decision_log, events, metrics, status
-from manager.autoscaler.reporting.buffer_status import BufferStatus
+from manager.autoscaler.reporting import (
+    buffer_status,
+    decision_log,
+    events,
+    metrics,
+    quota_status,
+    request_status,
+    status,
+)
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionHistory, DecisionLog
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
-from manager.autoscaler.reporting.quota_status import QuotaStatus
-from manager.autoscaler.reporting.request_status import RequestStatus
+from manager.autoscaler.reporting.object_status import ObjectStatusWriter
 from manager.autoscaler.reporting.status import AutoscalerStatus
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
 from shared.errors import HeadroomError
 from shared.kube.events import ObjectRef
+from shared.kube.resources import CAPACITYBUFFERS, CAPACITYQUOTAS, PROVISIONINGREQUESTS
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +56,14 @@ class IterationReporter:
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
         self.cost_trend = CostTrend(process.clock)
         self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
-        self._quota_status = QuotaStatus(access.client, access.may_write, process.clock)
-        self._buffer_status = BufferStatus(access.client, access.may_write, process.clock)
-        self._request_status = RequestStatus(access.client, access.may_write, process.clock)
+        self._quota_status, self._buffer_status, self._request_status = (
+            ObjectStatusWriter(access.client, resource, seconds, access.may_write, process.clock)
+            for resource, seconds in (
+                (CAPACITYQUOTAS, quota_status.WRITE_SECONDS),
+                (CAPACITYBUFFERS, buffer_status.WRITE_SECONDS),
+                (PROVISIONINGREQUESTS, request_status.WRITE_SECONDS),
+            )
+        )
         self._access = access
         self._clock = process.clock
         self._max_nodes_total = settings.max_nodes_total
@@ -69,24 +81,28 @@ class IterationReporter:
         """The status of the CapacityQuotas that were held to."""
         context = planned.context
         self._quota_status.write(
-            objects.capacity_quotas,
-            context.cache.capacity_limits,
-            planned.iteration.invalid_objects,
-            context.current.nodes,
-            context.settings.scale_up.usage,
+            quota_status.patches(
+                objects.capacity_quotas,
+                context.cache.capacity_limits,
+                planned.iteration.invalid_objects,
+                context.current.nodes,
+                context.settings.scale_up.usage,
+            )
         )
 
     def report_buffers(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
         """The status of the CapacityBuffers that were planned for."""
         iteration = planned.iteration
+        known = planned.context.cache.buffers
         self._buffer_status.write(
-            objects.capacity_buffers, planned.context.cache.buffers, iteration.invalid_objects, iteration.buffers
+            buffer_status.patches(objects.capacity_buffers, known, iteration.invalid_objects, iteration.buffers)
         )
 
     def report_requests(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
         """The conditions of the ProvisioningRequests of which there is something new."""
         if planned.iteration.requests is not None:
-            self._request_status.write(objects.provisioning_requests, planned.iteration.requests)
+            requests = request_status.patches(objects.provisioning_requests, planned.iteration.requests)
+            self._request_status.write(requests)
 
     def count(
         self, iteration: Iteration, planned: PlannedIteration | None, failure: Exception | None, seconds: float

@@ -13,6 +13,7 @@ from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.reporting import object_status, quota_status
+from manager.autoscaler.reporting.object_status import ObjectStatusWriter
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared import durations
@@ -24,7 +25,7 @@ from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.kube.client import Client
 from shared.kube.config import Connection
-from shared.kube.resources import Resource
+from shared.kube.resources import CAPACITYQUOTAS, Resource
 from tests.unit.manager.objects import NOW
 from tests.unit.manager.test_planning import Cloud, actions, config, node, planned, pod, reasons
 
@@ -216,13 +217,14 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
             return ObjectMeta()
 
     clock, leads = ManualClock(), [False]
-    told = quota_status.QuotaStatus(Patching(Connection("http://127.0.0.1:1"), "test"), lambda: leads[0], clock)
+    client = Patching(Connection("http://127.0.0.1:1"), "test")
+    told = ObjectStatusWriter(client, CAPACITYQUOTAS, quota_status.WRITE_SECONDS, lambda: leads[0], clock)
     quotas = [with_status(quota(f"q{number:02d}", nodes=1)) for number in range(object_status.MOST_AT_ONCE + 2)]
     holds, refused = capacity_quotas.read_quotas(quotas, {})
 
     def tell() -> list[str]:
         written.clear()
-        told.write(quotas, holds, refused, [], QuotaUsage())
+        told.write(quota_status.patches(quotas, holds, refused, [], QuotaUsage()))
         return list(written)
 
     assert tell() == []
