@@ -1,5 +1,7 @@
 """Builds the agent from its parts and runs it; the daemon around it."""
 
+import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -48,6 +50,7 @@ logger = logging.getLogger(__name__)
 LOOPBACK_LISTEN = "127.0.0.1:9316"
 IN_POD_LISTEN = "0.0.0.0:9316"
 SETTLED_SECONDS = 60.0  # by then pods and models are known
+MMAP_THRESHOLD, MAPPED_BYTES = -3, 128 << 10  # the parameter of mallopt, and glibc's first value of it
 YOUNG_OBJECTS = 50_000  # new objects before the garbage collector runs: those of some ten ticks of 250 pods
 ACCESS_PREFIX = "/headroom/agent"  # of the path that a role must allow for a path of this process
 # Clients send it no bodies, and its own answers are small: it must not use up the resources that it measures.
@@ -223,6 +226,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(settings: AgentSettings, connection: Connection) -> int:
     """This machine's agent, until SIGTERM or SIGINT. Raises InvalidInput when the settings do not work."""
     spare_the_garbage_collector()
+    return_large_arrays()
     stop = termination.event()
     registry = CollectorRegistry()
     registry.register(CostCollector())
@@ -255,6 +259,16 @@ def spare_the_garbage_collector() -> None:
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
+
+
+def return_large_arrays() -> None:
+    """Has the kernel get back each large array as soon as it is freed.
+
+    Else glibc raises the threshold to the largest array that was ever freed, and keeps up to twice as much of each
+    thread's heap: 11 MB after an aggregate over an hour.
+    """
+    with contextlib.suppress(AttributeError):  # other C libraries
+        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MAPPED_BYTES)
 
 
 def _settings(argv: Sequence[str]) -> AgentSettings:

@@ -69,3 +69,29 @@ def test_an_agent_in_a_cluster_loads_what_it_needs_and_the_api_when_it_is_asked(
         finally:
             os.kill(daemon.pid, signal.SIGTERM)
         assert daemon.wait(60) == 0
+
+
+# Prints the KiB that stay after arrays of 8 MiB are freed, once a larger one has been, while a small one lives on.
+ARRAYS = """
+import resource
+from pathlib import Path
+from agent import main
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 10
+
+main.return_large_arrays()
+before = resident()
+bytearray(b"1") * (16 << 20)
+large, small = [], []
+for _ in range(3):
+    large.append(bytearray(b"1") * (8 << 20))
+    small.append(bytearray(b"1") * 1000)
+del large
+print(resident() - before)
+"""
+
+
+def test_the_kernel_gets_large_arrays_back_when_they_are_freed() -> None:
+    kept = subprocess.run([sys.executable, "-c", ARRAYS], stdout=subprocess.PIPE, text=True, check=True)
+    assert int(kept.stdout) < 1024
