@@ -19,8 +19,7 @@ _AT_ONCE: dict[str, Callable[[Rooms], ProbeAnswer]] = {"/healthz": probes.health
 class Face:
     """Answers probes and scrapes itself, and builds the API at its first request.
 
-    The API's framework takes a quarter of a second of CPU time and 20 MB, on every node; most agents never get such a
-    request.
+    Most agents never get such a request, and need not load what answers it.
     """
 
     def __init__(self, rooms: Rooms) -> None:

@@ -1,19 +1,119 @@
-"""The meaning of a query's parameters. Pure; InvalidInput names an invalid one."""
+"""The parameters of the API, and their meaning. Pure; InvalidInput names an invalid one."""
 
+import enum
 import math
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
+from msgspec import Meta
+
+from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import WEEK_SECONDS, StorageTier
-from agent.metric_cache.series import Kind
-from shared import durations
-from shared.errors import InvalidInput
+from agent.metric_cache.series import Kind, Metric
+from shared import durations, errors
+from shared.errors import HeadroomError, InvalidInput
 
 SOURCE = "query"
 LATEST = 253402300799.0  # the last second that RFC 3339 can express
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 DEFAULT_RANGE_SECONDS = {StorageTier.SECONDS: 300, StorageTier.MEANS: 86400, StorageTier.MAXIMA: 86400}
+
+Query = TypeVar("Query", bound=msgspec.Struct)
+
+Label: TypeAlias = Annotated[str | None, Meta(description="only series with this label, for kinds that have it")]
+Instant: TypeAlias = Annotated[str | None, Meta(description="RFC 3339 or Unix seconds, included")]
+
+
+class RefusedQuery(HeadroomError):
+    """Names all parameters that are missing or have no meaning."""
+
+
+class NoQuery(msgspec.Struct, frozen=True):
+    """Nothing can be chosen."""
+
+
+class PodQuery(msgspec.Struct, frozen=True):
+    """Selects a pod of this node."""
+
+    uid: str
+
+
+class HistogramsQuery(msgspec.Struct, frozen=True):
+    """Selects a model."""
+
+    key: str
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Selects series."""
+
+    kind: Annotated[Kind, Meta(description="what the series is about")]
+    metric: Annotated[Metric, Meta(description="what is measured; the answer says its unit")]
+    entity: Annotated[
+        str | None,
+        Meta(description="one series: a pod's uid, uid/container, namespace/Kind/name of a workload, a priority class, "
+             "a host application, a NUMA node's number; empty for node and system"),
+    ] = None  # fmt: skip
+    namespace: Label = None
+    pod: Label = None
+    container: Label = None
+    workload: Label = None
+    priority: Label = None
+
+
+class SeriesQuery(Selection, frozen=True, kw_only=True):
+    """Selects samples of series."""
+
+    start: Instant = None
+    end: Instant = None
+    tier: Annotated[StorageTier, Meta(description="what to read: single seconds, or five minutes' mean or maximum")] = (
+        StorageTier.SECONDS
+    )
+
+
+class AggregateQuery(Selection, frozen=True, kw_only=True):
+    """Selects a number for each series."""
+
+    window: Annotated[str, Meta(description="a duration that ends now: 30s, 5m, 168h, or seconds")] = "5m"
+    agg: Annotated[Aggregation, Meta(description="how many values become one")] = Aggregation.AVG
+
+
+def read(kind: type[Query], path: Mapping[str, str], query: Iterable[tuple[str, str]]) -> Query:
+    """The query of a request, from the parameters in its path and those after it.
+
+    Raises InvalidInput for an unknown or repeated parameter, RefusedQuery for what is missing or has no meaning.
+    """
+    types = typing.get_type_hints(kind)
+    known = sorted(types.keys() - path.keys())
+    given = dict(path)
+    for name, value in query:
+        if name not in known:
+            raise refused(name, value, f"no such parameter; there are {', '.join(known) or 'none'}")
+        if name in given:
+            raise refused(name, value, "given twice")
+        given[name] = value
+    required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+    problems = [f"{name}: must be given" for name in required if name not in given]
+    for name, value in given.items():
+        problem = _choice_problem(types[name], value)
+        if problem:
+            problems.append(f"{name}: {errors.shown(value)}: {problem}")
+    if problems:
+        raise RefusedQuery(f"{SOURCE}: {'; '.join(problems)}")
+    return msgspec.convert(given, kind)
+
+
+def _choice_problem(kind: object, value: str) -> str:
+    """Empty for one of the values of an enumeration, and for what is none."""
+    if not (isinstance(kind, type) and issubclass(kind, enum.StrEnum)):
+        return ""
+    choices = list(kind)
+    if value in choices:
+        return ""
+    return f"Input should be {', '.join(map(repr, map(str, choices[:-1])))} or {str(choices[-1])!r}"
 
 
 def refused(field: str, value: object, problem: str) -> InvalidInput:

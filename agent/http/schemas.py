@@ -1,6 +1,7 @@
 """The answers of the API. Each amount has its unit in its name or in a field beside it; unknown values are null."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from agent.metric_cache.aggregate import Aggregation
 from agent.metric_cache.cache import StorageTier
@@ -327,4 +328,4 @@ class ReportSchema:
 
     time: str
     reason: str
-    status: dict[str, object]
+    status: dict[str, Any]

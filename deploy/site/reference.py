@@ -269,9 +269,9 @@ def _paths() -> Iterator[str]:
     manager.include_router(workloads.router(nothing))
     manager.include_router(router.router(nothing, AutoscalerSettings()))
     yield "`/docs` on each port shows the same with the shapes of answers, `/openapi.json` is for programs."
-    for title, app in (("Agent, port 9316", api.application(nothing)), ("Manager, port 8080", manager)):
+    for title, document in (("Agent, port 9316", api.openapi("")), ("Manager, port 8080", manager.openapi())):
         yield f"## {title}"
-        yield _table(("path", "parameters", "answer"), _operations(app.openapi()))
+        yield _table(("path", "parameters", "answer"), _operations(document))
     yield "The manager's page is `/`. Its webhook serves `/mutate-pods` and `/validate-config` on port 9443."
 
 

@@ -1,10 +1,12 @@
 """The endpoints of a whole agent: their units, their refusals, their description, and what Prometheus is shown."""
 
+import json
 import re
 import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import TypeAdapter
@@ -154,6 +156,11 @@ BAD_QUERIES = [
     ("aggregate?kind=node&metric=cpu&windo=1s", 422, "query: windo: '1s': no such parameter; there are agg, "),
     ("aggregate?kind=node&kind=pod&metric=cpu", 422, "query: kind: 'pod': given twice"),
     ("node?kind=pod", 422, "query: kind: 'pod': no such parameter; there are none"),
+    ("node?kind=pod&kind=pod", 422, "query: kind: 'pod': no such parameter; there are none"),
+    ("pods/a?uid=b", 422, "query: uid: 'b': no such parameter; there are none"),
+    ("series?kind=pods&metric=gpu", 422, "query: kind: 'pods': Input should be 'node', "),
+    ("series?metric=gpu", 422, "query: kind: must be given; metric: 'gpu': Input should be 'cpu', "),
+    ("nothing", 404, "Not Found"),
     ("histograms/nobody", 404, "key: no model 'nobody'"),
     ("report", 404, "no report has arrived yet"),
 ]
@@ -198,6 +205,27 @@ def test_every_operation_has_a_name_an_example_of_its_answer_and_a_page_that_nee
     for path, methods in paths.items():
         if path.startswith("/api/"):
             assert methods["get"]["responses"]["200"]["content"]["application/json"]["example"]
+
+
+def test_the_description_has_each_parameter_and_refers_to_shapes_that_it_holds(agent: Agent) -> None:
+    document = get(agent, "openapi.json").json()
+    parameters = {one["name"]: one for one in document["paths"]["/api/v1/aggregate"]["get"]["parameters"]}
+    assert [name for name, one in parameters.items() if one["required"]] == ["kind", "metric"]
+    assert {one["in"] for one in parameters.values()} == {"query"}
+    assert parameters["agg"]["schema"]["default"] == "avg"
+    assert parameters["window"]["description"].startswith("a duration")
+    (uid,) = document["paths"]["/api/v1/pods/{uid}"]["get"]["parameters"]
+    assert (uid["in"], uid["required"]) == ("path", True)
+    shapes = document["components"]["schemas"]
+    assert set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document))) == shapes.keys()
+    assert shapes["Kind"]["type"] == "string"
+    assert "\n\nA window" in shapes["Aggregate"]["description"]
+
+
+def test_only_reads_are_answered(agent: Agent) -> None:
+    host, port = agent.address
+    answer = httpx.post(f"http://{host}:{port}/api/v1/node", headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()) == (405, {"detail": "Method Not Allowed"})
 
 
 def test_examples_and_answers_are_what_the_description_promises(node: Node) -> None:

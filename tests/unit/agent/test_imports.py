@@ -62,10 +62,12 @@ def test_an_agent_in_a_cluster_loads_what_it_needs_and_the_api_when_it_is_asked(
             eventually(lambda: answers(f"{url}/healthz"))
             eventually(lambda: 'ticks_total{outcome="stored"}' in get(f"{url}/metrics").text)
             assert get(f"{url}/readyz").status_code == 503
-            in_use = loaded(daemon)
-            assert not in_use.intersection(HEAVY)
+            assert not loaded(daemon).intersection({*HEAVY, "starlette"})
             assert get(f"{url}/api/v1/node").json()["name"] == "n"
-            assert "fastapi" in loaded(daemon)
+            assert get(f"{url}/openapi.json").json()["info"]["description"] == "Usage and prediction of node n."
+            in_use = loaded(daemon)
+            assert "starlette" in in_use
+            assert not in_use.intersection(HEAVY)
         finally:
             os.kill(daemon.pid, signal.SIGTERM)
         assert daemon.wait(60) == 0
