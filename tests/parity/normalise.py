@@ -109,11 +109,6 @@ def _budget(budget: Object) -> None:
     (budget.get("status") or {}).pop("conditions", None)
 
 
-def _item(obj: Object) -> None:
-    if str(obj.get("kind", "")).startswith("-"):
-        obj.pop("apiVersion", None)
-
-
 def _table(table: Object) -> None:
     for column in table.get("columnDefinitions") or ():
         column.pop("description", None)
@@ -129,7 +124,6 @@ LEFT_OUT = (
     Omission("Table", "the descriptions of columns, which no client shows", _table),
     Omission("PodDisruptionBudget", "conditions, which its controller writes", _budget),
     Omission("", "managedFields and remainingItemCount, which the embedded server does not keep", _metadata),
-    Omission("", "the kind of a list's items, which the embedded server names in every list", _item),
     Omission("", "the order of conditions", _conditions),
 )
 
@@ -146,7 +140,7 @@ def _objects(value: Json) -> Iterator[Object]:
         if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
             for item in value["items"]:
                 if isinstance(item, dict):
-                    item["kind"] = "-" + kind.removesuffix("List")
+                    item.setdefault("kind", "-" + kind.removesuffix("List"))
         for item in value.values():
             yield from _objects(item)
 
