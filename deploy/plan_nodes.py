@@ -19,7 +19,8 @@ def blocks(plan: Plan, *, all_nodes: bool = False, top: int = MOST_ROWS) -> list
     nodes = []
     if found is not None:
         most = len(found.nodes) if all_nodes else top
-        nodes = [_could_go(found, most), _stay(found, all_nodes=all_nodes), _replaced(found, most)]
+        stay = _stay(found, all_nodes=all_nodes)
+        nodes = [_interrupted(found, most), _could_go(found, most), stay, _replaced(found, most)]
     return [*nodes, _leaving(plan.leaving), _scans(plan.scans)]
 
 
@@ -55,6 +56,22 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
     if of.cooldown:
         lines.append(f"Nothing is deleted for now: {of.cooldown}.")
     return [title, *lines]
+
+
+def _interrupted(of: ScaleDownRow, most: int) -> list[str]:
+    """What the cloud has announced, and what the node waits for."""
+    rows = [row for row in of.nodes if row.interruption]
+    if not rows:
+        return []
+    lines = rendering.aligned(
+        [
+            ("  NODE", "GROUP", "ANNOUNCED", "STANDING", "WHY"),
+            *((f"  {row.node}", row.group, row.interruption, row.standing, _reason(row)) for row in rows[:most]),
+        ]
+    )
+    if len(rows) > most:
+        lines.append(f"  and {len(rows) - most} more (--top N, --all-nodes)")
+    return ["Interruptions that the cloud has announced:", *lines]
 
 
 def _replaced(of: ScaleDownRow, most: int) -> list[str]:

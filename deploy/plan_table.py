@@ -6,7 +6,14 @@ from deploy import plan_nodes, rendering
 from manager.autoscaler.expander.chain import PRICE
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.group_rows import DecisionRow, Groups
-from manager.autoscaler.reporting.scale_up_rows import ComparisonRow, OptionRow, PendingRow, PlacementRow, UnplacedRow
+from manager.autoscaler.reporting.scale_up_rows import (
+    ComparisonRow,
+    FurtherRow,
+    OptionRow,
+    PendingRow,
+    PlacementRow,
+    UnplacedRow,
+)
 from manager.autoscaler.snapshot.templates import RECLAIMED
 from shared import explanation, quantity
 from shared.names import CPU, MEMORY
@@ -118,8 +125,8 @@ def _why(of: DecisionRow) -> str:
 def _options(plan: Plan) -> list[str]:
     if not plan.options:
         return []
-    several = plan.comparison.several if plan.comparison and plan.comparison.uses_several else None
-    taken = {each.group for each in plan.options if each.chosen} if several is None else several.nodes.keys()
+    several = _mix(plan.comparison)
+    taken = _taken(plan.options, plan.comparison)
     failed = [f"Expander {step.expander} left all of them: {step.problem}" for step in plan.steps if step.problem]
     lines = [*_option_rows(plan.options, taken), *_dropped(plan.options), *failed]
     if not any(each.rank for each in plan.options):
@@ -129,6 +136,16 @@ def _options(plan: Plan) -> list[str]:
     if plan.steps and plan.steps[0].expander != PRICE:
         wins = "chosen by " + ", then ".join(step.expander for step in plan.steps)
     return [f"Options, {wins}:", *lines, _RANKING.format(preferred=preferred)]
+
+
+def _mix(of: ComparisonRow | None) -> PlacementRow | None:
+    """The groups that are taken together, if that is cheaper."""
+    return of.several if of is not None and of.uses_several else None
+
+
+def _taken(options: Iterable[OptionRow], compared: ComparisonRow | None) -> Collection[str]:
+    several = _mix(compared)
+    return {each.group for each in options if each.chosen} if several is None else several.nodes.keys()
 
 
 def _option_rows(options: Sequence[OptionRow], taken: Collection[str]) -> list[str]:
@@ -198,7 +215,7 @@ def _further(plan: Plan) -> list[str]:
             lines.append("What is done without the groups that are only recommended:")
         else:
             lines.append(f"Decision {number} of the same round, for the pods that were left:")
-        lines += _option_rows(each.options, {option.group for option in each.options if option.chosen})
+        lines += _option_rows(each.options, _taken(each.options, each.comparison))
     return lines
 
 
@@ -211,34 +228,60 @@ def _not_considered(plan: Plan) -> list[str]:
 def _buffers(plan: Plan) -> list[str]:
     if not plan.buffers:
         return []
-    header = ("  BUFFER", "CHUNKS", "ON NODES", "ON MID", "NEW NODES", "NONE")
+    header = ("  BUFFER", "CHUNKS", "ON NODES", "ON MID", "NEW NODES", "NONE", "OF EACH")
     rows = [
-        (f"  {each.buffer}", *map(str, (each.chunks, each.on_nodes, each.on_mid, each.triggered, each.unplaced)))
+        (
+            f"  {each.buffer}",
+            *map(str, (each.chunks, each.on_nodes, each.on_mid, each.triggered, each.unplaced)),
+            _amounts(each.requests),
+        )
         for each in plan.buffers[:MOST_ROWS]
     ]
     lines = rendering.aligned([header, *rows], numbers={1, 2, 3, 4, 5})
     if len(plan.buffers) > MOST_ROWS:
         lines.append(f"  and {len(plan.buffers) - MOST_ROWS} more (all of them: -o json)")
     for each in plan.buffers[:MOST_ROWS]:
+        if each.limited_by:
+            lines.append(
+                f"  {each.buffer} would have {rendering.count(each.wanted, 'chunk')} but for ResourceQuota "
+                f"{rendering.names(each.limited_by)}"
+            )
         if each.unplaced:
             lines.append(f"  {each.buffer} gets no node for {rendering.count(each.unplaced, 'chunk')}:")
             lines += [f"    {rendering.names(row.groups)}: {', '.join(row.reasons)}" for row in each.reasons]
-    return ["Room of CapacityBuffers:", *lines]
+    return ["Room of CapacityBuffers:", *lines, *_bought(plan.buffer_decisions)]
+
+
+def _bought(decisions: Iterable[FurtherRow]) -> list[str]:
+    """The options for what is bought beside the pods, and what cut them."""
+    lines = []
+    for each in decisions:
+        if each.options:
+            lines += ["Options for them:", *_option_rows(each.options, _taken(each.options, each.comparison))]
+        lines += [f"  {row.group} gets {row.allowed} of {row.wanted} nodes: {row.limit}" for row in each.caps]
+    return lines
 
 
 def _requests(plan: Plan) -> list[str]:
     if not plan.requests:
         return []
-    header = ("  REQUEST", "CLASS", "PODS", "STATE", "REASON")
+    header = ("  REQUEST", "CLASS", "PODS", "HAVE COME", "STATE", "REASON")
     rows = [
-        (f"  {each.request}", each.provisioning_class.partition(".")[0], str(each.pods), each.state, each.reason)
+        (
+            f"  {each.request}",
+            each.provisioning_class.partition(".")[0],
+            str(each.pods),
+            str(each.consumed),
+            each.state,
+            each.reason,
+        )
         for each in plan.requests[:MOST_ROWS]
     ]
-    lines = rendering.aligned([header, *rows], numbers={2})
+    lines = rendering.aligned([header, *rows], numbers={2, 3})
     if len(plan.requests) > MOST_ROWS:
         lines.append(f"  and {len(plan.requests) - MOST_ROWS} more (all of them: -o json)")
     lines += [f"  {each.request}: {each.message}" for each in plan.requests[:MOST_ROWS] if each.message]
-    return ["ProvisioningRequests:", *lines]
+    return ["ProvisioningRequests:", *lines, *_bought(plan.request_decisions)]
 
 
 def _unplaced(plan: Plan) -> list[str]:

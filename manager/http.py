@@ -30,6 +30,8 @@ _PAGE_FILES = {
     "nodes.js": "text/javascript",
     "workloads.js": "text/javascript",
     "page.js": "text/javascript",
+    "reserved.js": "text/javascript",
+    "disruption.js": "text/javascript",
     "autoscaler.js": "text/javascript",
 }
 NodeNames = Annotated[list[str], Query(max_length=MOST_SPARKLINES, description="names of nodes; others are left out")]

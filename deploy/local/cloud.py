@@ -51,5 +51,6 @@ def _flags(file: Path, offered: SimulatedCloud) -> tuple[str, ...]:
         *("--scan-interval", SCAN_INTERVAL),
         *("--scale-down-unneeded-time", IDLE, "--scale-down-delay-after-add", IDLE),
         *(("--nodes", groups) if groups else ()),
+        *("--capacity-buffer-pod-injection-enabled", "true", "--enable-provisioning-requests", "true"),
         *(("--node-autoprovisioning", "true") if offered.autoprovisioning is not None else ()),
     )

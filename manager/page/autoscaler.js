@@ -329,10 +329,12 @@ const refreshAutoscaler = async () => {
     await drawSpending(groups.cost_per_hour, latest ? Date.parse(latest.time) : Date.now());
     drawGroups(groups);
     drawPending(latest || { pending: [], unplaced: [], aside: [] });
+    drawReserved(latest);
     drawNotConsidered(latest || { skipped: [], caps: [], unread: [] });
     const isLatest = latest !== null && latest.options.length > 0;
     drawOptions(isLatest ? latest : rounds.find(round => round.options.length), isLatest);
     drawLeaving(latest ? latest.leaving : []);
+    drawDisruption(latest && latest.scale_down);
     drawStaying(latest && latest.scale_down);
     drawScans(latest ? latest.scans : []);
     drawDone([...rounds, ...earlier], latest);

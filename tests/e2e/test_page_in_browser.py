@@ -1,5 +1,6 @@
 """The manager's page as people see and use it: a headless Chromium opens the page of a running cluster."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ MEMORY_SECONDS = 120.0  # the manager takes a sample each 20 s
 NODES = 4  # three simulated ones and this machine
 TEXT_CONTRAST = 4.5  # WCAG 2.2, 1.4.3
 SHAPE_CONTRAST = 3.0  # WCAG 2.2, 1.4.11
-MOST_BYTES = 100_000
+MOST_BYTES = 110_000
 NODE = "sim-0"
 
 pytestmark = [
@@ -233,6 +234,59 @@ def test_what_was_done_is_in_a_table_behind_its_timeline(page: Page) -> None:
     marks = "document.querySelectorAll('#timeline .mark').length"
     assert page.evaluate(f"{lines}.length === {marks}")
     assert "Grew" in page.evaluate(lines)
+
+
+def drawn(page: Page, part: str, script: str, of: object) -> str:
+    """What a part of the page says of an answer, and nothing if it is hidden; before the next refresh."""
+    shown: str = page.evaluate(
+        f"""(() => {{
+          {script}({json.dumps(of)});
+          const part = document.getElementById("{part}");
+          return part.checkVisibility() ? part.innerText : "";
+        }})()"""
+    )
+    return " ".join(shown.split())
+
+
+def test_spare_room_and_requests_are_shown_with_their_terms_where_there_are_any(page: Page) -> None:
+    rank = {"nodes_price": 0.4, "pods_price": 0.2, "rank": 7.477}
+    option = {"group": "big", "chosen": True, "nodes": 2, "pods": 3, "rank": rank}
+    cap = {"group": "big", "allowed": 2, "wanted": 3, "limit": "max node group size reached"}
+    decision = {"comparison": None, "options": [option], "caps": [cap]}
+    none: dict[str, list[object]] = {"buffers": [], "buffer_decisions": [], "requests": [], "request_decisions": []}
+    row = {
+        **{"buffer": "shop/web", "requests": {"cpu": 3000}, "chunks": 6, "wanted": 8, "limited_by": ["cap"]},
+        **{"on_nodes": 1, "on_mid": 1, "triggered": 3, "unplaced": 1},
+        "reasons": [{"groups": ["small"], "reasons": ["Insufficient cpu"]}],
+    }
+    told = drawn(page, "buffers-part", "drawReserved", {**none, "buffers": [row], "buffer_decisions": [decision]})
+    assert "shop/web 3 cpu 6 of 8, by quota cap 1 1 3 1 small: Insufficient cpu" in told
+    assert "2 x big for 3 chunks: C $0.40/h, T $0.20/h, rank 7.477" in told
+    assert "big gets 2 of 3 nodes: max node group size reached." in told
+    asked = {"request": "jobs/r", "provisioning_class": "check-capacity.x", "pods": 6, "consumed": 2, "state": "booked"}
+    answered = {**none, "requests": [{**asked, "reason": "CapacityIsFound", "message": "there is room"}]}
+    told = drawn(page, "requests-part", "drawReserved", answered)
+    assert "jobs/r check-capacity 6 2 booked CapacityIsFound: there is room" in told
+    assert drawn(page, "buffers-part", "drawReserved", none) == ""
+    assert drawn(page, "requests-part", "drawReserved", None) == ""
+
+
+def test_interruptions_and_replacements_are_shown_where_there_are_any(page: Page) -> None:
+    row = {
+        **{"node": "n1", "group": "g", "interruption": "SpotInterruption (taint t)", "standing": "needed"},
+        **{"reason": "", "detail": "the cloud takes it", "replacement": "", "replacement_reason": ""},
+        "replacement_saves_per_month": None,
+    }
+    saves: dict[str, object] = {**row, "interruption": "", "replacement": "n1 is replaced: by 1 of cheap"}
+    saves |= {"replacement_reason": "Underutilized", "replacement_saves_per_month": 94.9}
+    told = drawn(page, "interrupted-part", "drawDisruption", {"nodes": [row], "replacement": ""})
+    assert "n1 g SpotInterruption (taint t) count as pending now needed" in told
+    told = drawn(page, "replaced-part", "drawDisruption", {"nodes": [saves], "replacement": ""})
+    assert "None is replaced now." in told
+    assert "n1 g Underutilized $94.90 n1 is replaced: by 1 of cheap" in told
+    for part in ("interrupted-part", "replaced-part"):
+        assert drawn(page, part, "drawDisruption", {"nodes": [], "replacement": ""}) == ""
+        assert drawn(page, part, "drawDisruption", None) == ""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -27,7 +27,7 @@ class BufferState:
     """Of `chunks`, `on_nodes` have room on nodes there are or upcoming, `on_mid` have it in Mid on offer, `triggered`
     get new nodes, and the rest get nothing now: `reasons` says why not, by group.
 
-    `requests` are those of one chunk.
+    `requests` are those of one chunk. There would be `wanted` chunks without the ResourceQuotas `limited_by`.
     """
 
     key: str
@@ -38,6 +38,8 @@ class BufferState:
     triggered: int = 0
     requests: Amounts = field(default_factory=dict)
     reasons: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    wanted: int = 0
+    limited_by: tuple[str, ...] = ()
 
     @property
     def unplaced(self) -> int:
@@ -108,7 +110,17 @@ def buffer_plan(buffers: Sequence[BufferChunks], decisions: Sequence[ScaleUpDeci
     """What came of the buffers in these decisions about them; the last one holds."""
     buffer_of = {chunk: each.key for each in buffers for chunk in each.group.pods}
     native = {each.key: each.facts.requests for each in buffers}
-    states = {each.key: BufferState(each.key, each.uid, each.count, requests=each.facts.requests) for each in buffers}
+    states = {
+        each.key: BufferState(
+            each.key,
+            each.uid,
+            each.count,
+            requests=each.facts.requests,
+            wanted=each.wanted,
+            limited_by=each.limited_by,
+        )
+        for each in buffers
+    }
     if decisions:
         for demand in decisions[0].demands:
             state = states[buffer_of[demand.pods[0]]]

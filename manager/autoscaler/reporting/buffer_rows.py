@@ -1,6 +1,6 @@
 """Rows about CapacityBuffers, and about what was decided of those. docs/schemas has them as JSON Schema."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from manager.autoscaler.capacity_buffers.planning import BufferPlan
 from manager.autoscaler.reporting import scale_up_rows
@@ -12,7 +12,8 @@ class BufferRow:
     """The CapacityBuffer "namespace/name". Of its chunks so many have room on nodes there are or on their way, so many
     in Mid on offer; of the rest, `triggered` get a new node and `unplaced` none, for these reasons.
 
-    `requests` are those of one chunk, in the units of `pending`.
+    `requests` are those of one chunk, in the units of `pending`. Without the ResourceQuotas `limited_by` there would be
+    `wanted` chunks.
     """
 
     buffer: str
@@ -23,6 +24,8 @@ class BufferRow:
     triggered: int
     unplaced: int
     reasons: list[ReasonRow]
+    wanted: int = 0
+    limited_by: list[str] = field(default_factory=list)
 
 
 def buffer_rows(of: BufferPlan) -> list[BufferRow]:
@@ -37,6 +40,8 @@ def buffer_rows(of: BufferPlan) -> list[BufferRow]:
             each.triggered,
             each.unplaced,
             scale_up_rows.reason_rows(each.reasons),
+            each.wanted,
+            list(each.limited_by),
         )
         for each in of.buffers
     ]

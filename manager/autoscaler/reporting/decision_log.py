@@ -96,9 +96,10 @@ class DecisionLog:
             return
         plan = answers.plan(of)
         self._answer = of, plan
-        line = msgspec.json.encode(answers.without_untouched_nodes(plan))
+        kept = answers.without_untouched_nodes(plan)
+        line = msgspec.json.encode(kept)
         with self._lock:
-            self._noted.append(_Noted(line, answers.brief(plan)))
+            self._noted.append(_Noted(line, answers.brief(kept)))
             while len(self._noted) > 1 and sum(len(each.line) for each in self._noted) > self._most_bytes:
                 self._noted.popleft()
         self._append(line)

@@ -19,6 +19,7 @@ from shared import durations
 
 BRIEF_NAMES = 3  # of nodes that stay for one reason
 BRIEF_ROWS = 50  # of nodes that go or may go
+BRIEF_ASKED_ROWS = 20  # of the others: interrupted nodes, and those that something asks to replace
 
 _ORDER = {standing: number for number, standing in enumerate(NodeStanding)}
 _COULD_GO = frozenset({NodeStanding.GOES, NodeStanding.UNNEEDED, NodeStanding.LEAVING, NodeStanding.GONE})
@@ -39,7 +40,8 @@ class StayReasonRow:
 @dataclass(frozen=True)
 class ScaleDownRow:
     """`nodes` are all there are, those that go first, and the dearest of these; in what is brief, and of past rounds,
-    those alone that go or could. `stay` counts by their reasons those that neither go nor are on their way.
+    those alone that go or could, and in what is brief of the last round the first that are interrupted or judged for
+    a replacement. `stay` counts by their reasons those that neither go nor are on their way.
     `cooldown` says why nothing is deleted for a while.
 
     `saved_per_hour` is what those that go now cost, `savable_per_hour` with all that could (null: one of them has no
@@ -181,12 +183,19 @@ def without_staying_nodes(of: ScaleDownRow | None) -> ScaleDownRow | None:
 
 
 def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
-    """The same with only the first of many nodes."""
-    found = without_staying_nodes(of)
-    return found and replace(
-        found,
-        stay=[replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in found.stay],
-        nodes=found.nodes[:BRIEF_ROWS],
+    """The same with only the first of many nodes; of those that stay, only interrupted ones, and those that something
+    asks to replace, the largest saving first.
+    """
+    if of is None:
+        return None
+    shown = [row for row in of.nodes if row.standing in _COULD_GO][:BRIEF_ROWS]
+    known = {row.node for row in shown}
+    asked = [row for row in of.nodes if row.node not in known and (row.interruption or row.replacement)]
+    asked.sort(key=lambda row: (not row.interruption, -(row.replacement_saves_per_month or 0.0), row.node))
+    return replace(
+        of,
+        stay=[replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in of.stay],
+        nodes=[*shown, *asked[:BRIEF_ASKED_ROWS]],
     )
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from deploy import plan_table
 from manager.autoscaler.capacity_buffers import reading
-from manager.autoscaler.capacity_buffers.planning import PODS_FIRST, BufferState
+from manager.autoscaler.capacity_buffers.planning import PODS_FIRST, BufferState, buffer_plan
 from manager.autoscaler.capacity_buffers.reading import BufferChunks, BufferSources
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.iteration import ActionKind, Iteration
@@ -193,7 +193,20 @@ def test_the_table_of_a_plan_has_the_room_of_buffers_and_why_there_is_none() -> 
     text = plan_table.render(answers.plan(made), group_rows.groups(made))
     assert "Room of CapacityBuffers:" in text
     (row,) = [line.split() for line in text.splitlines() if line.startswith("  ns/b  ")]
-    assert row == ["ns/b", "3", "1", "0", "1", "1"]
+    assert row == ["ns/b", "3", "1", "0", "1", "1", "3", "cpu"]
     assert "ns/b gets no node for 1 chunk:" in text
+    told = text.partition("Options for them:\n")[2].splitlines()
+    assert told[1].split()[:2] == ["*", "a"]
     none = a_round()
     assert "CapacityBuffer" not in plan_table.render(answers.plan(none), group_rows.groups(none))
+
+
+def test_the_answer_and_the_table_say_how_many_chunks_there_would_be_without_a_quota() -> None:
+    chunks, _ = read(buffer(replicas=3))
+    assert chunks is not None
+    plan = buffer_plan([replace(chunks, count=1, limited_by=("q",))], [])
+    made = replace(a_round(), buffers=plan)
+    answer = answers.plan(made)
+    assert [(each.chunks, each.wanted, each.limited_by) for each in answer.buffers] == [(1, 3, ["q"])]
+    said = "  ns/b would have 3 chunks but for ResourceQuota q"
+    assert said in plan_table.render(answer, group_rows.groups(made)).splitlines()

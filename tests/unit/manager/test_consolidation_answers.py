@@ -96,3 +96,16 @@ def test_one_that_is_given_up_is_a_warning_and_counts_as_failed() -> None:
     text = generate_latest(registry).decode()
     assert 'headroom_autoscaler_unreplaceable_nodes{reason="SavesTooLittle"} 2.0' in text
     assert "headroom_autoscaler_replaced_nodes 0.0" in text
+
+
+def test_what_is_brief_has_the_first_verdicts_of_nodes_that_stay_by_what_their_replacement_would_save() -> None:
+    row = answers.plan(rounds_of(Town(config(replace(RULES, min_savings_percent=90))), 1)[0]).scale_down
+    assert row is not None
+    (model,) = [each for each in row.nodes if each.node == "a"]
+    many = [
+        replace(model, node=f"n{number:02}", replacement_saves_per_month=float(number))
+        for number in range(2 * node_rows.BRIEF_ASKED_ROWS)
+    ]
+    brief = node_rows.first_rows(replace(row, nodes=many))
+    assert brief is not None
+    assert [each.node for each in brief.nodes] == [each.node for each in many[::-1][: node_rows.BRIEF_ASKED_ROWS]]

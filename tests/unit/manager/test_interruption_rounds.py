@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from deploy import plan_nodes
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceState
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.consolidation.rules import parse_limit
@@ -386,6 +387,13 @@ def test_api_events_and_metrics_tell_of_it() -> None:
     taken = f"SpotInterruption (taint {TAKEN})"
     assert said["b"] == (taken, "NodeInterrupted", f"the cloud takes it: {taken}")
     assert said["a"][0] == f"RebalanceRecommendation (taint {ADVISED})"
+    (block,) = [
+        each for each in plan_nodes.blocks(answers.plan(town.seen[-1])) if each and each[0].startswith("Interruptions")
+    ]
+    assert [line.split()[:3] for line in block[2:]] == [
+        ["a", "dear", "RebalanceRecommendation"],
+        ["b", "dear", "SpotInterruption"],
+    ]
 
     def told(made: Iteration, before: Iteration | None) -> list[tuple[str, str, str, str]]:
         found = events.events(made, STATUS, uids={}, max_nodes_total=0, before=before)
@@ -414,3 +422,15 @@ def test_api_events_and_metrics_tell_of_it() -> None:
 def test_without_the_setting_the_reason_is_off() -> None:
     assert not DisruptionRules().is_on(DisruptionReason.INTERRUPTED, 0.0)
     assert ADVICE.is_on(DisruptionReason.INTERRUPTED, 0.0)
+
+
+def test_what_is_brief_names_them_in_the_last_round_and_not_in_past_ones() -> None:
+    town = cordoned_and_advised(town_of())
+    town.announce("b")
+    town.go_on(2)
+    plan = answers.plan(town.seen[-1])
+    last, past = answers.brief(plan).scale_down, answers.brief(answers.without_untouched_nodes(plan)).scale_down
+    assert last is not None
+    assert past is not None
+    assert [row.node for row in last.nodes] == ["a", "b"]
+    assert past.nodes == []

@@ -73,7 +73,9 @@ def test_the_answer_has_every_request_that_is_not_over_and_what_was_bought() -> 
     said = msgspec.json.decode(msgspec.json.encode(answer))
     assert list(schemas.problems(said, schemas.published("plan"))) == []
     table = plan_table.render(answer, group_rows.groups(found))
-    assert "  ns/r     best-effort-atomic-scale-up     2  requested  CapacityIsRequested" in table.splitlines()
+    assert (
+        "  ns/r     best-effort-atomic-scale-up     2          0  requested  CapacityIsRequested" in table.splitlines()
+    )
 
 
 def test_requests_are_counted_by_class_and_state() -> None:

@@ -1,0 +1,30 @@
+"use strict";
+// Nodes that the cloud has announced to take, and nodes that others replace; each part is shown where there are any.
+// Uses helpers of page.js and autoscaler.js.
+
+const TAKES_WITHIN_MINUTES = /^(SpotInterruption|InstanceTermination)/;
+
+const drawDisruption = of => {
+  const { nodes, replacement } = of || { nodes: [], replacement: "" };
+  const interrupted = nodes.filter(row => row.interruption), judged = nodes.filter(row => row.replacement);
+  const saving = row => row.replacement_saves_per_month;
+  judged.sort((one, other) => (saving(other) || 0) - (saving(one) || 0));
+  byId("interrupted-part").hidden = !interrupted.length;
+  drawTable("interrupted", [
+    ["Node", "wide", row => row.node],
+    ["Group", "", row => row.group],
+    ["Announced", "wide", row => TAKES_WITHIN_MINUTES.test(row.interruption) ? element("span", "bad-text", row.interruption) : row.interruption],
+    ["Its pods", "", row => TAKES_WITHIN_MINUTES.test(row.interruption) ? "count as pending now" : "go on running"],
+    ["Standing", "", row => row.standing],
+    ["Why", "reasons", row => because(row)],
+  ], interrupted.slice(0, MAX_CLASSES));
+  byId("replaced-part").hidden = !judged.length && !replacement;
+  byId("replacement").textContent = replacement || "None is replaced now.";
+  drawTable("replaced", [
+    ["Node", "wide", row => row.node],
+    ["Group", "", row => row.group],
+    ["Reason", "", row => row.replacement_reason],
+    ["Saves a month", "number", row => saving(row) === null ? "" : dollars(saving(row))],
+    ["Verdict", "reasons", row => row.replacement],
+  ], judged.slice(0, MAX_CLASSES), row => / is replaced: /.test(row.replacement) ? "chosen" : "");
+};
