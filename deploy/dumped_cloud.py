@@ -1,6 +1,6 @@
 """A cloud to ask and never to change: the node groups that a cluster's own Nodes tell of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider import gke
@@ -32,6 +32,9 @@ GROUP_LABELS = (
 )
 GROUP_ANNOTATIONS = (fake_nodes.ANNOTATION_GROUP, "cluster.x-k8s.io/owner-name")
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+LabelledGroups = Mapping[tuple[str, str], str]
+"""Groups by a label and its value, as files of node groups name them."""
+NONE_LABELLED: LabelledGroups = {}
 _OF_ANY_TYPE = frozenset({"karpenter.sh/nodepool"})  # one group for each machine type in it
 _GIB = 1 << 30
 
@@ -67,24 +70,26 @@ class _Members:
     max_size: int = gke.MAX_GROUP_SIZE
 
 
-def tell_groups(nodes: Iterable[Node], label: str = "") -> bool:
+def tell_groups(nodes: Iterable[Node], label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> bool:
     """Whether any node says which group it is in."""
-    return any(group_of(node, label) for node in nodes)
+    return any(group_of(node, label, labelled) for node in nodes)
 
 
-def groups_of(nodes: Sequence[Node], label: str = "") -> dict[str, Group]:
+def groups_of(nodes: Sequence[Node], label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> dict[str, Group]:
     """All groups by id, with the bounds that kwok notes on nodes, or else any. A `label` alone makes them if given.
 
     Where no node says its group, nodes of one kind of machine are one, which nothing is known to make grow.
     """
-    return {name: _group(name, members) for name, members in _members(nodes, label).items()}
+    return {name: _group(name, members) for name, members in _members(nodes, label, labelled).items()}
 
 
-def observe(nodes: Sequence[Node], ownership: Ownership, label: str = "") -> DumpedCloud:
+def observe(
+    nodes: Sequence[Node], ownership: Ownership, label: str = "", labelled: LabelledGroups = NONE_LABELLED
+) -> DumpedCloud:
     """The cloud as these nodes tell of it."""
     groups: dict[str, ObservedGroup] = {}
     placed: dict[str, str] = {}
-    members = _members(nodes, label)
+    members = _members(nodes, label, labelled)
     for name, each in members.items():
         if ownership.owns(name):
             groups[name] = ObservedGroup(ownership.bounded(_group(name, each)), tuple(each.instances))
@@ -96,9 +101,12 @@ def observe(nodes: Sequence[Node], ownership: Ownership, label: str = "") -> Dum
     )
 
 
-def group_of(node: Node, label: str = "") -> str | None:
-    """The group a node says it is in."""
+def group_of(node: Node, label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> str | None:
+    """The group a node says it is in; a file of node groups knows it best."""
     meta = node.metadata
+    for (key, value), group in labelled.items():
+        if meta.label(key) == value:
+            return group
     if label:
         return meta.label(label) or None
     for key in GROUP_LABELS:
@@ -121,11 +129,11 @@ def _machine_of(node: Node) -> str | None:
     return gce.machine_type(labels) or f"{cores}-cpu-{memory_bytes / _GIB:.0f}-gib"
 
 
-def _members(nodes: Sequence[Node], label: str) -> dict[str, _Members]:
+def _members(nodes: Sequence[Node], label: str, labelled: LabelledGroups) -> dict[str, _Members]:
     found: dict[str, _Members] = {}
-    are_told = bool(label) or tell_groups(nodes)
+    are_told = bool(label) or tell_groups(nodes, labelled=labelled)
     for node in sorted(nodes, key=lambda each: each.metadata.name):
-        name = group_of(node, label) if are_told else _machine_of(node)
+        name = group_of(node, label, labelled) if are_told else _machine_of(node)
         if name is None:
             continue
         members = found.setdefault(name, _Members())

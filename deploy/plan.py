@@ -19,6 +19,7 @@ from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud, plan_nodes, plan_sources, plan_table, rendering
 from deploy.access import ClusterContext
+from deploy.dumped_cloud import LabelledGroups
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from manager.autoscaler import decision_settings, planning, scanning
@@ -146,11 +147,13 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
             guard.close()
     else:
         objects = replace(seen.objects, nodes=tuple(map(_with_id, seen.objects.nodes)))
-        notes += _groupless(settings, seen)
-        settings = _listing_all(settings, dumped_cloud.groups_of(objects.nodes, settings.group_label).values())
+        by_file, label = _config(settings) if settings.node_groups else None, settings.group_label
+        labelled = dumped_cloud.NONE_LABELLED if by_file is None else _labelled(by_file)
+        notes += _groupless(settings, seen, labelled)
+        settings = _listing_all(settings, dumped_cloud.groups_of(objects.nodes, label, labelled).values())
         notes += _guessed(settings, objects.nodes)
-        chosen = _config(settings)
-        cloud = dumped_cloud.observe(objects.nodes, chosen.ownership, settings.group_label)
+        chosen = by_file or _config(settings)
+        cloud = dumped_cloud.observe(objects.nodes, chosen.ownership, label, labelled)
         made = _round(seen, objects, cloud, chosen, notes)
     answer = answers.plan(made)
     if not seen.tells_of_pods:
@@ -158,10 +161,17 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
     return answer, group_rows.groups(made), notes
 
 
-def _groupless(settings: PlanSettings, seen: Seen) -> Iterator[str]:
+def _labelled(chosen: DecisionSettings) -> LabelledGroups:
+    """Groups of the file that tell their nodes by a label."""
+    return {
+        (each.label_key, each.label_value): each.cloud_provider_group_name for each in chosen.groups if each.label_key
+    }
+
+
+def _groupless(settings: PlanSettings, seen: Seen, labelled: LabelledGroups) -> Iterator[str]:
     """A note where no node says its group. Raises InvalidInput where that leaves nothing to plan with."""
     nodes = seen.objects.nodes
-    if dumped_cloud.tell_groups(nodes, settings.group_label):
+    if dumped_cloud.tell_groups(nodes, settings.group_label, labelled):
         return
     mend = "name the label with --group-label, or describe groups in a file with --cloud-config"
     if settings.group_label or not nodes:

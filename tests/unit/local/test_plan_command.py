@@ -118,6 +118,30 @@ def test_a_label_of_ones_own_makes_groups_and_kwok_notes_their_bounds(tmp_path: 
     assert sum(each["unplaced"] for each in answer["pending"]) == 7
 
 
+def test_the_nodes_of_an_escalator_group_are_those_with_its_label(tmp_path: Path) -> None:
+    groups = tmp_path / "groups.yaml"
+    group: dict[str, Any] = {
+        "name": "g",
+        "label_key": "customer",
+        "label_value": "shared",
+        "cloud_provider_group_name": "shared-nodes",
+    }
+    group |= {
+        "max_nodes": 9,
+        "slow_node_removal_rate": 1,
+        "fast_node_removal_rate": 2,
+        "scale_up_threshold_percent": 70,
+    }
+    group |= {"taint_upper_capacity_threshold_percent": 40, "taint_lower_capacity_threshold_percent": 10}
+    group |= {"soft_delete_grace_period": "1m", "hard_delete_grace_period": "9m", "scale_up_cool_down_period": "2m"}
+    groups.write_text(yaml.safe_dump({"node_groups": [group]}))
+    shared: Any = {"labels": {"customer": "shared", EKS: "of-the-cloud"}}
+    full = pod("full", "4", "a1", nodeSelector={"customer": "shared"})
+    answer = planned(dumped(tmp_path, node("a1", "", **shared), node("b1", "b"), full), "--node-groups", str(groups))
+    (scan,) = answer["scans"]
+    assert (scan["error"], scan["untainted"], scan["cpu_percent"], scan["delta"]) == ("", 1, 100.0, 1)
+
+
 def test_flags_list_the_groups_that_may_grow(tmp_path: Path) -> None:
     path = dumped(tmp_path, *BOTH, pod("web-0"), pod("web-1"))
     assert changes(planned(path, "--nodes", "0:9:b")) == {"b": (1, 2)}
