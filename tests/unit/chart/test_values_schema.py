@@ -1,6 +1,7 @@
 """The chart's schema follows the code."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -11,8 +12,12 @@ from agent.settings import AgentSettings
 from deploy import values_schema
 from manager.daemon_settings import DaemonSettings
 from shared import settings
+from tests.support.apiserver import ROOT
 
 COMMITTED = values_schema.FILE.read_text("utf-8")
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+TOPS = ("manager", "agent", "enforcer", "colocationConfig", "crds", "rbac", "cleanup", "access", "image")
+NAMED = re.compile(rf"(?<![\w/.-])((?:{'|'.join(TOPS)})(?:\.(?!md\b|py\b)[a-z][A-Za-z]*)+)(?=[=:`)\s,|])")
 
 
 def _objects(schema: object) -> list[dict[str, Any]]:
@@ -59,3 +64,23 @@ def test_a_definition_that_the_code_no_longer_has_disappears() -> None:
     definitions = values_schema.completed(document)["definitions"]
     assert "byHand" in definitions
     assert "NoLongerThere" not in definitions
+
+
+def is_value(path: str, document: dict[str, Any]) -> bool:
+    """Whether the chart takes it; objects of others may have any key."""
+    here = document
+    for key in path.split("."):
+        while "$ref" in here:
+            here = document["definitions"][here["$ref"].rpartition("/")[2]]
+        here = here.get("properties", {}).get(key, here.get("additionalProperties", here.get("type") != "object"))
+        if isinstance(here, bool):
+            return here
+    return True
+
+
+def test_every_value_that_a_page_names_is_one_of_the_chart() -> None:
+    document = json.loads(COMMITTED)
+    named = {(page.name, path) for page in PAGES for path in NAMED.findall(page.read_text())}
+    assert len(named) > 60
+    assert sorted(each for each in named if not is_value(each[1], document)) == []
+    assert not is_value("manager.settings.noSuchSetting", document)
