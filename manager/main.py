@@ -31,7 +31,7 @@ from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.lending import Lending
 from manager.nodeside.metrics import FleetCollector, ManagerCounters, StateCollector
 from manager.nodeside.node_plans import NodePlanner
-from manager.nodeside.node_trends import NodeTrends
+from manager.nodeside.node_trends import NodeAmounts, NodeTrends
 from manager.nodeside.node_writes import NodeWrites
 from manager.nodeside.pod_peaks import PodPeaks
 from manager.nodeside.reports import EventReporter, PersistentProblems
@@ -146,7 +146,7 @@ class Manager:
                 now=clock.now,
             )
         )
-        self._trends = NodeTrends(lambda: map(answers.row, self._controller.states()), clock)
+        self._trends = NodeTrends(self._node_amounts, clock)
         app = http.application(
             reader=self._controller,
             trends=self._trends,
@@ -222,6 +222,13 @@ class Manager:
         if self._autoscaler is not None:
             self._autoscaler.start()
         logger.info("manager started", extra={"url": self._server.url})
+
+    def _node_amounts(self) -> dict[str, NodeAmounts]:
+        caches = self._caches
+        nodes = {node.metadata.name: node for node in caches.nodes()}
+        return {
+            name: NodeAmounts.read(node, caches.requested(name), caches.report(name)) for name, node in nodes.items()
+        }
 
     def _record_trends(self) -> None:
         self._trends.record()

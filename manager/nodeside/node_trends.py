@@ -3,21 +3,27 @@
 A node takes 6 kB, and beyond `MOST_NODES` only the sums over all of them are kept.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from manager.nodeside.answers import Amount, NodeRow
+from manager.nodeside.noderesource import writing
+from manager.nodeside.noderesource.report import NodeReport
+from manager.pods import NodeRequests
 from manager.trends import Sample, Trends
 from shared import durations
+from shared.api.core import Node
 from shared.clock import Clock
+from shared.names import Tier
+from shared.quantity import Resources
 
 MOST_NODES = 10_000
-AMOUNTS = ("used", "requested", "predicted_peak", "mid", "prod_used")
 CLUSTER = ""  # the name of the sums over all nodes
 MOST_SPARKLINES = 100  # of one answer, of some 200 kB at most
 SPARKLINE_SAMPLES = 48  # of a plot of 72 pixels
+_UNKNOWN = (np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -60,16 +66,36 @@ class Sparklines:
     nodes: dict[str, Sparkline]
 
 
+class NodeAmounts(NamedTuple):
+    """A node at one moment; None is what is not known."""
+
+    used: Resources | None
+    requested: Resources | None
+    predicted_peak: Resources | None
+    mid: Resources | None
+    prod_used: Resources | None
+
+    @classmethod
+    def read(cls, node: Node, requested: NodeRequests, report: NodeReport | None) -> "NodeAmounts":
+        mid = writing.on_offer(node, Tier.MID) or Resources()
+        if report is None:
+            return cls(None, requested.total, None, mid, None)
+        return cls(report.usage, requested.total, report.peak, mid, report.prod_usage)
+
+
+AMOUNTS = NodeAmounts._fields
+
+
 class NodeTrends:
     """The trends of all nodes that there are: for each amount a row of cpu and one of memory."""
 
-    def __init__(self, rows: Callable[[], Iterable[NodeRow]], clock: Clock) -> None:
-        self._rows = rows
+    def __init__(self, amounts: Callable[[], Mapping[str, NodeAmounts]], clock: Clock) -> None:
+        self._amounts = amounts
         self._trends = Trends(2 * len(AMOUNTS), clock)
 
     def record(self) -> None:
         """Takes a sample, if the last one is long enough ago."""
-        self._trends.record(lambda: _sample(list(self._rows())))
+        self._trends.record(lambda: _sample(self._amounts()))
 
     def answer(self, name: str = CLUSTER) -> NodeTrend:
         """Of a node without a trend, all is null."""
@@ -94,22 +120,14 @@ def amount_series(rows: Sequence[Iterable[float]]) -> list[AmountSeries]:
     return [AmountSeries(_whole(cpu), _whole(memory)) for cpu, memory in pairs]
 
 
-def _sample(rows: Sequence[NodeRow]) -> dict[str, Sample]:
-    known = np.array([_values(row) for row in rows], np.float64).reshape(-1, 2 * len(AMOUNTS))
+def _sample(nodes: Mapping[str, NodeAmounts]) -> dict[str, Sample]:
+    values = [value for amounts in nodes.values() for amount in amounts for value in amount or _UNKNOWN]
+    known = np.array(values, np.float64).reshape(-1, 2 * len(AMOUNTS))
     sums = np.where(np.isnan(known).all(axis=0), np.nan, np.nansum(known, axis=0))
     by_name = {CLUSTER: sums.astype(np.float32)}
-    if len(rows) <= MOST_NODES:
-        by_name |= {row.name: values for row, values in zip(rows, known.astype(np.float32), strict=True)}
+    if len(nodes) <= MOST_NODES:
+        by_name |= zip(nodes, known.astype(np.float32), strict=True)
     return by_name
-
-
-def _values(row: NodeRow) -> list[float]:
-    amounts: list[Amount | None] = [getattr(row, amount) for amount in AMOUNTS]
-    return [
-        value
-        for amount in amounts
-        for value in ((np.nan, np.nan) if amount is None else (amount.cpu_milli, amount.memory_bytes))
-    ]
 
 
 def _whole(values: Iterable[float]) -> list[int | None]:

@@ -23,6 +23,7 @@ MOST_WORKLOADS = 5_000
 MOST_PODS = 5_000
 _AMOUNTS = ("used", "requested")
 _ROWS = 2 * len(_AMOUNTS)  # cpu and memory of each
+_UNKNOWN = (np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -83,28 +84,41 @@ def router(trends: WorkloadTrends) -> APIRouter:
     return routes
 
 
+class _Sum:
+    """What the pods of a workload request, and what those use of which that is known."""
+
+    __slots__ = ("measured", "requested_cpu", "requested_memory", "used_cpu", "used_memory")
+
+    def __init__(self) -> None:
+        self.used_cpu = self.used_memory = self.requested_cpu = self.requested_memory = 0
+        self.measured = False
+
+
 def _sample(cluster: PodSource, now: float) -> Mapping[str, Sample]:
     """cpu and memory of each amount, of every workload and pod that is remembered."""
-    pods: dict[str, list[float]] = {}
-    workloads: defaultdict[str, list[float]] = defaultdict(lambda: [np.nan, np.nan, 0.0, 0.0])
+    workloads: defaultdict[str, _Sum] = defaultdict(_Sum)
+    pods = []
     for _, pod, used in measured_pods(cluster, now):
         cpu, memory = requested_amounts(pod)
         total = workloads[pod.workload or pod.key]
-        total[2] += cpu
-        total[3] += memory
+        total.requested_cpu += cpu
+        total.requested_memory += memory
         if used is not None:
-            total[0] = used[0] if np.isnan(total[0]) else total[0] + used[0]
-            total[1] = used[1] if np.isnan(total[1]) else total[1] + used[1]
-        pods[_pod_key(pod.workload or pod.key, pod.key)] = [*(used or (np.nan, np.nan)), cpu, memory]
-    chosen = {**_largest(workloads, MOST_WORKLOADS), **_largest(pods, MOST_PODS)}
-    return {name: np.array(values, np.float32) for name, values in chosen.items()}
-
-
-def _largest(of: Mapping[str, list[float]], most: int) -> Mapping[str, list[float]]:
-    """Those that request most CPU; their names settle equal ones, so that the same ones stay."""
-    if len(of) <= most:
-        return of
-    return dict(heapq.nlargest(most, of.items(), key=lambda item: (item[1][2], item[0])))
+            total.used_cpu += used[0]
+            total.used_memory += used[1]
+            total.measured = True
+        pods.append((cpu, pod.key, memory, pod.workload, used or _UNKNOWN))
+    sums = (
+        (one.requested_cpu, name, one.requested_memory, (one.used_cpu, one.used_memory) if one.measured else _UNKNOWN)
+        for name, one in workloads.items()
+    )
+    # Names settle equal amounts, so that the same ones stay.
+    sampled = {name: (*used, cpu, memory) for cpu, name, memory, used in heapq.nlargest(MOST_WORKLOADS, sums)}
+    sampled |= {
+        _pod_key(workload or key, key): (*used, cpu, memory)
+        for cpu, key, memory, workload, used in heapq.nlargest(MOST_PODS, pods)
+    }
+    return {name: np.array(values, np.float32) for name, values in sampled.items()}
 
 
 def _pod_key(workload: str, pod: str) -> str:

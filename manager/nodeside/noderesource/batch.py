@@ -184,9 +184,11 @@ def most(above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
 
 
 def _with_dangling(found: Resources, above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
+    cpu_milli, memory_bytes = found
     for usage in dangling(above.active, reported):
-        found = found.plus(usage)
-    return found
+        cpu_milli += usage.cpu_milli
+        memory_bytes += usage.memory_bytes
+    return Resources(cpu_milli, memory_bytes)
 
 
 def _sum(policy: str, above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
@@ -196,11 +198,11 @@ def _sum(policy: str, above: Above, reported: Mapping[str, ReportedUsage]) -> Re
     return used(above, reported) if policy == USAGE else most(above, reported)
 
 
-def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> Iterator[Resources]:
+def dangling(active: frozenset[str], reported: Mapping[str, ReportedUsage]) -> Iterator[ReportedUsage]:
     """The reported usage of each pod above Batch that is not `active`."""
     for key in reported.keys() - active:
         if (metric := reported[key]).priority_class not in LOW_PRIORITY:
-            yield metric.usage
+            yield metric
 
 
 def message(resource: str, explained: ResourceExplanation) -> str:

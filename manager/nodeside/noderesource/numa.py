@@ -72,8 +72,8 @@ def _held_in_zone(
             for zone in bound:
                 held[zone] += share
     if rule.policy != REQUEST:
-        for usage in batch.dangling(frozenset(pod.key for pod in pods if pod.active), reported):
-            share = divided(usage[where] * finer, len(zones))
+        for metric in batch.dangling(frozenset(pod.key for pod in pods if pod.active), reported):
+            share = divided(metric.usage[where] * finer, len(zones))
             for zone in zones:
                 held[zone] += share
     return held

@@ -24,7 +24,7 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_beside_the_t
     overdue = {"autoscaler": 31.4}
     app = http.application(
         reader=NoNodes(),
-        trends=NodeTrends(list, ManualClock()),
+        trends=NodeTrends(dict, ManualClock()),
         registry=CollectorRegistry(),
         status=lambda: Status("local", True, False, [], True, "ns/cm", None, overdue),
         fleet=lambda: FleetPrediction([], PriorRow("built-in", 0, None, []), [], 0),

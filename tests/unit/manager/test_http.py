@@ -16,7 +16,7 @@ from manager.nodeside import answers, usage_histograms
 from manager.nodeside.answers import Explained, FleetPrediction, Nodes
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
-from manager.nodeside.node_trends import MOST_SPARKLINES, NodeTrend, NodeTrends, Sparklines
+from manager.nodeside.node_trends import MOST_SPARKLINES, NodeAmounts, NodeTrend, NodeTrends, Sparklines
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
@@ -65,7 +65,13 @@ class States:
         return STATES.get(name)
 
 
-TRENDS = NodeTrends(lambda: map(answers.row, States().states()), ManualClock(NOW))
+TRENDS = NodeTrends(
+    lambda: {
+        "n1": NodeAmounts.read(SIMULATED, REQUESTED, REPORTED),
+        HOSTILE: NodeAmounts.read(node(HOSTILE), NodeRequests(), None),
+    },
+    ManualClock(NOW),
+)
 
 
 @pytest.fixture(scope="module")

@@ -1,37 +1,29 @@
 """The last day of nodes: whole, bounded, and honest about what was not known."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
 from manager import trends
 from manager.nodeside import node_trends
-from manager.nodeside.answers import Amount, NodeRow
-from manager.nodeside.node_trends import NodeTrends
+from manager.nodeside.node_trends import NodeAmounts, NodeTrends
 from shared import durations
 from shared.clock import ManualClock
+from shared.quantity import Resources
 from tests.unit.manager.objects import GIB, NOW
 
-ROW = NodeRow(
-    name="a",
-    simulated=False,
-    allocatable=None,
-    requested=Amount(2000, GIB),
-    used=Amount(500, 3 * GIB),
+ROW = NodeAmounts(
+    used=Resources(500, 3 * GIB),
+    requested=Resources(2000, GIB),
     predicted_peak=None,
-    reclaimable=None,
-    mid=Amount(0, 0),
-    batch=Amount(0, 0),
-    reason="",
-    reported=None,
-    report_reason="",
+    mid=Resources(),
+    prod_used=None,
 )
 
 
 class Town:
-    def __init__(self, *rows: NodeRow) -> None:
-        self.rows = list(rows)
+    def __init__(self, **rows: NodeAmounts) -> None:
+        self.rows = dict(rows)
         self.clock = ManualClock(NOW)
         self.trends = NodeTrends(lambda: self.rows, self.clock)
 
@@ -42,7 +34,7 @@ class Town:
 
 
 def test_a_day_is_kept_whole_in_as_many_samples_as_there_is_room_for() -> None:
-    town = Town(ROW)
+    town = Town(a=ROW)
     for hours in (0.5, 5, 30, 60):
         town.live(3600 * hours)
         found = town.trends.answer("a")
@@ -57,19 +49,19 @@ def test_a_day_is_kept_whole_in_as_many_samples_as_there_is_room_for() -> None:
 
 
 def test_samples_keep_their_times_while_others_go() -> None:
-    town = Town(ROW)
+    town = Town(a=ROW)
     for _ in range(5 * trends.SAMPLES):
         minutes = round(town.clock.now() - NOW) // 60
-        town.rows = [replace(ROW, used=Amount(minutes, GIB))]
+        town.rows["a"] = ROW._replace(used=Resources(minutes, GIB))
         town.live(trends.FIRST_INTERVAL_SECONDS)
     found = town.trends.answer()
     assert found.used.cpu_milli == [round(durations.instant(time) - NOW) // 60 for time in found.times]
 
 
 def test_what_was_not_known_is_null_and_sums_leave_it_out() -> None:
-    town = Town(ROW, replace(ROW, name="b", used=None))
+    town = Town(a=ROW, b=ROW._replace(used=None))
     town.live(20)
-    town.rows[1] = replace(ROW, name="b", predicted_peak=Amount(900, GIB))
+    town.rows["b"] = ROW._replace(predicted_peak=Resources(900, GIB))
     town.live(20)
     assert town.trends.answer("b").used.cpu_milli == [None, 500]
     assert town.trends.answer().used.cpu_milli == [500, 1000]
@@ -77,16 +69,16 @@ def test_what_was_not_known_is_null_and_sums_leave_it_out() -> None:
 
 
 def test_a_node_that_comes_later_has_a_gap_and_one_that_is_gone_no_trend() -> None:
-    town = Town(ROW)
+    town = Town(a=ROW)
     town.live(20)
-    town.rows = [replace(ROW, name="b")]
+    town.rows = {"b": ROW}
     town.live(20)
     assert town.trends.answer("b").mid.cpu_milli == [None, 0]
     assert town.trends.answer("a").requested.cpu_milli == [None, None]
 
 
 def test_a_clock_that_is_set_back_begins_anew() -> None:
-    town = Town(ROW)
+    town = Town(a=ROW)
     town.live(600)
     town.clock.jump(-3600)
     begun = town.clock.now()
@@ -96,14 +88,14 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
 
 def test_of_very_many_nodes_there_are_sums_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_trends, "MOST_NODES", 1)
-    town = Town(ROW, replace(ROW, name="b"))
+    town = Town(a=ROW, b=ROW)
     town.live(20)
     assert town.trends.answer().used.cpu_milli == [1000]
     assert town.trends.answer("a").used.cpu_milli == [None]
 
 
 def test_sparklines_are_few_samples_of_the_nodes_asked_for_up_to_the_newest() -> None:
-    town = Town(ROW, replace(ROW, name="b"))
+    town = Town(a=ROW, b=ROW)
     for rounds in (1, 47, 1, 60, 200):
         town.live(rounds * trends.FIRST_INTERVAL_SECONDS)
         found, whole = town.trends.sparklines(["b", "nowhere"]), town.trends.answer("b")
@@ -115,5 +107,5 @@ def test_sparklines_are_few_samples_of_the_nodes_asked_for_up_to_the_newest() ->
 
 
 def test_without_a_sample_there_are_no_sparklines() -> None:
-    found = Town(ROW).trends.sparklines(["a"])
+    found = Town(a=ROW).trends.sparklines(["a"])
     assert (found.times, found.nodes) == ([], {})
