@@ -17,6 +17,8 @@ from tests.support.apiserver import EMBEDDED, REAL
 
 Before = Mapping[str, Mapping[str, Any]]
 
+FIGURES = Path(__file__).with_name("figures.json")  # the committed ones
+
 
 def measures(only: Collection[str], cluster: str) -> Iterator[tuple[str, Measure]]:
     """What every module beside this one measures that offers `measures()`, or `measures_on(cluster)` where that
@@ -52,7 +54,13 @@ def line(row: Row, before: Before | None) -> str:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--out", type=Path, help="also write the rows to this file as JSON, beside others that it has")
-    parser.add_argument("--against", type=Path, help="compare with the rows of such a file")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        nargs="?",
+        const=FIGURES,
+        help="compare with the rows of such a file, by default with the committed figures",
+    )
     parser.add_argument(
         "--cluster",
         choices=(EMBEDDED, REAL),

@@ -44,6 +44,18 @@ def test_what_fails_loses_no_other_row_and_is_told(capsys: pytest.CaptureFixture
     assert "no such cgroup" in err
 
 
+def test_without_a_file_the_committed_figures_are_what_is_compared_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed = json.loads(bench.FIGURES.read_text())
+    assert committed
+    assert all(each["value"] >= 0 and each["figure"] == figure for figure, each in committed.items())
+    monkeypatch.setattr(bench, "FIGURES", tmp_path / "figures.json")
+    bench.FIGURES.write_text(json.dumps({"second": {"ratio": 3.0}}))
+    bench.main(["table_broken", "--against"])
+    assert capsys.readouterr().out.splitlines()[-1].endswith("| 1.5 | 3 | x 0.50 |")
+
+
 def test_figures_are_kept_by_name_and_compared_by_their_ratios(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
