@@ -214,7 +214,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
             machine_types=frozenset(settings.machine_types),
             most_groups=settings.max_node_groups,
             most_autoprovisioned=settings.max_autoprovisioned_node_group_count,
-            popularity=Popularity.PODS if preset is ranking.SEED else Popularity.CPU,
+            popularity=Popularity.CPU if preset is ranking.CLUSTER_AUTOSCALER else Popularity.PODS,
             tolerations=TolerationMode(settings.autoprovisioning_tolerations),
             gpus=GpuRules(default_type=settings.autoprovisioning_gpu_type),
             taints=taints,

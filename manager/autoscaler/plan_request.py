@@ -26,7 +26,7 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Settings of the manager that may be others for once, with their names and meaning; null leaves them."""
 
     expander: str | None = None
-    expander_preset: Annotated[str, Meta(pattern="^(seed|cluster-autoscaler)$")] | None = None
+    expander_preset: Annotated[str, Meta(pattern="^(seed|cluster-autoscaler|least-cost)$")] | None = None
     least_cost_mix: bool | None = None
     node_autoprovisioning: bool | None = None
     balance_similar_node_groups: bool | None = None

@@ -109,9 +109,9 @@ class ExpanderSettings(GroupSettings, frozen=True, kw_only=True, forbid_unknown_
     expander_preset: Annotated[
         str,
         Meta(
-            pattern="^(seed|cluster-autoscaler)$",
-            description="constants of the cost-based rank, and what makes labels popular: those of the proposals, or "
-            "what Cluster Autoscaler ships",
+            pattern="^(seed|cluster-autoscaler|least-cost)$",
+            description="constants of the cost-based rank, and what makes labels popular: those of the proposals, "
+            "what Cluster Autoscaler ships, or those of the proposals without a preferred machine size",
         ),
     ] = "seed"
     prices: Annotated[

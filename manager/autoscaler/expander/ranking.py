@@ -2,7 +2,8 @@
 
 The preset `seed` follows "Cost-based node group ranking function for Cluster Autoscaler". The preset
 `cluster-autoscaler` follows Cluster Autoscaler's code, which differs in the preferred sizes, in the pod whose price is
-X, in the effect of GPUs on unfitness, and in groups that do not exist yet.
+X, in the effect of GPUs on unfitness, and in groups that do not exist yet. The preset `least-cost` follows the proposal
+without a preferred size: only prices decide.
 """
 
 import math
@@ -29,8 +30,8 @@ class PreferredSize:
 class Preset:
     """The constants of the formula.
 
-    `stabilization` is the pod whose price is X. `gpu_unfitness` replaces a GPU machine's suppressed unfitness;
-    `new_group_factor` multiplies the rank of a group that does not exist yet.
+    Without `preferred`, every machine fits. `stabilization` is the pod whose price is X. `gpu_unfitness` replaces a GPU
+    machine's suppressed unfitness; `new_group_factor` multiplies the rank of a group that does not exist yet.
     """
 
     name: str
@@ -58,7 +59,8 @@ CLUSTER_AUTOSCALER = Preset(
     gpu_unfitness=1000.0,
     new_group_factor=2.0,
 )
-PRESETS = {preset.name: preset for preset in (SEED, CLUSTER_AUTOSCALER)}
+LEAST_COST = Preset(name="least-cost", preferred=(), stabilization={"cpu": 500})
+PRESETS = {preset.name: preset for preset in (SEED, CLUSTER_AUTOSCALER, LEAST_COST)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class PricedOption:
 
 
 def rank_options(
-    options: Sequence[Option], model: PricingModel, preset: Preset, preferred_cpu_milli: int
+    options: Sequence[Option], model: PricingModel, preset: Preset, preferred_cpu_milli: int | None
 ) -> list[PricedOption]:
     """Every option with its rank, in the given order. An option without a price has no rank."""
     try:
@@ -112,13 +114,15 @@ def best_options(ranks: Sequence[PricedOption]) -> list[Option]:
     return [each.option for each in ranks if each.rank and each.rank.height == lowest]
 
 
-def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int:
-    """The machine size that fits a cluster of so many nodes best."""
-    return next(size.cpu_milli for size in preset.preferred if cluster_nodes <= size.nodes)
+def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int | None:
+    """The machine size that fits a cluster of so many nodes best; None if the preset prefers none."""
+    return next((size.cpu_milli for size in preset.preferred if cluster_nodes <= size.nodes), None)
 
 
-def unfitness(preferred_milli: int, node_milli: int) -> float:
-    """How far a machine is from the preferred size; 1 is an exact match."""
+def unfitness(preferred_milli: int | None, node_milli: int) -> float:
+    """How far a machine is from the preferred size; 1 is an exact match, or that none is preferred."""
+    if preferred_milli is None:
+        return 1.0
     return max(preferred_milli / node_milli, node_milli / preferred_milli)
 
 
@@ -134,7 +138,7 @@ def stabilized_price(nodes_price: float, pods_price: float, stabilization_price:
 
 
 def _ranked(
-    option: Option, model: PricingModel, preset: Preset, preferred_milli: int, stabilization: float
+    option: Option, model: PricingModel, preset: Preset, preferred_milli: int | None, stabilization: float
 ) -> PricedOption:
     node_milli = option.machine.capacity.get("cpu", 0)
     if node_milli <= 0:

@@ -1,15 +1,18 @@
-"""Several groups at once: a cheaper way than one group to place the same pods.
+"""Several groups at once: a cheaper way than the chosen group to place the same pods.
 
 The search adds one group after another, always the group whose next node costs least for the worth of its pods, and all
 of its nodes but the last, partly filled one. The remaining pods may go to a smaller machine. Whenever nodes of one
 group would take all remaining pods, that completes one plan. A plan starts from nothing, from the chosen group, or from
-each class of pods on the machine where its share costs least; the cheapest plan without a needless group wins. Whether
-another single group would be cheaper is not decided here: ranks decide that.
+each class of pods on the machine where its share costs least. The cheapest plans lose needless groups, then exchange up
+to two nodes at a time for cheaper ones, as long as all pods have a place. Where the rank prefers a size of machine, it
+alone decides whether another single group is better.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations_with_replacement, islice
 
 import numpy as np
 
@@ -21,9 +24,14 @@ from manager.autoscaler.scale_up.decisions import NodeMix
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import GroupEstimate
 from manager.autoscaler.snapshot.cluster import Integers
+from shared.cached_property import cached_property
 
 MOST_CANDIDATES = 12
 MOST_ROUNDS = 24
+MOST_IMPROVED = 4
+MOST_EXCHANGED = 40  # nodes of a plan; among more, one node's price is a few percent at most
+MOST_PACKED = 1200  # classes of pods, over all exchanges that one plan tries at a time
+_LEAST_SAVED = 1e-9
 _ANY = 1 << 31
 
 
@@ -56,6 +64,10 @@ class _Partial:
     cost: float = 0.0
     estimates: tuple[Estimate, ...] = ()
 
+    @property
+    def node_count(self) -> int:
+        return sum(self.nodes.values())
+
 
 def cheapest_mix(
     left: Packing,
@@ -66,9 +78,10 @@ def cheapest_mix(
     usage: QuotaUsage,
     prices: MixPrices,
     new_groups: int,
+    least_groups: int,
     is_late: Callable[[], bool],
 ) -> NodeMix | None:
-    """The cheapest plan found that uses at least two groups and places all of `wanted`, counted by class.
+    """The cheapest plan found that uses at least `least_groups` groups and places all of `wanted`, counted by class.
 
     The search ends when it `is_late`. Classes bound to the location of other pods (affinity, spread, host ports) go to
     the chosen group first, so that no later pods take their place.
@@ -93,10 +106,23 @@ def cheapest_mix(
         found += search.finished(after_chosen)
     for is_whole in (True, False):
         found += search.finished(search.each_class_where_cheapest(start, is_whole=is_whole))
-    found.sort(key=lambda each: (each.cost, len(each.created), sorted(each.nodes.items())))
-    needed = (search.needed(start, each) for each in found if len(each.nodes) > 1)
-    best = next((each for each in needed if len(each.nodes) > 1), None)
+    found.sort(key=_cost_order)
+    distinct = {tuple(sorted(each.nodes.items())): each for each in reversed(found) if len(each.nodes) >= least_groups}
+    needed = (search.needed(start, each) for each in reversed(distinct.values()))
+    plans = list(islice((each for each in needed if len(each.nodes) >= least_groups), MOST_IMPROVED))
+    improved = (search.improved(start, each) for each in plans)
+    plans += [each for each in improved if len(each.nodes) >= least_groups]
+    best = min(plans, key=_cost_order, default=None)
     return None if best is None else NodeMix(dict(sorted(best.nodes.items())), dict(wanted), best.cost, best.estimates)
+
+
+def _few(groups: Sequence[str]) -> list[tuple[str, ...]]:
+    """Up to two of these, each as often as wanted."""
+    return [few for many in range(3) for few in combinations_with_replacement(groups, many)]
+
+
+def _cost_order(plan: _Partial) -> tuple[float, int, list[tuple[str, int]]]:
+    return plan.cost, len(plan.created), sorted(plan.nodes.items())
 
 
 def _candidates(estimated: Sequence[GroupEstimate], chosen: GroupEstimate, prices: MixPrices) -> list[GroupEstimate]:
@@ -176,6 +202,66 @@ class _Search:
             if not without.remaining.any():
                 return self.needed(start, without)
         return plan
+
+    def improved(self, start: _Partial, plan: _Partial) -> _Partial:
+        """The plan after exchanges of up to two of its nodes for up to two cheaper ones, while any helps."""
+        if plan.node_count - start.node_count > MOST_EXCHANGED:
+            return plan
+        while (cheaper := self._exchanged(start, plan)) is not None:
+            plan = cheaper
+        return plan
+
+    def _exchanged(self, start: _Partial, plan: _Partial) -> _Partial | None:
+        """The plan with the first of the exchanges, in the order of what they save, after which all pods fit."""
+        counts = Counter(dict(plan.nodes))
+        counts.subtract(start.nodes)
+        free = self._sum_of_free(counts) - start.remaining @ self.left.problem.requests
+        added, added_costs, added_free = self._additions
+        ways = []
+        for removed in map(Counter, _few(sorted(+counts))):
+            saved = self._cost(removed) - added_costs
+            is_way = (saved > _LEAST_SAVED) & (free - self._sum_of_free(removed) + added_free >= 0).all(axis=1)
+            if removed <= counts:
+                ways += [(-saved[at], sorted((counts - removed + added[at]).items())) for at in is_way.nonzero()[0]]
+        for _, nodes in sorted(ways)[: MOST_PACKED // max(1, int((start.remaining > 0).sum()))]:
+            if self.is_late():
+                break
+            packed = self._packed(start, dict(nodes))
+            if packed is not None:
+                return packed
+        return None
+
+    @cached_property
+    def _additions(self) -> "tuple[list[Counter[str]], np.ndarray[tuple[int, ...], np.dtype[np.float64]], Integers]":
+        """Up to two new nodes of the candidates: what they cost, and what they have room for, by resource."""
+        few = [Counter(groups) for groups in _few([each.state.id for each in self.candidates])]
+        return few, np.array([self._cost(each) for each in few]), np.array([self._sum_of_free(each) for each in few])
+
+    def _cost(self, nodes: Mapping[str, int]) -> float:
+        return sum(self.prices.nodes[group] * count for group, count in nodes.items())
+
+    def _sum_of_free(self, nodes: Mapping[str, int]) -> Integers:
+        return sum((self._free[group] * count for group, count in nodes.items()), self.left.problem.row({}))
+
+    @cached_property
+    def _free(self) -> dict[str, Integers]:
+        templates = {each.state.id: each.state.template for each in self.candidates}
+        return {group: self.left.problem.row(each.free) for group, each in templates.items() if each is not None}
+
+    def _packed(self, start: _Partial, nodes: Mapping[str, int]) -> _Partial | None:
+        """All pods on at most these nodes, by the dearest or the cheapest first; None if they do not fit."""
+        able = sorted(
+            (each for each in self.candidates if each.state.id in nodes),
+            key=lambda each: self.prices.nodes[each.state.id],
+        )
+        for ordered in (able[::-1], able):
+            plan = start
+            for each in ordered:
+                estimate = self._estimate(plan, each, nodes[each.state.id])
+                plan = plan if estimate is None else self._extend(plan, each, estimate)
+            if not plan.remaining.any():
+                return plan
+        return None
 
     def placing(self, partial: _Partial, each: GroupEstimate, positions: Integers) -> _Partial | None:
         """The plan with all pods of these classes on nodes of a group; None if not all of them fit."""

@@ -206,7 +206,7 @@ class _ScaleUp:
         )
 
     @property
-    def _preferred_cpu_milli(self) -> int:
+    def _preferred_cpu_milli(self) -> int | None:
         return ranking.preferred_cpu_milli(self.settings.preset, self.scale_up_input.cluster_nodes)
 
     def _choose(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
@@ -344,6 +344,7 @@ class _ScaleUp:
             settings.usage,
             prices,
             self.scale_up_input.new_groups,
+            2 if settings.preset.preferred else 1,
             time.deadline(time.group_seconds) if time else options.no_deadline,
         )
         if several is None or not settings.uses_mix or settings.expanders[0] != chain.PRICE:

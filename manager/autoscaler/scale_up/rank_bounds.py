@@ -55,7 +55,7 @@ class RankBounds:
     left: Packing
     pricing: PricingModel
     preset: Preset
-    preferred_cpu_milli: int
+    preferred_cpu_milli: int | None
     most_candidates: int
 
     def least(self, state: GroupStatus, fit: Fit, most_nodes: int) -> LeastCost:

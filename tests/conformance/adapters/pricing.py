@@ -73,7 +73,9 @@ def unfitness(row: Input) -> object:
 
 
 def preferred_node(row: Input) -> object:
-    cores = ranking.preferred_cpu_milli(CLUSTER_AUTOSCALER, row["cluster_nodes"]) // 1000
+    cpu_milli = ranking.preferred_cpu_milli(CLUSTER_AUTOSCALER, row["cluster_nodes"])
+    assert cpu_milli is not None
+    cores = cpu_milli // 1000
     return {"cpu": cores, "memory_mib": cores * MEMORY_PER_CORE_MIB}
 
 

@@ -1,4 +1,4 @@
-"""The cost-based rank, its two presets, and the prices under it."""
+"""The cost-based rank, its presets, and the prices under it."""
 
 import math
 from pathlib import Path
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.expander import chain, priority, ranking
 from manager.autoscaler.expander.option import Option, PodClass, has_gpu
-from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, SEED, Preset
+from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, LEAST_COST, SEED, Preset
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import NVIDIA_GPU, SEED_PRICES, Machine, UnitPrices
@@ -55,6 +55,15 @@ def test_a_group_yet_to_be_created_ranks_twice_as_high_under_the_preset_alone() 
     assert ranks(SEED, there, new)["new"] == ranks(SEED, there, new)["there"]
     shipped = ranks(CLUSTER_AUTOSCALER, there, new)
     assert shipped["new"] == 2 * shipped["there"]
+
+
+def test_under_least_cost_no_size_is_preferred_in_a_cluster_of_any_size() -> None:
+    sizes = [ranking.preferred_cpu_milli(LEAST_COST, nodes) for nodes in (0, 1, 300, 10**6)]
+    assert sizes == [None] * 4
+    options = [option("small", 2, nodes=8), option("large", 16)]
+    found = [each.rank for each in ranking.rank_options(options, FilePricing(), LEAST_COST, None)]
+    assert [each and (each.unfitness, each.suppressed_unfitness) for each in found] == [(1.0, 1.0)] * 2
+    assert len({each and each.rank for each in found}) == 1
 
 
 def test_a_machine_without_cpu_has_no_rank_and_says_why() -> None:

@@ -13,7 +13,7 @@ from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus, Increase
 from manager.autoscaler.expander.priority import Pattern, Priorities
-from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
+from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, LEAST_COST
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
@@ -340,6 +340,14 @@ def test_of_several_groups_none_is_needless(pods: int, several: dict[str, int] |
     assert comparison.single.nodes == {"small": pods}
     assert (None if comparison.several is None else comparison.several.nodes) == several
     assert comparison.uses_several is (several is not None)
+
+
+def test_only_without_a_preferred_size_another_single_group_takes_the_place_of_the_chosen_one() -> None:
+    """Two big nodes are cheaper than a big and nine small ones, and than all small ones."""
+    states = [group("small", machine(2, 8)), group("big", machine(16, 16))]
+    classes = [pending(1.7, 18)]
+    assert decided(states, classes, expanders=("price",)).nodes == {"big": 1, "small": 9}
+    assert decided(states, classes, expanders=("price",), preset=LEAST_COST).nodes == {"big": 2}
 
 
 def test_several_groups_together_keep_to_each_ones_maximum_and_to_the_number_of_new_groups() -> None:

@@ -24,6 +24,7 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus
 from manager.autoscaler.estimator.packing import PackedPods
 from manager.autoscaler.expander import chain
+from manager.autoscaler.expander.ranking import LEAST_COST, SEED
 from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
 from manager.autoscaler.pricing.model import Machine as PricedMachine
@@ -256,6 +257,7 @@ def cases(draw: st.DrawFn, plain: bool = False, most_pods: int = 12) -> Case:
                     }
                 )
             ),
+            preset=draw(st.sampled_from([SEED, LEAST_COST])),
             expanders=draw(st.sampled_from(EXPANDERS)),
             max_nodes_total=draw(st.sampled_from([0, 0, 2, 4, 6])),
             estimates=EstimateRules(
@@ -329,7 +331,7 @@ def test_a_plan_never_exceeds_any_limit(case: Case) -> None:
     several = decision.comparison.several if decision.comparison else None
     if several is not None:  # also where it is not what is done
         check_limits(several.nodes, case)
-        assert len(several.nodes) > 1
+        assert len(several.nodes) > 1 or case.settings.preset is LEAST_COST
 
 
 def check_limits(nodes: Mapping[str, int], case: Case) -> None:
@@ -492,6 +494,7 @@ def plain_rank(each: RankedOption, case: Case, decision: ScaleUpDecision) -> flo
     nodes_price = node_price(case, each.group) * each.node_count
     preferred = next(cores for most, cores in PREFERRED if case.cluster_nodes <= most)
     unfitness = float(max(preferred / machine.allocatable["cpu"], machine.allocatable["cpu"] / preferred))
+    unfitness = 1.0 if case.settings.preset is LEAST_COST else unfitness
     suppressed = (unfitness - 1) * (1 - math.tanh((each.node_count - 1) / 15)) + 1
     half_core = 0.5 * PER_CORE
     return suppressed * (nodes_price + half_core) / (pods_price + half_core)
