@@ -296,11 +296,17 @@ def _bounds(settings: AutoscalerSettings) -> dict[str, ResourceBounds]:
     return {resource: each for resource, each in bounds.items() if each != ResourceBounds()}
 
 
+def _either(given: float | None, default: float) -> float:
+    return default if given is None else given
+
+
 def _scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
+    # Consolidation leaves to scale-down what can go without a new node, which saves the most, whatever its utilization.
+    threshold = 1.0 if settings.consolidation == "price" else 0.5
     return ScaleDownRules(
         group=GroupRules(
-            utilization_threshold=settings.scale_down_utilization_threshold,
-            gpu_utilization_threshold=settings.scale_down_gpu_utilization_threshold,
+            utilization_threshold=_either(settings.scale_down_utilization_threshold, threshold),
+            gpu_utilization_threshold=_either(settings.scale_down_gpu_utilization_threshold, threshold),
             unneeded_seconds=settings.scale_down_unneeded_time_seconds,
             unready_seconds=settings.scale_down_unready_time_seconds,
             ignores_daemons=settings.ignore_daemonsets_utilization,

@@ -15,6 +15,7 @@ _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # 
 _MOST_SECONDS = 2_592_000.0  # thirty days: more is a mistake
 Key = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -304,11 +305,15 @@ class ScaleDownSettings(GroupHealthSettings, frozen=True, kw_only=True, forbid_u
         float, Meta(gt=0, le=_MOST_SECONDS, description="of a pass, after which no further node is looked at in it")
     ] = 30.0
     scale_down_utilization_threshold: Annotated[
-        float, Meta(ge=0, le=1, description="share of cpu or memory requested, above which a node is needed")
-    ] = 0.5
+        Share | None,
+        Meta(
+            description="share of cpu or memory requested, above which a node is needed; by default 0.5, and 1 with "
+            "consolidation by price"
+        ),
+    ] = None
     scale_down_gpu_utilization_threshold: Annotated[
-        float, Meta(ge=0, le=1, description="share of GPUs requested, above which a node that has some is needed")
-    ] = 0.5
+        Share | None, Meta(description="the same share of GPUs, of a node that has some; by default likewise")
+    ] = None
     ignore_daemonsets_utilization: Annotated[bool, Meta(description="leave DaemonSets' pods out of it")] = False
     ignore_mirror_pods_utilization: Annotated[bool, Meta(description="leave mirror pods out of it")] = False
     scale_down_peaks: Annotated[

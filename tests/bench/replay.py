@@ -80,8 +80,17 @@ VARIANTS = (
 )
 PENDING = {"policy": "pending-pods"}
 CONSOLIDATES: dict[str, Any] = {"consolidation": "price", "consolidation_min_node_age_seconds": 0.0}
+# As Karpenter's policy WhenEmptyOrUnderutilized does: whatever saves anything goes at once, within a budget of 10 %.
+OF_KARPENTER: dict[str, Any] = CONSOLIDATES | {
+    "consolidation_min_savings_percent": 0.0,
+    "consolidation_balance": 0.0,
+    "consolidation_cooldown_seconds": 0.0,
+    "scale_down_unneeded_time_seconds": 0.0,
+    "scale_down_delay_after_add_seconds": 0.0,
+}
 OF_SIZES = (
     Variant("three sizes of machines, pending pods", PENDING, SMALLER),
+    Variant("the same by Karpenter's rules", PENDING, SMALLER, OF_KARPENTER),
     Variant("the same with --consolidation price", PENDING, SMALLER, CONSOLIDATES),
 )
 FIGURES = (

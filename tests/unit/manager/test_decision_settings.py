@@ -148,6 +148,22 @@ def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
     assert chosen.actuation == ActuationOptions(8.0, False, 60, 180.0, 9.0, 10.0, 2.0, False, True)
 
 
+@pytest.mark.parametrize(
+    ("given", "thresholds"),
+    [
+        ({}, (0.5, 0.5)),
+        ({"consolidation": "price"}, (1.0, 1.0)),
+        ({"consolidation": "price", "scale_down_utilization_threshold": 0.0}, (0.0, 1.0)),
+        ({"scale_down_gpu_utilization_threshold": 0.7}, (0.5, 0.7)),
+    ],
+)
+def test_what_goes_without_a_new_node_goes_whatever_its_utilization_where_consolidation_is_by_price(
+    given: dict[str, Any], thresholds: tuple[float, float]
+) -> None:
+    found = loaded(**given).scale_down.group
+    assert (found.utilization_threshold, found.gpu_utilization_threshold) == thresholds
+
+
 def test_the_preset_decides_what_makes_labels_popular() -> None:
     assert loaded().autoprovisioning.popularity is Popularity.PODS
     shipped = loaded(expander_preset="cluster-autoscaler")
