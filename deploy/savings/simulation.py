@@ -19,6 +19,7 @@ from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.context import ObservedCloud
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.expander import ranking
 from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pricing.model import PricingModel
@@ -263,6 +264,7 @@ def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, *, scales_down: bool)
 def _config(cluster: SimulatedCluster, *, scales_down: bool) -> DecisionSettings:
     settings = AutoscalerSettings(
         nodes=tuple(f"{group.min_size}:{MOST_NODES}:{group.id}" for group in cluster.groups.values()),
+        expander_preset=ranking.LEAST_COST.name,
         scale_down_enabled=scales_down,
         scale_down_utilization_threshold=1.0,
         scale_down_gpu_utilization_threshold=1.0,
