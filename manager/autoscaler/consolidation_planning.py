@@ -3,11 +3,12 @@
 It comes after scale-down, and only where nothing scales up: what scale-down removes costs nothing to replace.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from manager.autoscaler import replacement_planning
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
+from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.consolidation import search
 from manager.autoscaler.consolidation.rules import ConsolidationRules
 from manager.autoscaler.consolidation.search import (
@@ -17,16 +18,19 @@ from manager.autoscaler.consolidation.search import (
     LaunchTarget,
 )
 from manager.autoscaler.consolidation.verdicts import ConsolidationDecision, ConsolidationReason
-from manager.autoscaler.context import AutoscalingContext, LastConsolidation
+from manager.autoscaler.context import AutoscalingContext, CandidateGroups, LastConsolidation
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.pricing import list_prices
 from manager.autoscaler.pricing.model import PricingModel, Unpriced
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import ScaleDownDecision
 from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings, TimeLimits, no_deadline
+from manager.autoscaler.snapshot import equivalence_groups
 from manager.autoscaler.snapshot.cluster import NodeTemplate
 from shared import durations
+from shared.api import pods
 from shared.api.core import Pod
 
 ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -54,7 +58,13 @@ def find(
     if last is not None and last.seen == seen and now < last.until <= now + config.scale_down.recheck_seconds:
         return last.decision
     before = {} if last is None else last.decision.verdicts
-    targets = launch_targets(waiting, config.scale_up, over)
+    is_late = TimeLimits(config.clock).deadline(rules.search_seconds) if config.clock else no_deadline
+    remaining = orchestrator.headroom(waiting, config.scale_up)
+    creatable, new_groups = _creatable(context, over, prices, advice=advice)
+    targets = [
+        *launch_targets(waiting, config.scale_up, over),
+        *_targets(creatable, remaining, config.scale_up),
+    ]
     untried = {name for name, each in before.items() if each.reason is ConsolidationReason.OUT_OF_TIME}
     found = search.search(
         ScaleDownContext(over, config.scale_down),
@@ -66,12 +76,13 @@ def find(
             held=replacement_planning.undisturbed_nodes(context),
             untried=untried,
             unneeded=[each for each in scale_down.unneeded if inputs.group_of.get(each) in over.groups],
-            remaining=orchestrator.headroom(waiting, config.scale_up),
+            remaining=remaining,
+            new_groups=new_groups,
             allowed=allowed,
             blocked=blocked,
         ),
         rules,
-        TimeLimits(config.clock).deadline(rules.search_seconds) if config.clock else no_deadline,
+        is_late,
     )
     found = replace(found, advice=advice)
     acts = found.option is not None and not advice
@@ -81,10 +92,34 @@ def find(
 
 def launch_targets(waiting: ScaleUpInput, settings: ScaleUpSettings, inputs: ScaleDownInputs) -> list[LaunchTarget]:
     """The existing groups that may grow."""
-    remaining = orchestrator.headroom(waiting, settings)
+    existing = [state for state in waiting.groups if state.exists and state.id in inputs.groups]
+    return _targets(existing, orchestrator.headroom(waiting, settings), settings)
+
+
+def _creatable(
+    context: AutoscalingContext, inputs: ScaleDownInputs, prices: Mapping[str, float], *, advice: bool
+) -> tuple[list[GroupStatus], int]:
+    """The groups that could be created for the pods of all priced nodes, and how many may be."""
+    config, created = context.settings, CandidateGroups(context)
+    if not config.autoprovisioning.enabled or not created.groups_left:
+        return [], 0
+    going = {name for name, group in inputs.group_of.items() if group in inputs.groups and name in prices}
+    moving = [pod for pod in context.objects.pods if pod.spec.node_name in going and _moves(pod)]
+    classes = equivalence_groups.build_equivalence_groups(moving, context.objects.surroundings).classes
+    wanted = Mode.RECOMMEND if advice else Mode.ENFORCE
+    return [each for each in created.states(classes) if config.mode_of(each.id) is wanted], created.groups_left
+
+
+def _moves(pod: Pod) -> bool:
+    """Whether it needs a place when its node goes."""
+    stays = equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod)
+    return pods.is_active(pod) and not stays
+
+
+def _targets(states: Iterable[GroupStatus], remaining: Headroom, settings: ScaleUpSettings) -> list[LaunchTarget]:
     found = []
-    for state in waiting.groups:
-        if not state.exists or state.zero_or_max or state.id not in inputs.groups:
+    for state in states:
+        if state.zero_or_max:
             continue
         if groups.skip_reason(state, remaining, settings.usage, settings.ownership) or state.template is None:
             continue

@@ -41,8 +41,8 @@ class ActionKind(enum.StrEnum):
 @dataclass(frozen=True)
 class Action:
     """One action and its result. Sizes are targets. `nodes` are provider ids of machines to delete, or names of
-    registered Nodes; of an increase, the Nodes that the new ones replace. A removal is done when it has begun; its
-    progress is in `Iteration.leaving`. The `explanation` is the one that all reports have.
+    registered Nodes; of an increase or a new group, the Nodes that the new ones replace. A removal is done when it has
+    begun; its progress is in `Iteration.leaving`. The `explanation` is the one that all reports have.
 
     With `done` False and an empty `error`, the action was not tried: because of its group's mode, a dry run, or an
     earlier error.

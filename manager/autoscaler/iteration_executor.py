@@ -9,10 +9,11 @@ from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.cloudprovider.contract import Created
 from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cluster_state.registry import Registry, with_replacement
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import CloudAccess, ClusterAccess
-from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.iteration import Action, ActionKind, Iteration
 from manager.autoscaler.listers import Listers
 from manager.autoscaler.modes import Mode
 from manager.autoscaler.planning import PlannedIteration
@@ -69,7 +70,8 @@ class IterationExecutor:
                 if created is not None:
                     decisions[number] = self._filled(decisions[number], creation, created, planned)
                 done.append(action)
-        launches = [action for action in iteration.actions if action.kind is ActionKind.INCREASE and action.nodes]
+        created_first, launches, iteration, kept = self._launches(iteration, kept)
+        done += created_first
         increases = [*planning.increase_actions(decisions, planned.context.settings), *launches]
         increased, kept = self._groups.increase_groups(increases, kept, iteration.time)
         done += increased
@@ -85,6 +87,29 @@ class IterationExecutor:
         except HeadroomError as error:
             logger.error("the books are kept in mind: %s", error)
         return replace(iteration.with_decisions(decisions), actions=tuple(done))
+
+    def _launches(self, iteration: Iteration, kept: Registry) -> tuple[list[Action], list[Action], Iteration, Registry]:
+        """Creates the groups of a replacement that begins. Returns these actions and the increases of its launches,
+        none if a group was not created: the next iteration then gives the replacement up.
+        """
+        launches = [action for action in iteration.actions if action.kind is ActionKind.INCREASE and action.nodes]
+        consolidation, move = iteration.consolidation, kept.replacing
+        if consolidation is None or consolidation.option is None or move is None:
+            return [], launches, iteration, kept
+        creations = {each.group: each for each in consolidation.option.creations}
+        done = []
+        for action in iteration.actions:
+            if action.kind is not ActionKind.CREATE_GROUP or not action.nodes:
+                continue
+            wanted = action.group
+            action, created, kept = self._groups.create_group(action, creations[wanted], kept, iteration.time)
+            done.append(action)
+            if created is None:
+                return done, [], iteration, kept
+            launches.append(replace(action, kind=ActionKind.INCREASE, done=False))
+            move = move.renamed(wanted, created.main.id)
+            kept = with_replacement(kept, move)
+        return done, launches, replace(iteration, consolidation=replace(consolidation, move=move)), kept
 
     def _filled(
         self, decision: ScaleUpDecision, creation: GroupCreation, created: Created, planned: PlannedIteration

@@ -83,7 +83,7 @@ def begin(
     chosen = _describe_choice(option, context)
     state, instructions = replacing.step(None, ReplacementChosen(chosen), rules)
     launches = tuple(
-        _increase(launch, chosen, option, context)
+        _launch_action(launch, chosen, option, context)
         for instruction in instructions
         if isinstance(instruction, LaunchNodes)
         for launch in instruction.launches
@@ -133,8 +133,9 @@ def _describe_choice(option: ReplacementOption, context: AutoscalingContext) -> 
     for node in context.objects.nodes:
         group = observed.group_of_node.get(node.metadata.name, "")
         newest[group] = max(newest.get(group, 0.0), node.metadata.created_at)
-    seconds = 0.0
-    for name in option.added:
+    new = {each.group for each in option.creations}
+    seconds = start.provision_seconds + start.startup_seconds if new else 0.0
+    for name in option.added.keys() - new:
         own = observed.groups[name].options
         provision, startup = own.max_node_provision_seconds, own.max_node_startup_seconds
         provision = start.provision_seconds if provision is None else provision
@@ -142,7 +143,7 @@ def _describe_choice(option: ReplacementOption, context: AutoscalingContext) -> 
     return Replacement(
         tuple(ReplacedNode(each, uids[each], observed.group_of_node[each]) for each in option.removed),
         tuple(
-            Launch(name, observed.groups[name].group.target_size, count, newest.get(name, 0.0))
+            Launch(name, 0 if name in new else observed.groups[name].group.target_size, count, newest.get(name, 0.0))
             for name, count in sorted(option.added.items())
         ),
         option.saving,
@@ -152,17 +153,22 @@ def _describe_choice(option: ReplacementOption, context: AutoscalingContext) -> 
     )
 
 
-def _increase(launch: Launch, chosen: Replacement, option: ReplacementOption, context: AutoscalingContext) -> Action:
+def _launch_action(
+    launch: Launch, chosen: Replacement, option: ReplacementOption, context: AutoscalingContext
+) -> Action:
+    """Raises the target of a group, or creates the group first."""
+    created = {each.group: each.max_size for each in option.creations}
+    is_new = launch.group in created
     names = tuple(each.name for each in chosen.removed)
     is_by_price = chosen.reason is DisruptionReason.UNDERUTILIZED
     why = f"which saves {option.saves_per_month:.4g}/month" if is_by_price else f"{option.reason}: {option.why}"
     return Action(
-        ActionKind.INCREASE,
+        ActionKind.CREATE_GROUP if is_new else ActionKind.INCREASE,
         launch.group,
         context.settings.mode_of(launch.group),
         launch.from_size,
         launch.from_size + launch.nodes,
-        context.cloud.observed.groups[launch.group].group.max_size,
+        created[launch.group] if is_new else context.cloud.observed.groups[launch.group].group.max_size,
         names,
         ScaleExplanation(
             f"replaces {first_names(names, MOST_NAMES)}, {why}", bound=option.reason.value, result=launch.nodes
@@ -216,9 +222,12 @@ class ReplacementFollower:
         context = self.context
         if self.unwanted:
             return ReplacementAbandoned(self.unwanted)
+        # A group that is to be created is awaited like its nodes.
+        awaited = {each.group for each in known.launches if known.phase is ReplacementPhase.LAUNCHING}
+        awaited -= context.cloud.observed.groups.keys()
         if any(
             name not in self.inputs.groups or context.settings.mode_of(name) is not Mode.ENFORCE
-            for name in known.groups
+            for name in known.groups - awaited
         ):
             return ReplacementAbandoned(NOT_ENFORCED)
         launched = scale_down_planning.launched_nodes(known, context)

@@ -67,6 +67,11 @@ class Replacement:
     def groups(self) -> frozenset[str]:
         return frozenset([*(each.group for each in self.removed), *(each.group for each in self.launches)])
 
+    def renamed(self, launched: str, group: str) -> "Replacement":
+        """The same once the group that was to be `launched` exists, under the name that its cloud gave it."""
+        launches = tuple(replace(each, group=group) if each.group == launched else each for each in self.launches)
+        return replace(self, launches=launches)
+
     def shifted(self, seconds: float) -> "Replacement":
         """The same after a clock jump of `seconds`."""
         times = (max(0.0, self.started_at + seconds), max(0.0, self.deadline + seconds))

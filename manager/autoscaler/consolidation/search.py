@@ -22,10 +22,11 @@ from manager.autoscaler.consolidation.verdicts import (
     ReplacementOption,
     ReplacementVerdict,
 )
-from manager.autoscaler.pricing import list_prices
+from manager.autoscaler.pricing import gce, list_prices
 from manager.autoscaler.scale_down import eligibility
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_up import groups
+from manager.autoscaler.scale_up.decisions import GroupCreation
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import no_deadline
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate
@@ -40,7 +41,7 @@ _SLACK = 1e-9  # prices are floats
 
 @dataclass(frozen=True)
 class LaunchTarget:
-    """A group that may grow. `price` is that of one node per hour."""
+    """A group that may grow, or could be created. `price` is that of one node per hour."""
 
     state: GroupStatus
     template: NodeTemplate
@@ -51,6 +52,11 @@ class LaunchTarget:
     def id(self) -> str:
         return self.state.id
 
+    def is_like(self, node: NodeInfo, price: float) -> bool:
+        """Whether it could be created with nodes like this one, at no lower price."""
+        spec = self.state.spec
+        return spec is not None and spec.machine_type == gce.machine_type(node.labels) and self.price >= price - _SLACK
+
 
 @dataclass(frozen=True)
 class ConsolidationInputs:
@@ -59,7 +65,8 @@ class ConsolidationInputs:
     `prices` per hour and `created_at` are by node, `disruptions` by pod: what the eviction of each costs, 1 where it is
     not listed. `held` gives, by node, what forbids to disturb it. `unneeded` are the nodes that scale-down is about to
     remove; `untried` ones come first, because the last search had no time for them. Nothing is replaced that `blocked`
-    (a reason and a sentence) delays. `remaining` is what the cluster's limits leave for new nodes.
+    (a reason and a sentence) delays. `remaining` is what the cluster's limits leave for new nodes, and `new_groups` how
+    many groups may be created.
     """
 
     prices: Mapping[str, float]
@@ -70,6 +77,7 @@ class ConsolidationInputs:
     unneeded: Sequence[str] = ()
     untried: Collection[str] = ()
     remaining: Headroom = field(default_factory=Headroom)
+    new_groups: int = 0
     allowed: Allowed = field(default_factory=lambda: Allowed(MOST_AT_ONCE))
     blocked: tuple[ConsolidationReason, str] | None = None
 
@@ -142,19 +150,29 @@ def search(
     return _Search(context, inputs, rules, is_late).run()
 
 
-def may_add(added: Iterable[LaunchTarget], remaining: Headroom, usage: QuotaUsage) -> bool:
-    """Whether groups and the cluster's limits leave room for these beside all present nodes."""
+def may_add(added: Iterable[LaunchTarget], remaining: Headroom, usage: QuotaUsage, new_groups: int = 0) -> bool:
+    """Whether groups and the cluster's limits leave room for these beside all present nodes and groups."""
     counts: dict[str, int] = {}
     states: dict[str, GroupStatus] = {}
     for each in added:
         counts[each.id] = counts.get(each.id, 0) + 1
         states[each.id] = each.state
+    if sum(state.makes for state in states.values() if not state.exists) > new_groups:
+        return False
     for group, count in counts.items():
         state = states[group]
         if count > state.room or groups.allowance(state, remaining, usage, count).nodes < count:
             return False
         remaining = groups.headroom_after(state, remaining, usage, count)
     return True
+
+
+def _creations(states: Mapping[str, GroupStatus], counts: Mapping[str, int]) -> tuple[GroupCreation, ...]:
+    return tuple(
+        GroupCreation(name, state.spec, counts[name], max_size=state.group.max_size)
+        for name, state in sorted(states.items())
+        if state.spec is not None
+    )
 
 
 class _Search:
@@ -170,7 +188,7 @@ class _Search:
         self._rules = rules
         self._is_late = is_late
         self._simulation = ReplacementSimulation(context, inputs.unneeded)
-        self._targets = sorted(inputs.targets, key=lambda each: (each.price, each.id))
+        self._targets = sorted(inputs.targets, key=lambda each: (each.price, not each.state.exists, each.id))
         self._usage = QuotaUsage(context.rules.gpu_label)
         self._balance = _Balance(context, inputs, rules)
         self._verdicts: dict[str, ReplacementVerdict] = {}
@@ -303,24 +321,29 @@ class _Search:
         drains = self._simulation.drains(names)
         if isinstance(drains, tuple):
             return _Refusal(*drains)
-        own = {each.group for each in removed}
+        own = self._own(removed)
         if all(target.price >= before or target.id in own for target in self._targets):
             return _Refusal(ConsolidationReason.NOT_CHEAPER, f"no other group has nodes at less than {before:.4g}/h")
         present = self._simulation.place(names)
         if present.stuck is None:
             detail = "its pods have places on nodes that stay: it is for scale-down to remove it"
             return _Refusal(ConsolidationReason.LEFT_TO_SCALE_DOWN, detail, before)
-        found = self._cheapest(removed, before, present)
+        found = self._cheapest(removed, own, before, present)
         if found is None:
             detail = f"no other nodes at less than {before:.4g}/h hold its pods: {present.stuck.detail}"
             return _Refusal(ConsolidationReason.NOT_CHEAPER, detail)
         return found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
 
+    def _own(self, removed: Sequence[_Candidate]) -> set[str]:
+        """The groups of these nodes, and those that could be created for more of the same machines."""
+        alike = {each.id for each in self._targets if any(each.is_like(old.node, old.price) for old in removed)}
+        return alike | {each.group for each in removed}
+
     def _cheapest(
-        self, removed: Sequence[_Candidate], before: float, present: simulation.PodPlacement
+        self, removed: Sequence[_Candidate], own: set[str], before: float, present: simulation.PodPlacement
     ) -> ReplacementOption | _Refusal | None:
         """Of one group, or of two if that is cheaper still."""
-        own, spot_goes = {each.group for each in removed}, any(each.is_spot for each in removed)
+        spot_goes = any(each.is_spot for each in removed)
         names = [each.name for each in removed]
         best: tuple[float, list[LaunchTarget], simulation.PodPlacement] | None = None
         spot_savers: set[str] = set()
@@ -350,8 +373,17 @@ class _Search:
         final = self._simulation.drains(names, [each.template for each in added])
         if isinstance(final, tuple):
             return _Refusal(*final, before - after)
-        alternatives = len(spot_savers) if is_spot else None
-        return ReplacementOption(tuple(names), counts, before, after, score, placed.moves, alternatives)
+        return ReplacementOption(
+            tuple(names),
+            counts,
+            before,
+            after,
+            score,
+            placed.moves,
+            alternatives=len(spot_savers) if is_spot else None,
+            creations=_creations({each.id: each.state for each in added}, counts),
+            node_prices={each.id: each.price for each in added},
+        )
 
     def _with_cheaper_last(
         self, names: Sequence[str], own: set[str], best: tuple[float, list[LaunchTarget], simulation.PodPlacement]
@@ -371,7 +403,7 @@ class _Search:
         return best
 
     def _may_add(self, added: Iterable[LaunchTarget]) -> bool:
-        return may_add(added, self._inputs.remaining, self._usage)
+        return may_add(added, self._inputs.remaining, self._usage, self._inputs.new_groups)
 
     def _worthwhile(self, found: ReplacementOption, removed: Sequence[_Candidate]) -> ReplacementOption | _Refusal:
         rules, saving = self._rules, found.saving

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
+from manager.autoscaler.scale_up.decisions import GroupCreation
 
 HOURS_PER_MONTH = 730  # by convention
 
@@ -57,6 +58,8 @@ class ReplacementOption:
 
     `score` is the share of the cluster's cost that it saves, over the share of its disruption. `moves` are the new
     places of the pods; `alternatives` is the number of spot groups that would save, too (None where none is involved).
+    `creations` are the groups among those of `added` that are to be created first. `node_prices` are those of the new
+    nodes by group, per hour.
     For any other `reason` than price the costs are 0, and `why` says what is the matter with the node.
     """
 
@@ -69,6 +72,8 @@ class ReplacementOption:
     alternatives: int | None = None
     reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
     why: str = ""
+    creations: tuple[GroupCreation, ...] = ()
+    node_prices: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def saving(self) -> float:
@@ -80,7 +85,10 @@ class ReplacementOption:
         return self.saving * HOURS_PER_MONTH
 
     def __str__(self) -> str:
-        made = ", ".join(f"{count} of {group}" for group, count in sorted(self.added.items()))
+        new = {each.group for each in self.creations}
+        made = ", ".join(
+            f"{count} of {'new group ' if group in new else ''}{group}" for group, count in sorted(self.added.items())
+        )
         if self.reason is not DisruptionReason.UNDERUTILIZED:
             place = f"by {made}" if made else "nodes that stay have room for its pods"
             return f"{self.reason}, {self.why}: {place}"

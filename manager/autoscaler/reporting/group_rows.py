@@ -183,6 +183,10 @@ def decision_rows(of: Iteration) -> list[DecisionRow]:
     for decision in of.decisions:
         prices |= _node_prices(decision)
         of_new |= _prices_of_new_groups(decision)
+    option = None if of.consolidation is None else of.consolidation.option
+    if option is not None:
+        prices |= option.node_prices
+        of_new |= {option.node_prices[each.group] for each in option.creations}
     # A created group has another name than its option; its cost is certain if all new groups cost the same.
     new = of_new.pop() if len(of_new) == 1 else None
     return [_decision(action, prices.get(action.group, new), of.cost) for action in of.actions]

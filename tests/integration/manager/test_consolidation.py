@@ -72,6 +72,54 @@ def test_a_dear_half_empty_pair_is_replaced_by_one_cheaper_node_and_the_pods_run
     assert row["group"] == "bargain"
 
 
+def created(shrinking: Shrinking) -> set[str]:
+    return set(shrinking.town.targets()) - {"web", "bargain"}
+
+
+@ours
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_group_is_created_for_the_replacement_of_a_dear_pair_and_outlives_its_manager(
+    shrinking: Shrinking, *, dies: bool
+) -> None:
+    shrinking.town.offer(DEAR)
+    manager = shrinking.manager("0:10:web", **EAGER)
+    shrinking.want(2, cpu="2100m")
+    before = set(shrinking.eventually_bound(2).values())
+    assert len(before) == 2
+    manager.close()
+
+    boots = 3.0 if dies else 0.1
+    shrinking.town.offer(DEAR, autoprovisioning={"machine_types": ["n1-standard-8"], "boot_seconds": boots})
+    settings = {**EAGER, "node_autoprovisioning": True, "max_autoprovisioned_node_group_count": 1}
+    manager = shrinking.manager("0:10:web", **settings)
+    if dies:
+        eventually(lambda: created(shrinking), PATIENCE_SECONDS)
+        manager.close()
+        manager = shrinking.manager("0:10:web", **settings)
+    eventually(lambda: len(shrinking.nodes) == 1 and not before & shrinking.nodes.keys(), PATIENCE_SECONDS)
+    assert set(shrinking.eventually_bound(2).values()) == set(shrinking.nodes)
+    (group,) = created(shrinking)
+    assert group.startswith("nodeautoprovisioning-n1-standard-8")
+    assert shrinking.town.targets() == {"web": 0, group: 1}
+    eventually(lambda: shrinking.town.kept().replacing is None, PATIENCE_SECONDS)
+
+
+@ours
+def test_a_group_whose_replacement_is_given_up_goes_and_the_old_nodes_stay(shrinking: Shrinking) -> None:
+    shrinking.town.offer(DEAR)
+    manager = shrinking.manager("0:10:web", **EAGER)
+    shrinking.want(2, cpu="2100m")
+    before = set(shrinking.eventually_bound(2).values())
+    manager.close()
+
+    shrinking.town.offer(DEAR, autoprovisioning={"machine_types": ["n1-standard-8"], "boot_seconds": 3600.0})
+    shrinking.manager("0:10:web", **EAGER, node_autoprovisioning=True, max_node_provision_time_seconds=2.0)
+    eventually(lambda: shrinking.town.kept().backoffs, PATIENCE_SECONDS)
+    eventually(lambda: shrinking.town.kept().replacing is None and not created(shrinking), PATIENCE_SECONDS)
+    assert set(shrinking.nodes) == before
+    assert not shrinking.made_again
+
+
 def test_a_bad_schedule_is_refused_with_field_and_value(shrinking: Shrinking) -> None:
     bad = "0;schedule=0 25 * * *;duration=1h"
     with pytest.raises(HeadroomError, match=r"disruption-budgets.*0 25 \* \* \*.*'25' is no hour from 0 to 23"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler.cloudprovider.contract import Group
+from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.consolidation import search
 from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
@@ -64,6 +64,17 @@ class Shop:
         is_spot = node.labels.get("karpenter.sh/capacity-type") == "spot"
         self.targets.append(LaunchTarget(state, state.template, price, is_spot))
 
+    def could_create(self, machine_type: str, price: float, cores: float) -> None:
+        """A group of such machines, by auto-provisioning."""
+        node = machine(f"template-{machine_type}", cores)
+        state = GroupStatus(
+            Group(f"new-{machine_type}", 0, 10, 0),
+            template=NodeTemplate(machine_type, node),
+            spec=GroupSpec(machine_type, "new"),
+        )
+        assert state.template is not None
+        self.targets.append(LaunchTarget(state, state.template, price))
+
     def decide(
         self, rules: ConsolidationRules = KEEN, down: ScaleDownRules | None = None, **more: Any
     ) -> ConsolidationDecision:
@@ -104,6 +115,35 @@ def test_a_half_empty_pair_is_replaced_by_one_cheaper_node() -> None:
     assert found.verdicts["a"].reason is None
     assert str(found.verdicts["a"]) == ("a is replaced: 2 nodes at 2/h by 1 of big at 0.9/h, which saves 803/month")
     assert {pod for pod, _ in found.option.moves} == {"ns/a-0", "ns/a-1", "ns/b-0", "ns/b-1"}
+
+
+def test_a_group_is_created_where_none_of_the_existing_ones_is_as_cheap() -> None:
+    shop = half_empty_pair()
+    shop.could_create("large", 0.8, 12)
+    found = shop.decide(new_groups=1).option
+    assert found is not None
+    assert dict(found.added) == {"new-large": 1}
+    assert [(each.group, each.spec.machine_type, each.nodes) for each in found.creations] == [("new-large", "large", 1)]
+    assert found.node_prices == {"new-large": 0.8}
+    assert "by 1 of new group new-large at 0.8/h" in str(found)
+
+
+@pytest.mark.parametrize(("price", "new_groups"), [(0.8, 0), (0.9, 1)])
+def test_no_group_is_created_beyond_their_number_or_at_the_price_of_an_existing_one(
+    price: float, new_groups: int
+) -> None:
+    shop = half_empty_pair()
+    shop.could_create("large", price, 12)
+    found = shop.decide(new_groups=new_groups).option
+    assert found is not None
+    assert (dict(found.added), found.creations) == ({"big": 1}, ())
+
+
+def test_a_new_group_of_the_same_machines_at_the_same_price_saves_nothing() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 7, labels={"node.kubernetes.io/instance-type": "large"})
+    shop.could_create("large", 1.0, 8)
+    assert reasons(shop.decide(new_groups=1)) == {"a": R.NOT_CHEAPER}
 
 
 def test_nodes_that_could_go_together_alone_share_what_that_would_have_saved() -> None:
