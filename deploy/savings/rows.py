@@ -150,6 +150,18 @@ class ObstacleRow:
 
 
 @dataclass(frozen=True)
+class ReplacementRow:
+    """Whether consolidation by price replaces a node that costs `cost` a month, or why not, and what that saves a
+    month, or would. Null: not known.
+    """
+
+    node: str
+    cost: float | None
+    saves: float | None
+    sentence: str
+
+
+@dataclass(frozen=True)
 class KnowledgeRow:
     """What is known of usage: containers by source, days of history of the least and the median container, and the
     largest number of days without a sample between others.
@@ -228,6 +240,7 @@ class Savings:
     namespaces: list[OwnerSavingsRow]
     workloads: list[OwnerSavingsRow]
     obstacles: list[ObstacleRow]
+    replacements: list[ReplacementRow]
     knowledge: KnowledgeRow
     lendable: list[LendableRow]
     since: SinceRow | None

@@ -23,6 +23,7 @@ from deploy.savings.rows import (
     KnowledgeRow,
     ObstacleRow,
     OwnerSavingsRow,
+    ReplacementRow,
     Savings,
     StageRow,
 )
@@ -74,6 +75,7 @@ def answer(
         namespaces=_owners(made, split, by_workload=False),
         workloads=_owners(made, split, by_workload=True),
         obstacles=_obstacles(staged.then, nodes),
+        replacements=_replacements(cluster, nodes),
         knowledge=_knowledge(made),
         lendable=[] if lendable is None else list(lendable.rows),
         since=reclaiming.since(offered, found, split, cluster, nodes, None if record is None else record.record),
@@ -272,6 +274,17 @@ def _obstacles(then: Removable | None, nodes: PricedNodes) -> list[ObstacleRow]:
         cost = round(sum(priced) * HOURS_PER_MONTH, 2) if priced else None
         rows.append(ObstacleRow(reason, len(names), cost, names[0], detail))
     return sorted(rows, key=lambda row: -(row.cost or 0.0))
+
+
+def _replacements(cluster: SimulatedCluster, nodes: PricedNodes) -> list[ReplacementRow]:
+    """Of the cluster as it is, the largest saving first; none where no node has a price."""
+    found = simulation.find_replacements(cluster) if nodes.machines else {}
+    rows = []
+    for name, each in found.items():
+        cost = round(nodes.machines[name][1] * HOURS_PER_MONTH, 2) if name in nodes.machines else None
+        saves = None if each.saves_per_month is None else round(each.saves_per_month, 2)
+        rows.append(ReplacementRow(name, cost, saves, each.sentence))
+    return sorted(rows, key=lambda row: (-(row.saves or 0.0), -(row.cost or 0.0), row.node))
 
 
 def _knowledge(made: Sequence[ContainerRecommendation]) -> KnowledgeRow:

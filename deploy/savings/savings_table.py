@@ -16,10 +16,10 @@ _GIB = 1 << 30
 
 def render(of: Savings, *, top: int = MOST_ROWS, whole: bool = False) -> str:
     """With `whole`, every row, names in full, and the kind of each workload."""
-    top = max(top, len(of.workloads), len(of.namespaces), len(of.obstacles)) if whole else top
+    top = max(top, len(of.workloads), len(of.namespaces), len(of.obstacles), len(of.replacements)) if whole else top
     blocks = [_bill(of), _stages(of), _groups(of, whole=whole)]
     blocks += [_owners(of, rows, top, whole=whole) for rows in (of.namespaces, of.workloads)]
-    blocks += [_obstacles(of, top), _prediction(of), _since(of), _ends(of)]
+    blocks += [_obstacles(of, top), _replacements(of, top), _prediction(of), _since(of), _ends(of)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -162,6 +162,20 @@ def _obstacles(of: Savings, top: int) -> list[str]:
         for row in of.obstacles[:top]
     ]
     return rendering.aligned([header, *rows], numbers=(1, 2))
+
+
+def _replacements(of: Savings, top: int) -> list[str]:
+    if not of.replacements:
+        return []
+    header = ("  REPLACED BY PRICE", f"{of.currency}/MONTH", "WOULD SAVE", "WHY OR WHY NOT")
+    rows = [
+        (f"  {row.node}", money(row.cost), money(row.saves), row.sentence.removeprefix(f"{row.node} "))
+        for row in of.replacements[:top]
+    ]
+    lines = rendering.aligned([header, *rows], numbers=(1, 2))
+    if len(of.replacements) > top:
+        lines.append(f"  and {len(of.replacements) - top} more (--top N; all: -o wide)")
+    return lines
 
 
 def _prediction(of: Savings) -> list[str]:

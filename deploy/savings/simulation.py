@@ -36,6 +36,7 @@ from shared.api.meta import ObjectMeta
 NAME = "savings"
 CHANCE = 1
 MOST_NODES = 100_000
+SEARCH_SECONDS = 30.0
 _COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)
 # A node that stays for one of these can be replaced by another one: all of its pods may move.
 _FREE = (UnremovableReason.NO_PLACE, UnremovableReason.NOT_UNDERUTILIZED, UnremovableReason.PEAKS)
@@ -65,6 +66,14 @@ class Removable:
     nodes: frozenset[str]
     stay: Mapping[str, tuple[tuple[str, ...], str]]
     replaceable: frozenset[str]
+
+
+@dataclass(frozen=True)
+class NodeReplacement:
+    """Whether consolidation by price replaces a node, or why not, and what that saves a month, or would if known."""
+
+    sentence: str
+    saves_per_month: float | None
 
 
 @dataclass(frozen=True)
@@ -154,6 +163,15 @@ def find_removable(cluster: SimulatedCluster) -> Removable:
         {reason: (tuple(names), detail) for reason, (names, detail) in stay.items()},
         frozenset(free),
     )
+
+
+def find_replacements(cluster: SimulatedCluster) -> dict[str, NodeReplacement]:
+    """By node, what consolidation by price says of it by its default policy, without budgets or cool-down."""
+    plan = _plan(cluster, _cloud_of(cluster), scales_down=True, consolidates=True)
+    rows = [] if plan.scale_down is None else plan.scale_down.nodes
+    return {
+        row.node: NodeReplacement(row.replacement, row.replacement_saves_per_month) for row in rows if row.replacement
+    }
 
 
 def find_cheaper_mix(cluster: SimulatedCluster, gone: Collection[str], replaceable: Collection[str]) -> CheaperMix:
@@ -249,19 +267,19 @@ def _cloud_of(cluster: SimulatedCluster) -> ObservedCloud:
     return dumped_cloud.observe(cluster.objects.nodes, _config(cluster, scales_down=True).ownership, cluster.label)
 
 
-def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, *, scales_down: bool) -> Plan:
+def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, *, scales_down: bool, consolidates: bool = False) -> Plan:
     planned = planning.plan(
         cluster.objects,
         cloud,
         None,
-        _config(cluster, scales_down=scales_down),
+        _config(cluster, scales_down=scales_down, consolidates=consolidates),
         chance=random.Random(CHANCE),
         dry_run=True,
     )
     return answers.plan(planned.iteration)
 
 
-def _config(cluster: SimulatedCluster, *, scales_down: bool) -> DecisionSettings:
+def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool = False) -> DecisionSettings:
     settings = AutoscalerSettings(
         nodes=tuple(f"{group.min_size}:{MOST_NODES}:{group.id}" for group in cluster.groups.values()),
         expander_preset=ranking.LEAST_COST.name,
@@ -269,6 +287,10 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool) -> DecisionSettings
         scale_down_utilization_threshold=1.0,
         scale_down_gpu_utilization_threshold=1.0,
         scale_down_simulation_timeout_seconds=3600.0,
+        consolidation="price" if consolidates else "off",
+        consolidation_min_node_age_seconds=0.0,
+        consolidation_cooldown_seconds=0.0,
+        disruption_budgets=("100%",),
         max_nodes_per_scaleup=MOST_NODES,
         max_nodegroup_binpacking_duration_seconds=3600.0,
         max_binpacking_time_seconds=3600.0,
@@ -278,7 +300,9 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool) -> DecisionSettings
     )
     found = decision_settings.load(settings, time.monotonic)
     pending = replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0)
-    return replace(found, pending=pending, prices=cluster.pricing if cluster.pricing is not None else found.prices)
+    rules = None if found.consolidation is None else replace(found.consolidation, search_seconds=SEARCH_SECONDS)
+    pricing = cluster.pricing if cluster.pricing is not None else found.prices
+    return replace(found, pending=pending, prices=pricing, consolidation=rules)
 
 
 def _waiting(pod: Pod) -> Pod:

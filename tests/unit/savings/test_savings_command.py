@@ -131,6 +131,40 @@ def test_a_cheaper_mix_takes_the_place_of_what_the_pods_do_not_need(
     assert {row["group"]: row["then"] for row in found["groups"]} == {"dear": 0, "cheap": 5}
 
 
+def test_each_node_says_whether_cheaper_nodes_replace_it_and_what_that_would_save(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [node(f"d{number}", "r5.xlarge", pool="dear") for number in range(2)]
+    nodes += [node("c", pool="cheap"), node("own", "our-own", pool="own"), node("empty", pool="cheap")]
+    full = [
+        pod(f"w-5d9c7b-{number}", "w", name, container(cpu="3500m", memory="4Gi"))
+        for number, name in enumerate(("d0", "d1", "c", "own"))
+    ]
+    path = dumped(tmp_path / "dump.json", *nodes, *full)
+    found = answered(capsys, "-f", str(path))
+    rows = {row["node"]: row for row in found["replacements"]}
+    # What goes without a new node is in the first stage.
+    assert list(rows) == ["d0", "d1", "c", "own"]
+    for name in ("d0", "d1"):
+        assert rows[name]["cost"] == pytest.approx(0.252 * MONTH, abs=0.01)
+        assert rows[name]["saves"] == pytest.approx((0.252 - 0.192) * MONTH, abs=0.01)
+        assert "1 of cheap at 0.192/h" in rows[name]["sentence"]
+    assert (rows["c"]["saves"], rows["own"]["saves"], rows["own"]["cost"]) == (None, None, None)
+    assert "NoCheaperNodes" in rows["c"]["sentence"]
+    assert "PriceUnknown" in rows["own"]["sentence"]
+    said = run(capsys, "-f", str(path), "--top", "1")
+    assert "REPLACED BY PRICE" in said
+    assert "and 3 more (--top N; all: -o wide)" in said
+
+
+def test_replacements_are_no_part_of_what_is_saved_and_none_is_said_where_no_price_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = dumped(tmp_path / "dump.json", node("own", "our-own", pool="own"), node("other", "our-own", pool="own"))
+    assert answered(capsys, "-f", str(path))["replacements"] == []
+    assert "REPLACED BY PRICE" not in run(capsys, "-f", str(path))
+
+
 def test_a_machine_without_a_price_counts_apart_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = dumped(tmp_path / "dump.json", node("a"), node("b", "m5.unheard"), node("c", "our-own", pool="own"))
     found = answered(capsys, "-f", str(path))
