@@ -100,6 +100,11 @@ def _metadata(obj: Object) -> None:
         obj["metadata"].pop(field, None)
 
 
+def _token(obj: Object) -> None:
+    if obj["metadata"].get("continue") == "":
+        del obj["metadata"]["continue"]
+
+
 def _conditions(obj: Object) -> None:
     if isinstance(conditions := _dig(obj, "status", "conditions"), list):
         conditions.sort(key=lambda each: str(each.get("type")))
@@ -107,6 +112,11 @@ def _conditions(obj: Object) -> None:
 
 def _budget(budget: Object) -> None:
     (budget.get("status") or {}).pop("conditions", None)
+
+
+def _item(obj: Object) -> None:
+    if str(obj.get("kind", "")).startswith("-"):
+        obj.pop("apiVersion", None)
 
 
 def _table(table: Object) -> None:
@@ -124,6 +134,8 @@ LEFT_OUT = (
     Omission("Table", "the descriptions of columns, which no client shows", _table),
     Omission("PodDisruptionBudget", "conditions, which its controller writes", _budget),
     Omission("", "managedFields and remainingItemCount, which the embedded server does not keep", _metadata),
+    Omission("", "an empty continue token, which lists of custom kinds have", _token),
+    Omission("", "the kind of a list's items, which the embedded server names in every list", _item),
     Omission("", "the order of conditions", _conditions),
 )
 
@@ -140,7 +152,7 @@ def _objects(value: Json) -> Iterator[Object]:
         if isinstance(kind, str) and kind.endswith("List") and isinstance(value.get("items"), list):
             for item in value["items"]:
                 if isinstance(item, dict):
-                    item.setdefault("kind", "-" + kind.removesuffix("List"))
+                    item["kind"] = "-" + kind.removesuffix("List")
         for item in value.values():
             yield from _objects(item)
 

@@ -11,7 +11,6 @@ from deploy.local.apiserver.authentication import Authentication
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
-from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request
 from deploy.local.apiserver.responses import failure, json_response
@@ -128,27 +127,9 @@ class Application:
                 return openapi.v2()
             case "GET", ["openapi", "v3", *rest] if document := openapi.v3("/".join(rest), self._kinds.kinds()):
                 return document
-            case "GET", _:
-                found = self._discover(parts, request.header(b"host"))
-                if found is not None:
-                    return json_response(found)
+            case "GET", _ if (found := discovery.found(parts, list(self._kinds.kinds()))) is not None:
+                return json_response(found)
         return PlainTextResponse("404 page not found\n", 404)
-
-    def _discover(self, parts: list[str], host: str) -> JsonObject | None:
-        kinds = list(self._kinds.kinds())
-        match parts:
-            case ["api"]:
-                return discovery.api_versions(host)
-            case ["api", version]:
-                return discovery.resource_list("", version, kinds)
-            case ["apis"]:
-                return discovery.group_list(kinds)
-            case ["apis", group]:
-                versions = discovery.group_versions(kinds).get(group)
-                return discovery.api_group(group, versions) if versions else None
-            case ["apis", group, version]:
-                return discovery.resource_list(group, version, kinds)
-        return None
 
 
 async def read_body(receive: Receive, most_bytes: int) -> bytes:

@@ -1,6 +1,6 @@
 """Discovery of versions, groups and resources, in the format that kubectl reads."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from deploy.local.apiserver.kinds import REVIEWS, ApiKind
 from deploy.local.apiserver.objects import JsonObject
@@ -26,14 +26,24 @@ def version() -> JsonObject:
     }  # fmt: skip
 
 
-def api_versions(address: str) -> JsonObject:
-    return {
-        "kind": "APIVersions", "versions": ["v1"],
-        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
-    }  # fmt: skip
+def found(path: Sequence[str], kinds: Iterable[ApiKind]) -> JsonObject | None:
+    """The document at /api, /apis or below; None if there is none."""
+    match path:
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ["apis"]:
+            groups = [_group(name, versions) for name, versions in _group_versions(kinds).items()]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+        case ["apis", group] if versions := _group_versions(kinds).get(group):
+            return _group(group, versions)
+        case ["api", version_]:
+            return _resource_list("", version_, kinds)
+        case ["apis", group, version_]:
+            return _resource_list(group, version_, kinds)
+    return None
 
 
-def group_versions(kinds: Iterable[ApiKind]) -> dict[str, list[str]]:
+def _group_versions(kinds: Iterable[ApiKind]) -> dict[str, list[str]]:
     """Versions by group, without the core group."""
     found: dict[str, list[str]] = {}
     for kind in (*kinds, *REVIEWS):
@@ -42,50 +52,35 @@ def group_versions(kinds: Iterable[ApiKind]) -> dict[str, list[str]]:
     return found
 
 
-def api_group(name: str, versions: list[str]) -> JsonObject:
+def _group(name: str, versions: list[str]) -> JsonObject:
     listed = [{"groupVersion": f"{name}/{version_}", "version": version_} for version_ in versions]
     return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": listed, "preferredVersion": listed[0]}
 
 
-def group_list(kinds: Iterable[ApiKind]) -> JsonObject:
-    groups = [api_group(name, versions) for name, versions in group_versions(kinds).items()]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-
-
-def resource_list(group_name: str, version_: str, kinds: Iterable[ApiKind]) -> JsonObject | None:
-    """The resources of a group version; None if it does not exist."""
-    resources: list[JsonObject] = []
-    for kind in kinds:
-        if (kind.group, kind.version) == (group_name, version_):
-            resources.append(_resource(kind))
-            resources.extend(_subresources(kind))
-    reviews = [kind for kind in REVIEWS if (kind.group, kind.version) == (group_name, version_)]
-    resources += [_resource(kind) | {"verbs": ["create"]} for kind in reviews]
-    if not resources:
+def _resource_list(group: str, version_: str, kinds: Iterable[ApiKind]) -> JsonObject | None:
+    chosen = [kind for kind in (*kinds, *REVIEWS) if (kind.group, kind.version) == (group, version_)]
+    if not chosen:
         return None
-    name = f"{group_name}/{version_}" if group_name else version_
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
+    resources = [entry for kind in chosen for entry in (_resource(kind), *_subresources(kind))]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": chosen[0].api_version,
+        "resources": resources,
+    }
 
 
 def _resource(kind: ApiKind) -> JsonObject:
-    entry: JsonObject = {
-        "name": kind.plural, "singularName": kind.singular_name, "namespaced": kind.namespaced,
-        "kind": kind.kind, "verbs": _VERBS,
+    return {
+        "name": kind.plural, "singularName": kind.singular_name, "namespaced": kind.namespaced, "kind": kind.kind,
+        "verbs": ["create"] if kind in REVIEWS else _VERBS, "shortNames": kind.short_names,
+        "categories": kind.categories,
     }  # fmt: skip
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
-    return entry
 
 
 def _subresources(kind: ApiKind) -> Iterable[JsonObject]:
     for name in (("status",) if kind.status else ()) + kind.subresources:
         entry: JsonObject = {"name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced}
-        if name in _SUBRESOURCE_KINDS:
-            group_name, version_, kind_name = _SUBRESOURCE_KINDS[name]
-            entry |= {"group": group_name} if group_name else {}
-            entry |= {"version": version_, "kind": kind_name}
-        else:
-            entry["kind"] = kind.kind
+        group, version_, kind_name = _SUBRESOURCE_KINDS.get(name, (kind.group, kind.version, kind.kind))
+        entry |= {"group": group, "version": version_, "kind": kind_name}
         yield entry | {"verbs": _SUBRESOURCE_VERBS.get(name, ["create"])}

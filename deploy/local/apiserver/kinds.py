@@ -4,26 +4,21 @@ The data of the built-in kinds (short names, unconditional updates) comes from K
 kinds comes from their definitions.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deploy.local.apiserver import schemas
+from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.schema import Schema
 from deploy.local.apiserver.schemas import FieldPath, ListRule
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A printer column of a custom kind."""
-
-    name: str
-    type: str
-    json_path: str
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class ApiKind:
-    """One served kind. `status`: has the status subresource; `generation`: counts changes of the spec."""
+    """One served kind. `status`: has the status subresource; `generation`: counts changes of the spec.
+
+    `columns`: the additionalPrinterColumns of a custom kind.
+    """
 
     group: str
     version: str
@@ -39,7 +34,7 @@ class ApiKind:
     selectable: tuple[str, ...] = ()
     unconditional_update: bool = True
     name_format: str = "subdomain"
-    columns: tuple[Column, ...] = ()
+    columns: Sequence[JsonObject] = ()
     schema: Schema | None = None
 
     @property

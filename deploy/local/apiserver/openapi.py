@@ -55,7 +55,7 @@ def _schema_name(kind: ApiKind) -> str:
 
 def _url(kind: ApiKind) -> str:
     namespace = "/namespaces/{namespace}" if kind.namespaced else ""
-    return f"/{_path(kind)}{namespace}/{kind.plural}" + ("" if kind in REVIEWS else "/{name}")
+    return f"/{_path(kind)}{namespace}/{kind.plural}/{{name}}"
 
 
 def _custom_schema(kind: ApiKind) -> JsonObject:
@@ -76,17 +76,14 @@ def _group_version_kind(kind: ApiKind) -> JsonObject:
 
 
 def _operations(kind: ApiKind) -> JsonObject:
-    schema = {"schema": {"$ref": f"#/components/schemas/{_schema_name(kind)}"}}
-    answer = {"responses": {"200": {"description": "OK", "content": {"application/json": schema}}}}
-    common = {"x-kubernetes-group-version-kind": _group_version_kind(kind)} | answer
-    written = common | {"parameters": [{"name": name, "in": "query", "schema": _STRING} for name in _QUERY]}
-    body = {"requestBody": {"content": {"*/*": schema}}}
-    if kind in REVIEWS:
-        return {"post": {"operationId": f"create{kind.kind}", **written, **body}}
+    """The operation that kubectl looks for: how the kind is patched, and with which options."""
     media_types = _PATCHES if kind.custom else (*_PATCHES, _STRATEGIC)
-    content = {media_type: {"schema": {"type": "object"}} for media_type in media_types}
     return {
-        "get": {"operationId": f"read{kind.kind}", **common},
-        "put": {"operationId": f"replace{kind.kind}", **written, **body},
-        "patch": {"operationId": f"patch{kind.kind}", **written, "requestBody": {"content": content}},
+        "patch": {
+            "x-kubernetes-group-version-kind": _group_version_kind(kind),
+            "operationId": f"patch{kind.kind}",
+            "parameters": [{"name": name, "in": "query", "schema": _STRING} for name in _QUERY],
+            "requestBody": {"content": {media_type: {"schema": {"type": "object"}} for media_type in media_types}},
+            "responses": {"200": {"description": "OK"}},
+        }
     }

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import BUILT_IN, ApiKind, Column
+from deploy.local.apiserver.kinds import BUILT_IN, ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig, dotted
 from deploy.local.apiserver.schema import Schema
 from deploy.local.apiserver.status import FieldError
 
-_AGE = Column("Age", "date", ".metadata.creationTimestamp")
+_AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
 class KindRegistry:
@@ -38,11 +38,9 @@ class KindRegistry:
     def kinds(self) -> Iterator[ApiKind]:
         yield from list(self._by_path.values())
 
-    def define(self, definition: JsonObject) -> ApiKind:
+    def define(self, definition: JsonObject) -> None:
         """Serves (or replaces) the kind of a definition in which `definition_errors` found no errors."""
-        kind = kind_of(definition)
-        self._add(kind)
-        return kind
+        self._add(kind_of(definition))
 
     def undefine(self, definition: JsonObject) -> None:
         kind = kind_of(definition)
@@ -75,10 +73,6 @@ def kind_of(definition: JsonObject) -> ApiKind:
     names = spec["names"]
     version = next(version for version in spec["versions"] if version.get("storage"))
     subresources = version.get("subresources") or {}
-    columns = tuple(
-        Column(item["name"], item["type"], item["jsonPath"], item.get("priority", 0))
-        for item in version.get("additionalPrinterColumns") or ()
-    )
     return ApiKind(
         group=spec["group"],
         version=version["name"],
@@ -93,7 +87,7 @@ def kind_of(definition: JsonObject) -> ApiKind:
         subresources=("scale",) if dig(subresources, "scale", "specReplicasPath") == ".spec.replicas" else (),
         selectable=tuple(field["jsonPath"].lstrip(".") for field in version.get("selectableFields") or ()),
         unconditional_update=False,
-        columns=columns or (_AGE,),
+        columns=version.get("additionalPrinterColumns") or (_AGE,),
         schema=Schema(dig(version, "schema", "openAPIV3Schema") or {"type": "object"}),
     )
 

@@ -14,7 +14,6 @@ from deploy.local.apiserver.store import StoredObject
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-
 _JSON = "application/json"
 _SERVED = (_JSON, "*/*", "application/*", "application/vnd.kubernetes.protobuf")
 
@@ -37,7 +36,7 @@ def done(*, code: int = 200, headers: Headers = (), **fields: object) -> Respons
 
 
 def failure(error: StatusError) -> Response:
-    seconds = error.retry_after_seconds
+    seconds = (error.details or {}).get("retryAfterSeconds")
     headers: Headers = ((b"retry-after", str(seconds).encode()),) if seconds else ()
     return response(encode(error.to_object()), error.code, headers)
 
@@ -75,8 +74,9 @@ class Form:
 
     def many(self, records: Sequence[StoredObject], list_meta: JsonObject) -> Response:
         if not self.as_table:
-            list_meta = {"continue": "", **list_meta} if self.kind.custom else list_meta
-            return response(_spliced(self.kind, records, list_meta))
+            head = encode({"kind": f"{self.kind.kind}List", "apiVersion": self.kind.api_version, "metadata": list_meta})
+            # Joined from the stored bytes without decoding.
+            return response(b'%s,"items":[%s]}' % (head[:-1], b",".join(record.value for record in records)))
         objects = [record.load() for record in records]
         return json_response(tables.table(self.kind, objects, list_meta, self.include_object))
 
@@ -94,23 +94,3 @@ def form_of(request: Request, kind: ApiKind) -> Form:
         if (options["as"], options.get("g"), options.get("v")) == ("Table", "meta.k8s.io", "v1"):
             return Form(kind, as_table=True, include_object=request.query.get("includeObject") or "Metadata")
     raise StatusError(406, "NotAcceptable", f"only {_JSON} is served")
-
-
-def _spliced(kind: ApiKind, records: Sequence[StoredObject], list_meta: JsonObject) -> bytes:
-    """A list joined from the stored bytes without decoding. Items of built-in kinds do not repeat the kind."""
-    head = encode({"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": list_meta})
-    repeated = b"" if kind.custom else kind_prefix(kind)
-    pieces: list[bytes | memoryview] = [head[:-1], b',"items":[']
-    for record in records:
-        if repeated and record.value.startswith(repeated):
-            pieces += (b"{", memoryview(record.value)[len(repeated) :], b",")
-        else:
-            pieces += (record.value, b",")
-    if records:
-        pieces.pop()
-    return b"".join((*pieces, b"]}"))
-
-
-def kind_prefix(kind: ApiKind) -> bytes:
-    """The first bytes in the JSON of every stored object of a kind."""
-    return encode({"apiVersion": kind.api_version, "kind": kind.kind})[:-1] + b","

@@ -11,40 +11,22 @@ RESOURCE_VERSION_CONFLICT = (
 )
 
 
+@dataclass(eq=False)
 class StatusError(Exception):
     """A failed request, with all fields of its Status."""
 
-    def __init__(
-        self,
-        code: int,
-        reason: str,
-        message: str,
-        *,
-        details: JsonObject | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
+    code: int
+    reason: str
+    message: str
+    details: JsonObject | None = None
 
-    @property
-    def retry_after_seconds(self) -> int:
-        return int((self.details or {}).get("retryAfterSeconds", 0))
+    def __str__(self) -> str:
+        return self.message
 
     def to_object(self) -> JsonObject:
-        body: JsonObject = {
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-        }
-        if self.reason:
-            body["reason"] = self.reason
-        if self.details is not None:
-            body["details"] = self.details
-        return body | {"code": self.code}
+        fixed = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        told = {"message": self.message, "reason": self.reason, "details": self.details, "code": self.code}
+        return fixed | {key: value for key, value in told.items() if value not in ("", None)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from deploy.local.apiserver.kinds import ApiKind, Column
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import Json, JsonObject, dig, dotted
 from shared import durations
 
@@ -162,14 +162,14 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
 }  # fmt: skip
 
 
-def _custom_column(column: Column) -> PrinterColumn:
+def _custom_column(column: JsonObject) -> PrinterColumn:
     def cell(obj: JsonObject) -> Json:
-        found = dotted(obj, column.json_path.lstrip("."))
-        if column.type == "string" and type(found) is int:  # int-or-string
+        found = dotted(obj, column["jsonPath"].lstrip("."))
+        if column["type"] == "string" and type(found) is int:  # int-or-string
             return str(found)
-        return age(found) if found is not None and column.type == "date" else found
+        return age(found) if found is not None and column["type"] == "date" else found
 
-    return (column.name, column.type, column.priority, cell)
+    return (column["name"], column["type"], column.get("priority", 0), cell)
 
 
 def columns_of(kind: ApiKind) -> tuple[PrinterColumn, ...]:

@@ -147,10 +147,3 @@ def test_a_watch_shows_tables_to_who_asks_for_them(api: Api, five: str) -> None:
     assert table["rows"][0]["object"]["kind"] == "Secret"
     with api.http.stream("GET", five, headers=accept, params={"watch": "1"}) as response:
         assert '"kind":"Table"' in next(response.iter_lines())
-
-
-def test_items_of_a_built_in_list_leave_the_kind_to_the_list(api: Api, five: str) -> None:
-    listed = api.ok("GET", five)
-    assert (listed["kind"], listed["apiVersion"]) == ("SecretList", "v1")
-    one = api.ok("GET", f"{five}/a")
-    assert listed["items"][0] == {key: value for key, value in one.items() if key not in ("kind", "apiVersion")}

@@ -20,8 +20,7 @@ def _five(*queries: str) -> list[Step]:
 lists.table({
     "a list is ordered by name": [given("$leases", lease(name)) for name in ("b", "a-b", "a")] + [get("$leases")],
     "an empty list has no items": get("$leases"),
-    "a list of a custom kind names the kind of its items":
-        [given("$nm", NODE_METRIC), get("$nm?labelSelector=test%3D$me")],
+    "a list of a custom kind is answered": [given("$nm", NODE_METRIC), get("$nm?labelSelector=test%3D$me")],
     "a list of all namespaces holds this one": [
         given("$leases", labelled("a", test="$me")),
         get("/apis/coordination.k8s.io/v1/leases?labelSelector=test%3D$me"),
