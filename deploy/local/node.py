@@ -5,16 +5,15 @@ anew.
 """
 
 import logging
-import os
 import sys
 import threading
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from deploy.local import daemon
+from deploy.local.daemon import LocalSettings
 from deploy.local.kubelet import containment
 from deploy.local.kubelet.kubelet import Kubelet
 from deploy.local.kubelet.logs import log_server
@@ -23,10 +22,7 @@ from deploy.local.kubelet.runner import KubeletHost
 from deploy.local.scheduler import scheduler
 from deploy.local.scheduler.extender import Extender
 from deploy.local.scheduler.scheduler import Scheduler
-from shared import settings, telemetry, termination
 from shared.clock import SystemClock
-from shared.errors import InvalidInput
-from shared.kube import config
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.events import Recorder
@@ -35,10 +31,9 @@ from shared.telemetry import Loops
 logger = logging.getLogger(__name__)
 
 
-class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings with which this machine joins."""
+class NodeSettings(LocalSettings, frozen=True):
+    """This machine as a node of a cluster."""
 
-    kubeconfig: Annotated[str, Meta(description="kubeconfig file")] = ""
     node_name: Annotated[str, Meta(description="name of the Node; empty: the host's")] = ""
     state_dir: Annotated[str, Meta(description="working directories and logs of pods")] = "/var/lib/headroom/kubelet"
     cgroup_root: Annotated[str, Meta(description="where cgroups are mounted")] = "/sys/fs/cgroup"
@@ -47,27 +42,6 @@ class NodeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     extender_url: Annotated[str, Meta(description="URL of the scheduler's extender; empty: it has none")] = ""
     tls_cert_file: Annotated[str, Meta(description="certificate to serve logs with; empty: plain HTTP")] = ""
     tls_private_key_file: Annotated[str, Meta(description="its key")] = ""
-    log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
-
-
-def main(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Runs until SIGTERM or SIGINT. Returns 0 after a signal; 2 for invalid settings."""
-    try:
-        chosen = settings.load(
-            NodeSettings,
-            program="python -m deploy.local.node",
-            description="This machine as a node of a cluster",
-            argv=argv,
-            environment=environment,
-        )
-        connection = config.discover(chosen.kubeconfig or None)
-    except InvalidInput as error:
-        print(error, file=sys.stderr)
-        return 2
-    telemetry.configure_logging(level=chosen.log_level)
-    logger.info("starting", extra=settings.shown(chosen))
-    run(chosen, connection, termination.event())
-    return 0
 
 
 def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) -> None:
@@ -101,4 +75,4 @@ def run(chosen: NodeSettings, connection: Connection, ended: threading.Event) ->
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ))
+    sys.exit(daemon.main("deploy.local.node", NodeSettings, run))

@@ -9,7 +9,6 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from deploy.local.simulated.cloud_nodes import CloudNodes
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
@@ -54,10 +53,8 @@ class Town:
         self._manager_client: Client | None = None
         self._loops = Loops(CollectorRegistry())
         clock = SystemClock()
-        kubelet = SimulatedKubelet(self.client, clock, serves=lambda name: nodes.serves(name))
-        nodes = CloudNodes(self.client, clock, appeared=lambda node: None, gone=lambda name: None)
+        kubelet = SimulatedKubelet(self.client, clock, appeared=lambda node: None, gone=lambda name: None)
         kubelet.start(self._loops)
-        nodes.start(self._loops)
         Scheduler(self.client, Recorder(self.client, "scheduler", "town")).start(self._loops)
 
     def begin(self, *groups: Mapping[str, Any], **flags: str) -> None:

@@ -20,7 +20,6 @@ from agent.settings import AgentSettings
 from deploy.local import bootstrap, identities
 from deploy.local.kubelet.node import NodeHeart, ReportedNode
 from deploy.local.simulated import annotations, workloads
-from deploy.local.simulated.cloud_nodes import CloudNodes
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from deploy.local.simulated.source import SimulatedSource
 from deploy.local.simulated.traces import Series
@@ -143,8 +142,7 @@ class SimulatedFleet:
         self._without_agent: queue.SimpleQueue[SimulatedNode] = queue.SimpleQueue()
         self._ended = threading.Event()
         self._names = frozenset(node_names(simulation.node_count))
-        self._keeper = CloudNodes(client, clock, appeared=self._on_appeared, gone=self._on_gone)
-        self._kubelet = SimulatedKubelet(client, clock, serves=self._keeper.serves)
+        self._kubelet = SimulatedKubelet(client, clock, appeared=self._on_appeared, gone=self._on_gone)
 
     def start(self, loops: Loops, ended: threading.Event) -> None:
         """Returns once all pods run, however often the API server refuses meanwhile, or once `ended` is set."""
@@ -152,7 +150,6 @@ class SimulatedFleet:
         for name in sorted(self._names):
             self._persist(f"registration of {name}", self._registration(name))
         self._kubelet.start(loops)
-        self._keeper.start(loops)
         self._persist("sample pods", self._create_workloads)
         self._persist("start of the sample pods", self._await_workloads)
         loops.start("simulated-agents", self._start_agents)

@@ -1,4 +1,4 @@
-"""The kubelet of nodes without machines: its pods count as running at once, and end when they are deleted."""
+"""The kubelet of Nodes without machines, which have kwok's annotation: their pods count as running at once."""
 
 import logging
 import threading
@@ -6,15 +6,19 @@ from collections.abc import Callable
 
 from deploy.local.kubelet import status
 from deploy.local.kubelet.lifecycle import ContainerRecord
+from deploy.local.kubelet.node import ADDRESS, BEAT_SECONDS
 from deploy.local.kubelet.status import Stage
 from deploy.local.kubelet.wire import RunnablePod
+from manager.autoscaler.cloudprovider.simulated.fake_nodes import ANNOTATION_FAKE, FAKE
 from shared.api import pods
+from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
+from shared.kube import node_heartbeat
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
-from shared.kube.informer import Informer
-from shared.kube.resources import PODS
+from shared.kube.informer import Change, Informer
+from shared.kube.resources import NODES, PODS
 from shared.kube.retry import Jitter
 from shared.telemetry import Loops
 
@@ -22,34 +26,41 @@ logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
 RETRY_SECONDS = 1.0
-HOST_IP = "127.0.0.1"
 
 
 class SimulatedKubelet:
-    """Serves each pod for whose node `serves` returns True."""
+    """Calls `appeared` with each new Node that it serves, and `gone` with the name of each deleted one."""
 
-    def __init__(self, client: Client, clock: Clock, *, serves: Callable[[str], bool]) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, *, appeared: Callable[[Node], None], gone: Callable[[str], None]
+    ) -> None:
         self._client = client.single_attempt()
         self._clock = clock
-        self._serves = serves
+        self._appeared = appeared
+        self._gone = gone
         self._changed = threading.Event()
-        self._informer = Informer(
+        self._nodes = Informer(client, NODES, Node, on_change=self._on_node, jitter=Jitter(cap_seconds=2.0))
+        self._pods = Informer(
             client, PODS, RunnablePod, on_change=lambda _: self._changed.set(), jitter=Jitter(cap_seconds=2.0)
         )
 
     def start(self, loops: Loops) -> None:
-        loops.start("simulated-pods", self._informer.run)
+        loops.start("simulated-nodes", self._nodes.run)
+        loops.start("simulated-pods", self._pods.run)
         loops.start("simulated-kubelet", self.run)
+        loops.every("simulated-hearts", lambda: BEAT_SECONDS, self.beat)
+
+    def serves(self, name: str) -> bool:
+        """Whether such a Node exists."""
+        return _is_fake(self._nodes.get(name))
 
     def run(self, stop: threading.Event) -> None:
-        """Looks at all pods when one changes, and now and then: a node can begin to be served, and a write can fail."""
+        """Looks at all pods when one changes, and now and then: a Node can appear later, and a write can fail."""
         while not stop.is_set():
             self._changed.wait(LOOK_SECONDS)
             self._changed.clear()
-            for pod in self._informer.values():
-                if stop.is_set():
-                    return
-                if self._serves(pod.spec.node_name):
+            for pod in self._pods.values():
+                if not stop.is_set() and self.serves(pod.spec.node_name):
                     self._serve(pod, stop)
 
     def _serve(self, pod: RunnablePod, stop: threading.Event) -> None:
@@ -66,14 +77,40 @@ class SimulatedKubelet:
             logger.warning("simulated pod not served: %s", error, extra={"pod": meta.key})
             self._clock.wait(stop, RETRY_SECONDS)
 
+    def beat(self) -> None:
+        """Sends one heartbeat per Node. The cloud sets Ready; a heartbeat only ends the Unknown status."""
+        for node in filter(_is_fake, self._nodes.values()):
+            meta, now = node.metadata, self._clock.now()
+            try:
+                node_heartbeat.renew_lease(self._client, meta.name, meta.uid, now)
+                if _is_unheard_of(node):
+                    patch = {"status": {"conditions": node_heartbeat.conditions(now)}}
+                    self._client.patch(NODES, meta.name, patch, kind=Patch.STRATEGIC, subresource="status")
+            except NotFound:
+                pass  # deleted; the watch delivers the deletion
+            except HeadroomError as error:
+                logger.warning("heartbeat not written: %s", error, extra={"node": meta.name})
+
+    def _on_node(self, change: Change[Node]) -> None:
+        if change.new is not None and _is_fake(change.new) and not _is_fake(change.old):
+            logger.info("node without a machine", extra={"node": change.key})
+            self._appeared(change.new)
+        elif change.new is None and _is_fake(change.old):
+            self._gone(change.key)
+
+
+def _is_fake(node: Node | None) -> bool:
+    return node is not None and node.metadata.annotation(ANNOTATION_FAKE) == FAKE
+
+
+def _is_unheard_of(node: Node) -> bool:
+    """Whether its Lease has expired; kube-controller-manager then sets its conditions to Unknown."""
+    return any(each.type == "Ready" and each.status == "Unknown" for each in node.status.conditions or ())
+
 
 def running_status(pod: RunnablePod, now: float) -> status.Json:
     """The status of a pod whose containers have all just started."""
-    records = {
-        container.name: ContainerRecord(
-            container.name, container_id=f"{pod.metadata.uid}-{container.name}", started_at=now
-        )
-        for container in pod.spec.containers
-    }
-    stage = Stage(records, since={}, acknowledged_at=now)
-    return status.pod_status(pod, stage, host_ip=HOST_IP, now=now)
+    names = [container.name for container in pod.spec.containers]
+    ids = {name: f"{pod.metadata.uid}-{name}" for name in names}
+    records = {name: ContainerRecord(name, container_id=ids[name], started_at=now) for name in names}
+    return status.pod_status(pod, Stage(records, since={}, acknowledged_at=now), host_ip=ADDRESS, now=now)

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from deploy.local.simulated.cloud_nodes import CloudNodes
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
@@ -93,24 +92,22 @@ def watched(server: ApiServer) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def begin(server: ApiServer) -> Iterator[Callable[[], CloudNodes]]:
+def begin(server: ApiServer) -> Iterator[Callable[[], SimulatedKubelet]]:
     """Starts the kubelets, and ends them with the test."""
     loops = Loops(CollectorRegistry())
 
-    def start() -> CloudNodes:
+    def start() -> SimulatedKubelet:
         client, clock = server.client(), SystemClock()
-        kubelet = SimulatedKubelet(client, clock, serves=lambda name: nodes.serves(name))
-        nodes = CloudNodes(client, clock, appeared=lambda node: None, gone=lambda name: None)
+        kubelet = SimulatedKubelet(client, clock, appeared=lambda node: None, gone=lambda name: None)
         kubelet.start(loops)
-        nodes.start(loops)
-        return nodes
+        return kubelet
 
     yield start
     loops.close()
 
 
 def test_pods_run_on_nodes_that_were_there_and_on_those_that_come(
-    watched: Watched, begin: Callable[[], CloudNodes]
+    watched: Watched, begin: Callable[[], SimulatedKubelet]
 ) -> None:
     watched.add_node(watched.made)
     watched.add_pod("early", watched.made)
@@ -125,7 +122,7 @@ def test_pods_run_on_nodes_that_were_there_and_on_those_that_come(
 
 
 def test_a_pod_that_is_bound_before_its_node_is_known_runs_all_the_same(
-    watched: Watched, begin: Callable[[], CloudNodes]
+    watched: Watched, begin: Callable[[], SimulatedKubelet]
 ) -> None:
     watched.add_node(watched.made, fake=False)
     watched.add_pod("early", watched.made)
@@ -137,7 +134,7 @@ def test_a_pod_that_is_bound_before_its_node_is_known_runs_all_the_same(
 
 
 def test_deleted_pods_end_and_those_on_nodes_of_others_are_left_alone(
-    watched: Watched, begin: Callable[[], CloudNodes]
+    watched: Watched, begin: Callable[[], SimulatedKubelet]
 ) -> None:
     watched.add_node(watched.made)
     watched.add_node(watched.others, fake=False)
@@ -156,7 +153,7 @@ def test_deleted_pods_end_and_those_on_nodes_of_others_are_left_alone(
 
 
 def test_nodes_are_kept_alive_and_found_again_but_not_made_ready_before_their_time(
-    watched: Watched, begin: Callable[[], CloudNodes]
+    watched: Watched, begin: Callable[[], SimulatedKubelet]
 ) -> None:
     watched.add_node(watched.made)
     watched.add_node(watched.not_ready, ready=False)
