@@ -6,7 +6,7 @@ from deploy.local.apiserver.kinds import REVIEWS, ApiKind
 from deploy.local.apiserver.objects import JsonObject
 
 KUBERNETES_MINOR = "36"
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 _SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"], "scale": ["get", "patch", "update"], "log": ["get"], "finalize": ["update"],
 }  # fmt: skip

@@ -53,8 +53,6 @@ class Handlers:
                 return await self._patch(request, target, kind)
             case "DELETE", True if not target.subresource:
                 return await self._delete(request, target, kind)
-            case "DELETE", False if kind.resource != "/namespaces":
-                return await self._delete_collection(request, target, kind)
         raise status.method_not_allowed()
 
     def _get(self, request: Request, target: Target, kind: ApiKind) -> Response:
@@ -142,16 +140,6 @@ class Handlers:
         details = {"name": target.name, "kind": kind.plural, "uid": outcome.uid}
         details |= {"group": kind.group} if kind.group else {}
         return done(headers=warning_headers(outcome.warnings), details=details)
-
-    async def _delete_collection(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        deletion = bodies.deletion_of(request)
-        wanted, version = _filter(request, target, kind), self._store.version
-        gone: list[StoredObject] = []
-        for record in listing.page(self._store, kind.resource, wanted).records:
-            if self._store.get(kind.resource, record.key) is not None:
-                await self._writes.delete(kind, record.namespace, record.name, deletion)
-                gone.append(record)
-        return form_of(request, kind).many(gone, {"resourceVersion": str(version)})
 
 
 def _answer(request: Request, kind: ApiKind, outcome: WriteOutcome) -> Response:

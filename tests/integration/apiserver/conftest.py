@@ -83,7 +83,9 @@ def namespace(server: ApiServer, api: Api) -> Iterator[str]:
     name = server.add_namespace()
     yield f"/api/v1/namespaces/{name}"
     for kind in ("deployments", "replicasets", "statefulsets"):
-        api.ok("DELETE", f"/apis/apps/v1/namespaces/{name}/{kind}?propagationPolicy=Background")
+        path = f"/apis/apps/v1/namespaces/{name}/{kind}"
+        for item in api.ok("GET", path)["items"]:
+            api.call("DELETE", f"{path}/{item['metadata']['name']}?propagationPolicy=Background")
 
 
 @pytest.fixture

@@ -159,13 +159,6 @@ def test_deletion_holds_to_its_preconditions(api: Api, namespace: str) -> None:
     assert (done["kind"], done["status"], done["details"]["uid"]) == ("Status", "Success", made["metadata"]["uid"])
 
 
-def test_a_collection_is_deleted_by_selector(api: Api, namespace: str) -> None:
-    for name, tier in (("a", "x"), ("b", "x"), ("c", "y")):
-        api.ok("POST", f"{namespace}/secrets", {"metadata": {"name": name, "labels": {"tier": tier}}})
-    api.ok("DELETE", f"{namespace}/secrets?labelSelector=tier%3Dx")
-    assert [item["metadata"]["name"] for item in api.ok("GET", f"{namespace}/secrets")["items"]] == ["c"]
-
-
 def test_a_node_metric_counts_changes_of_its_spec_only(api: Api, unique: str) -> None:
     path = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
     api.ok(

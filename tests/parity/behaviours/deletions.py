@@ -1,7 +1,7 @@
 """generateName, deletion with its finalizers and grace, and owners."""
 
 from tests.parity.behaviours import Area
-from tests.parity.behaviours.objects import NODE, NODE_METRIC, Object, config_map, labelled, lease, owner, pod
+from tests.parity.behaviours.objects import NODE, NODE_METRIC, Object, config_map, lease, owner, pod
 from tests.parity.calls import Calls, Json, Step, delete, get, given, patch, post, put
 
 deletions = Area("deletion", "generateName, finalizers, deletion, owner references")
@@ -80,26 +80,6 @@ deletions.table({
     "a finished pod needs no time":
         [_RUNNING, patch("$pods/a/status", {"status": {"phase": "Succeeded"}}), delete("$pods/a"), get("$pods/a")],
     "a negative time is a second": [_RUNNING, delete("$pods/a", {"gracePeriodSeconds": -5}), _AT_ONCE],
-    "a collection is deleted":
-        [given("$leases", lease("a")), given("$leases", lease("b")), delete("$leases"), get("$leases")],
-    "a collection is deleted by label": [
-        given("$leases", labelled("a", app="x")),
-        given("$leases", labelled("b", app="y")),
-        delete("$leases?labelSelector=app%3Dx"),
-        get("$leases"),
-    ],
-    "a collection is deleted by field": [
-        given("$leases", lease("a")),
-        given("$leases", lease("b")),
-        delete("$leases?fieldSelector=metadata.name%3Db"),
-        get("$leases"),
-    ],
-    "a collection is deleted in a dry run":
-        [given("$leases", lease("a")), delete("$leases?dryRun=All"), get("$leases")],
-    "a collection of custom objects is deleted":
-        [given("$nm", NODE_METRIC), delete("$nm?labelSelector=test%3D$me"), get("$nm/$me")],
-    "a collection of nothing is deleted": delete("$leases"),
-    "a collection of running pods is given its time": [_RUNNING, delete("$pods?labelSelector=app%3Da"), _AT_ONCE],
     "deletions are repeated": [given("$cm", config_map()), delete("$cm/a"), delete("$cm/a")],
 })  # fmt: skip
 

@@ -131,13 +131,3 @@ def _(c: Calls) -> None:
 def _(c: Calls) -> None:
     with c.watch("$leases?watch=1&resourceVersion=9000000000000000000&timeoutSeconds=1") as watch:
         watch.rest()
-
-
-@watches.behaviour("deletion of a collection is told object by object")
-def _(c: Calls) -> None:
-    for name in ("a", "b"):
-        c.given("$leases", lease(name))
-    with c.watch(f"$leases?watch=1&resourceVersion={_version(c.get('$leases'))}") as watch:
-        c.delete("$leases")
-        taken = watch.take(2)
-        taken.sort(key=lambda event: str(event["object"]["metadata"]["name"]))
