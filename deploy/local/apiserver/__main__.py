@@ -17,7 +17,7 @@ from deploy.local.apiserver import status
 from deploy.local.apiserver.app import Application
 from deploy.local.apiserver.bodies import How, check_object
 from deploy.local.apiserver.database import UnusableData
-from deploy.local.apiserver.kinds import CRD_GROUP
+from deploy.local.apiserver.kinds import BY_RESOURCE, CRD_GROUP
 from deploy.local.apiserver.objects import JsonObject
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import Store
@@ -32,6 +32,7 @@ logger = logging.getLogger("deploy.local.apiserver")
 GARBAGE_SECONDS = 10.0
 # Each node of the cluster opens several watches, and the list of all pods of a large cluster is a single response.
 LIMITS = Limits(connections=8192, held_bytes=512 << 20, keep_alive_seconds=120)
+_CRDS = f"{CRD_GROUP}/customresourcedefinitions"
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -86,27 +87,24 @@ def read_definitions(directories: Sequence[Path]) -> Iterator[JsonObject]:
 
 def install(store: Store, kinds: KindRegistry, writes: Writes, definitions: Sequence[JsonObject]) -> None:
     """Creates the missing initial objects and the custom kinds; updates existing kinds. Raises StatusError."""
-    for record in store.ordered(f"{CRD_GROUP}/customresourcedefinitions"):
+    for record in store.ordered(_CRDS):
         kinds.define(record.load())
     for name in _NAMESPACES:
-        _ensure(store, kinds, writes, ("v1", "Namespace"), {"metadata": {"name": name}})
+        _ensure(store, writes, "/namespaces", {"metadata": {"name": name}})
     for name, value in _PRIORITY_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value}
-        _ensure(store, kinds, writes, ("scheduling.k8s.io/v1", "PriorityClass"), body)
+        _ensure(store, writes, "scheduling.k8s.io/priorityclasses", body)
     for definition in definitions:
-        _ensure(store, kinds, writes, (f"{CRD_GROUP}/v1", "CustomResourceDefinition"), definition, update=True)
+        _ensure(store, writes, _CRDS, definition)
 
 
-def _ensure(
-    store: Store, kinds: KindRegistry, writes: Writes, named: tuple[str, str], body: JsonObject, *, update: bool = False
-) -> None:
-    kind = kinds.of_object(*named)
-    assert kind is not None, named
+def _ensure(store: Store, writes: Writes, resource: str, body: JsonObject) -> None:
+    kind = BY_RESOURCE[resource]
     obj = check_object(body, kind, "")
     name = obj["metadata"]["name"]
-    if store.get(kind.resource, name) is None:
+    if store.get(resource, name) is None:
         writes.create(kind, "", obj, How())
-    elif update:
+    elif resource == _CRDS:
         writes.update(kind, "", name, lambda old: old | {"spec": obj["spec"]}, How())
 
 

@@ -1,7 +1,7 @@
 """The cluster's own admission of new objects: whether the namespace accepts them, and the priority of pods."""
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import ApiKind
+from deploy.local.apiserver.kinds import BY_RESOURCE, ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig
 from deploy.local.apiserver.store import Store
 
@@ -17,9 +17,7 @@ class Admission:
     def admit(self, kind: ApiKind, namespace: str, name: str, obj: JsonObject) -> None:
         """Completes a new object. Raises StatusError (403, 404)."""
         if kind.namespaced:
-            found = self._store.get("/namespaces", namespace)
-            if found is None:
-                raise status.not_found("", "namespaces", namespace)
+            found = self._store.found(BY_RESOURCE["/namespaces"], "", namespace)
             if found.load()["metadata"].get("deletionTimestamp"):
                 why = f"unable to create new content in namespace {namespace} because it is being terminated"
                 cause = {

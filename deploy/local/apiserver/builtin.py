@@ -75,10 +75,6 @@ def _budget_errors(budget: JsonObject, old: JsonObject | None) -> Iterator[Field
             yield status.invalid_value(f"spec.{name}", value, "must be a whole number or from 0% to 100%")
 
 
-def _default_budget(budget: JsonObject) -> None:
-    setdefaults(budget["status"], disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0)
-
-
 Default = Callable[[JsonObject], None]
 Check = Callable[[JsonObject, JsonObject | None], Iterator[FieldError]]
 _DEFAULTS: Mapping[str, Default] = {
@@ -86,7 +82,9 @@ _DEFAULTS: Mapping[str, Default] = {
     "Node": _default_node,
     "Namespace": _default_namespace,
     "Secret": _default_secret,
-    "PodDisruptionBudget": _default_budget,
+    "PodDisruptionBudget": lambda budget: setdefaults(
+        budget["status"], disruptionsAllowed=0, currentHealthy=0, desiredHealthy=0, expectedPods=0
+    ),
     "PriorityClass": partial(setdefaults, preemptionPolicy="PreemptLowerPriority"),
     webhooks.MUTATING: webhooks.default,
     webhooks.VALIDATING: webhooks.default,

@@ -16,7 +16,7 @@ from deploy.local.apiserver.responses import (
     warning_headers,
 )
 from deploy.local.apiserver.reviewed import Reviewed
-from deploy.local.apiserver.store import Store, StoredObject, object_key
+from deploy.local.apiserver.store import Store
 from deploy.local.apiserver.watch import Filter, Hub, Watcher
 from deploy.local.apiserver.writes import Mutate, WriteOutcome
 from shared.api.selectors import LabelRequirement
@@ -56,14 +56,7 @@ class Handlers:
         raise status.method_not_allowed()
 
     def _get(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        return form_of(request, kind).value(self._found(target, kind).value)
-
-    def _found(self, target: Target, kind: ApiKind) -> StoredObject:
-        """Raises StatusError (404)."""
-        record = self._store.get(kind.resource, object_key(target.namespace, target.name))
-        if record is None:
-            raise status.not_found(kind.group, kind.plural, target.name)
-        return record
+        return form_of(request, kind).value(self._store.found(kind, target.namespace, target.name).value)
 
     def _list(self, request: Request, target: Target, kind: ApiKind) -> Response:
         wanted = _filter(request, target, kind)
@@ -90,20 +83,17 @@ class Handlers:
         )
         version = _version_of(request)
         try:
-            self._begin(kind, watcher, wanted, version)
+            if version:
+                for change in self._hub.history(kind.resource).since(version):
+                    watcher.offer(change)
+            else:
+                for record in listing.page(self._store, kind.resource, wanted).records:
+                    watcher.add(record)
         except status.StatusError as error:
             # After its validation, a watch reports errors inside the stream.
             watcher.error(error)
         self._hub.attach(kind.resource, watcher)
         return stream(watcher.lines())
-
-    def _begin(self, kind: ApiKind, watcher: Watcher, wanted: Filter, version: int) -> None:
-        if version:
-            for change in self._hub.history(kind.resource).since(version):
-                watcher.offer(change)
-        else:
-            for record in listing.page(self._store, kind.resource, wanted).records:
-                watcher.add(record)
 
     async def _create(self, request: Request, target: Target, kind: ApiKind) -> Response:
         obj = bodies.parse_object(request, kind, target.namespace)
@@ -125,7 +115,7 @@ class Handlers:
     async def _scale(self, request: Request, target: Target, kind: ApiKind) -> Response:
         """The replicas of a custom object, read or written as an autoscaling/v1 Scale."""
         if request.method == "GET":
-            return json_response(scaling.scale_of(self._found(target, kind).load()))
+            return json_response(scaling.scale_of(self._store.found(kind, target.namespace, target.name).load()))
         if request.method not in ("PUT", "PATCH"):
             raise status.method_not_allowed()
         change, how = _scale_change(request, kind), bodies.how_of(request, target)
@@ -179,7 +169,7 @@ def mutation(request: Request, kind: ApiKind) -> Mutate:
         raise status.bad_request("error decoding patch: it is no object")
     if request.content_type == STRATEGIC:
         return lambda live: patching.strategic(live, patch, kind.list_rule)
-    return lambda live: patching.merged(live, patch)
+    return lambda live: patching.merge(live, patch)
 
 
 def _scale_change(request: Request, kind: ApiKind) -> Mutate:

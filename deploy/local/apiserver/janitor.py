@@ -6,7 +6,6 @@ time, and gets new work from the changes that it causes.
 
 import asyncio
 import contextlib
-import functools
 import logging
 import time
 from collections import defaultdict
@@ -15,6 +14,7 @@ from collections.abc import Callable, Sequence
 from deploy.local.apiserver import disruption, status
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Deletion
+from deploy.local.apiserver.kinds import BY_RESOURCE
 from deploy.local.apiserver.objects import Json, JsonObject, dig, owner_references
 from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.store import ObjectChange, Store, StoredObject, object_key
@@ -29,7 +29,7 @@ _AT_LEISURE = Deletion()
 _HOW = How()
 _BUDGETS = "policy/poddisruptionbudgets"
 Where = tuple[str, str]  # resource and key
-Work = tuple[str, str, str]  # the chore, and the object's resource and key
+Work = tuple[Callable[..., None], tuple[str, ...]]  # a chore and its arguments
 
 
 class Janitor:
@@ -42,29 +42,16 @@ class Janitor:
         self._dependents: dict[str, set[Where]] = defaultdict(set)
         self._pending: dict[Work, None] = {}
         self._wake = asyncio.Event()
-        self._chores: dict[str, Callable[[str, str], None]] = {
-            "check-owners": self._check_owners,
-            "drop-dependents": self._drop_dependents,
-            "namespace": self._empty_namespace,
-            "definition": self._drop_custom_objects,
-            "budgets": self._update_budgets,
-        }
         self._missing_since: dict[str, float] = {}
         for resource in store.resources():
             for record in store.ordered(resource):
-                self._notice(ObjectChange(record, None, deleted=False))
-        if self._pending:
-            self._wake.set()
+                self.changed(ObjectChange(record, None, deleted=False))
+
+    def _later(self, chore: Callable[..., None], *where: str) -> None:
+        self._pending[chore, where] = None
+        self._wake.set()
 
     def changed(self, change: ObjectChange) -> None:
-        self._notice(change)
-        if self._pending:
-            self._wake.set()
-
-    def _later(self, chore: str, resource: str, key: str = "") -> None:
-        self._pending[chore, resource, key] = None
-
-    def _notice(self, change: ObjectChange) -> None:
         record, previous = change.record, change.previous
         where = (record.resource, record.key)
         before = previous.owners if previous is not None else ()
@@ -73,11 +60,11 @@ class Janitor:
         if change.deleted:
             self._notice_deletion(record)
         elif record.owners != before:
-            self._later("check-owners", *where)
+            self._later(self._check_owners, *where)
         if not change.deleted and record.resource == "/namespaces" and b'"deletionTimestamp"' in record.value:
-            self._later("namespace", *where)
+            self._later(self._empty_namespace, record.key)
         if record.resource in ("/pods", _BUDGETS):
-            self._later("budgets", record.namespace)
+            self._later(self._update_budgets, record.namespace)
 
     def _index(self, where: Where, before: Sequence[str], after: Sequence[str]) -> None:
         for uid in before:
@@ -91,11 +78,11 @@ class Janitor:
         obj = record.load()
         uid = obj["metadata"]["uid"]
         if uid in self._dependents:
-            self._later("drop-dependents", uid)
+            self._later(self._drop_dependents, uid)
         if record.namespace and self._store.get("/namespaces", record.namespace):
-            self._later("namespace", "/namespaces", record.namespace)
+            self._later(self._empty_namespace, record.namespace)
         if record.resource == "apiextensions.k8s.io/customresourcedefinitions":
-            self._later("definition", f"{obj['spec']['group']}/{obj['spec']['names']['plural']}")
+            self._later(self._drop_custom_objects, f"{obj['spec']['group']}/{obj['spec']['names']['plural']}")
 
     def _owner(self, reference: JsonObject, namespace: str) -> Where:
         kind = self._kinds.of_object(reference["apiVersion"], reference["kind"])
@@ -114,18 +101,18 @@ class Janitor:
                 next_sweep = time.monotonic() + SWEEP_SECONDS
                 self.sweep(time.time())
             while self._pending:
-                chore, resource, key = next(iter(self._pending))
-                del self._pending[chore, resource, key]
-                self._do(chore, resource, key)
+                work = next(iter(self._pending))
+                del self._pending[work]
+                self._do(*work)
                 await asyncio.sleep(0)
 
-    def _do(self, chore: str, resource: str, key: str) -> None:
+    def _do(self, chore: Callable[..., None], where: Sequence[str]) -> None:
         try:
-            self._chores[chore](resource, key)
+            chore(*where)
         except status.StatusError as error:
-            logger.debug("%s of %s %s: %s", chore, resource, key, error)
+            logger.debug("%s%s: %s", chore.__name__, where, error)
         except Exception:
-            logger.exception("%s of %s %s failed", chore, resource, key)
+            logger.exception("%s%s failed", chore.__name__, where)
 
     def _delete(self, record: StoredObject, deletion: Deletion = _AT_LEISURE) -> None:
         kind = self._kinds.of_resource(record.resource)
@@ -148,14 +135,14 @@ class Janitor:
         owner = self._store.get(resource, key)
         return owner is not None and owner.load()["metadata"]["uid"] == reference["uid"]
 
-    def _drop_dependents(self, uid: str, _: str) -> None:
+    def _drop_dependents(self, uid: str) -> None:
         for where in sorted(self._dependents.get(uid, ())):
             self._check_owners(*where)
 
-    def _empty_namespace(self, resource: str, name: str) -> None:
+    def _empty_namespace(self, name: str) -> None:
         """Deletes the content of a terminating namespace, then completes the namespace's deletion."""
-        namespace, kind = self._store.get(resource, name), self._kinds.of_resource(resource)
-        if namespace is None or kind is None or not namespace.load()["metadata"].get("deletionTimestamp"):
+        namespace, kind = self._store.get("/namespaces", name), BY_RESOURCE["/namespaces"]
+        if namespace is None or not namespace.load()["metadata"].get("deletionTimestamp"):
             return
         content = [
             record
@@ -171,25 +158,22 @@ class Janitor:
         if not content:
             self._writes.update(kind, "", name, lambda old: old | {"spec": {}}, How("finalize"))
 
-    def _drop_custom_objects(self, resource: str, _: str) -> None:
+    def _drop_custom_objects(self, resource: str) -> None:
         """Removes the objects of a kind that is no longer defined, whatever their finalizers."""
         for record in self._store.ordered(resource):
             self._store.delete(resource, record.key, record.load())
 
-    def _update_budgets(self, namespace: str, _: str) -> None:
-        kind = self._kinds.of_resource(_BUDGETS)
+    def _update_budgets(self, namespace: str) -> None:
         budgets = [r for r in self._store.ordered(_BUDGETS) if r.namespace == namespace]
-        if kind is None or not budgets:
-            return
-        pods = [r for r in self._store.ordered("/pods") if r.namespace == namespace]
+        pods = [r for r in self._store.ordered("/pods") if r.namespace == namespace] if budgets else []
         for record in budgets:
-            budget = record.load()
-            covered = [pod.load() for pod in pods if disruption.covers(budget, pod.labels)]
-            recount = functools.partial(self._budgeted, covered)
-            self._writes.update(kind, namespace, record.name, recount, How("status"))
+            self._update_budget(record, pods)
 
-    def _budgeted(self, pods: Sequence[JsonObject], budget: JsonObject) -> JsonObject:
-        return budget | {"status": disruption.budget_status(budget, pods, self._replicas)}
+    def _update_budget(self, record: StoredObject, pods: Sequence[StoredObject]) -> None:
+        budget = record.load()
+        covered = [pod.load() for pod in pods if disruption.covers(budget, pod.labels)]
+        told = {"status": disruption.budget_status(budget, covered, self._replicas)}
+        self._writes.update(BY_RESOURCE[_BUDGETS], record.namespace, record.name, lambda old: old | told, How("status"))
 
     def _replicas(self, pod: JsonObject) -> int | None:
         reference = next(owner for owner in owner_references(pod) if owner.get("controller"))

@@ -129,7 +129,7 @@ BUILT_IN: tuple[ApiKind, ...] = (
          short_names=("crd", "crds"), categories=("api-extensions",), status=True, generation=True,
          unconditional_update=False),
 )  # fmt: skip
-
+BY_RESOURCE = {kind.resource: kind for kind in BUILT_IN}
 
 # Access reviews, which the server answers but never stores.
 REVIEWS: tuple[ApiKind, ...] = (

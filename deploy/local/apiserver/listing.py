@@ -36,25 +36,15 @@ class ListPage:
 def page(store: Store, resource: str, wanted: Filter, limit: int = 0, token: str = "") -> ListPage:
     """At most `limit` matching records (0: all), from where the token says. Raises StatusError (400)."""
     version, start = _read(token) if token else (store.version, "")
-    records = store.ordered(resource)
-    first, last = _bounds(records, wanted.namespace, start)
-    if not limit and not wanted.labels and not wanted.fields:
-        return ListPage(records[first:last], version)
+    records, prefix = store.ordered(resource), f"{wanted.namespace}/" if wanted.namespace else ""
+    if not (limit or token or prefix or wanted.labels or wanted.fields):
+        return ListPage(records, version)
     found: list[StoredObject] = []
-    for record in records[first:last]:
+    for record in records[bisect_left(records, max(start, prefix), key=lambda record: record.key) :]:
+        if not record.key.startswith(prefix):
+            break
         if limit and len(found) == limit:
             return ListPage(found, version, _token(version, record.key))
         if wanted.matches(record):
             found.append(record)
     return ListPage(found, version)
-
-
-def _bounds(records: Sequence[StoredObject], namespace: str, start: str) -> tuple[int, int]:
-    """The index range of a namespace's keys (of all keys if empty), starting at `start`."""
-    first, last = 0, len(records)
-    if namespace:
-        first = bisect_left(records, f"{namespace}/", key=lambda record: record.key)
-        last = bisect_left(records, f"{namespace}0", key=lambda record: record.key)  # the character after "/" is "0"
-    if start:
-        first = bisect_left(records, start, key=lambda record: record.key)
-    return first, last

@@ -26,12 +26,6 @@ def merge(target: Json, patch: Json) -> Json:
     return result
 
 
-def merged(live: JsonObject, patch: JsonObject) -> JsonObject:
-    """`merge` of one object into another."""
-    result: JsonObject = merge(live, patch)
-    return result
-
-
 class PatchFailed(Exception):
     """A JSON patch that does not apply to this object."""
 

@@ -11,6 +11,7 @@ import msgspec
 
 from deploy.local.apiserver import database, status
 from deploy.local.apiserver.database import UnusableData
+from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, encode
 
 Describe = Callable[[str, JsonObject], dict[str, str]]
@@ -125,6 +126,13 @@ class Store:
 
     def get(self, resource: str, key: str) -> StoredObject | None:
         return self._collection(resource).records.get(key)
+
+    def found(self, kind: ApiKind, namespace: str, name: str) -> StoredObject:
+        """Raises StatusError (404)."""
+        record = self.get(kind.resource, object_key(namespace, name))
+        if record is None:
+            raise status.not_found(kind.group, kind.plural, name)
+        return record
 
     def ordered(self, resource: str) -> Sequence[StoredObject]:
         """The records of a resource in key order; the list is never changed in place."""

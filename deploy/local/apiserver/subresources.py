@@ -12,15 +12,15 @@ from starlette.responses import Response
 from deploy.local.apiserver import bodies, disruption, status
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.deletion import Preconditions, check_preconditions
-from deploy.local.apiserver.kinds import ApiKind
+from deploy.local.apiserver.kinds import BY_RESOURCE
 from deploy.local.apiserver.objects import Json, JsonObject, dig
-from deploy.local.apiserver.registry import KindRegistry
 from deploy.local.apiserver.requests import Request, Target
 from deploy.local.apiserver.responses import done, stream
-from deploy.local.apiserver.store import Store, StoredObject, object_key
+from deploy.local.apiserver.store import Store, StoredObject
 from deploy.local.apiserver.writes import Writes
 from shared import durations
 
+_PODS, _BUDGETS = BY_RESOURCE["/pods"], BY_RESOURCE["policy/poddisruptionbudgets"]
 _WOULD_VIOLATE = "Cannot evict pod as it would violate the pod's disruption budget."
 _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 
@@ -28,11 +28,9 @@ _MANY_BUDGETS = "This pod has more than one PodDisruptionBudget, which the evict
 class PodSubresources:
     """Handlers of pods/binding, pods/eviction and pods/log."""
 
-    def __init__(self, store: Store, writes: Writes, kinds: KindRegistry) -> None:
+    def __init__(self, store: Store, writes: Writes) -> None:
         self._store = store
         self._writes = writes
-        self._pods = _kind(kinds, "", "v1", "pods")
-        self._budgets = _kind(kinds, "policy", "v1", "poddisruptionbudgets")
 
     async def handle(self, request: Request, target: Target) -> Response:
         match request.method, target.subresource:
@@ -46,40 +44,35 @@ class PodSubresources:
 
     def _bind(self, request: Request, target: Target, binding: Json) -> Response:
         """Binds a pod to a node. Raises StatusError."""
-        name = target.name
-        _check_name(name, binding, "Binding")
+        _check_name(target.name, binding, "Binding")
         how = How("binding", dry_run=request.dry_run)
         node, kind = dig(binding, "target", "name"), dig(binding, "target", "kind")
         if kind not in (None, "", "Node") or not isinstance(node, str) or not node:
             raise status.bad_request("a binding names a Node as its target")
-
-        assign = partial(_assigned, node=node, meta=dig(binding, "metadata") or {}, name=name)
-        self._writes.update(self._pods, target.namespace, name, assign, how)
+        assign = partial(_assigned, node=node, meta=dig(binding, "metadata") or {}, name=target.name)
+        self._writes.update(_PODS, target.namespace, target.name, assign, how)
         return done(code=201)
 
     def _evict(self, request: Request, target: Target) -> Response:
         eviction = bodies.parse(request)
         _check_name(target.name, eviction, "Eviction")
-        record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
-        if record is None:
-            raise status.not_found("", "pods", target.name)
+        record = self._store.found(_PODS, target.namespace, target.name)
         pod, wanted = record.load(), bodies.deletion(dig(eviction, "deleteOptions") or {})
-        check_preconditions(self._pods, pod["metadata"], wanted)
+        check_preconditions(_PODS, pod["metadata"], wanted)
         dry_run = request.dry_run or bool(wanted.dry_run)
         if not disruption.may_go_at_once(pod):
             self._spend_budget(record, pod, dry_run)
         if not dry_run:
-            said = How("status")
-            self._writes.update(self._pods, target.namespace, target.name, _targeted, said)
+            self._writes.update(_PODS, target.namespace, target.name, _targeted, How("status"))
         unconditional = msgspec.structs.replace(wanted, preconditions=Preconditions(wanted.preconditions.uid))
-        self._writes.delete(self._pods, target.namespace, target.name, unconditional, How(dry_run=dry_run))
+        self._writes.delete(_PODS, target.namespace, target.name, unconditional, How(dry_run=dry_run))
         return done(code=201)
 
     def _spend_budget(self, pod_record: StoredObject, pod: JsonObject, dry_run: bool) -> None:
         """Takes one disruption from the pod's budget. Raises StatusError (429) if none is left."""
         budgets = [
             budget
-            for record in self._store.ordered(self._budgets.resource)
+            for record in self._store.ordered(_BUDGETS.resource)
             if record.namespace == pod_record.namespace
             and disruption.covers(budget := record.load(), pod_record.labels)
         ]
@@ -87,14 +80,11 @@ class PodSubresources:
             raise status.StatusError(500, "", _MANY_BUDGETS)
         if not budgets or disruption.exempt_as_unhealthy(budgets[0], pod):
             return
-        how = How("status", dry_run=dry_run)
-        name = budgets[0]["metadata"]["name"]
-        self._writes.update(self._budgets, pod_record.namespace, name, _spent, how)
+        name, how = budgets[0]["metadata"]["name"], How("status", dry_run=dry_run)
+        self._writes.update(_BUDGETS, pod_record.namespace, name, _spent, how)
 
     async def _log(self, request: Request, target: Target) -> Response:
-        record = self._store.get(self._pods.resource, object_key(target.namespace, target.name))
-        if record is None:
-            raise status.not_found("", "pods", target.name)
+        record = self._store.found(_PODS, target.namespace, target.name)
         pod = record.load()
         container = request.query.get("container") or _only_container(pod)
         node_name = pod["spec"].get("nodeName") or ""
@@ -106,12 +96,6 @@ class PodSubresources:
         query = urlencode({key: value for key, value in request.query.items() if key != "container"})
         path = f"/containerLogs/{target.namespace}/{target.name}/{container}" + (f"?{query}" if query else "")
         return await _opened(int(port), path)
-
-
-def _kind(kinds: KindRegistry, group: str, version: str, plural: str) -> ApiKind:
-    kind = kinds.find(group, version, plural)
-    assert kind is not None, plural
-    return kind
 
 
 def _assigned(pod: JsonObject, node: str, meta: JsonObject, name: str) -> JsonObject:

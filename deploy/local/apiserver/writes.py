@@ -117,9 +117,7 @@ class Writes:
         self, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
     ) -> Draft:
         """The next state of an existing object with its defaults. Raises StatusError as `update` does."""
-        record = self._store.get(kind.resource, object_key(namespace, name))
-        if record is None:
-            raise status.not_found(kind.group, kind.plural, name)
+        record = self._store.found(kind, namespace, name)
         old = record.load()
         new = dict(mutate(old))
         if not isinstance(new.get("metadata"), dict):
@@ -196,9 +194,7 @@ class Writes:
 
     def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion, how: How) -> WriteOutcome:
         """Removes the object, or marks it until its finalizers are removed. Raises StatusError (403, 404, 409)."""
-        record = self._store.get(kind.resource, object_key(namespace, name))
-        if record is None:
-            raise status.not_found(kind.group, kind.plural, name)
+        record = self._store.found(kind, namespace, name)
         obj = record.load()
         meta = obj["metadata"]
         if kind.resource == "/namespaces" and name in _PROTECTED_NAMESPACES:
