@@ -132,20 +132,14 @@ def clear_dead() -> list[str]:
 
 
 def _clear(found: Claim) -> None:
-    _kill_processes(found.cluster_id)
+    left = set(containment.with_environment(lambda its: its.get(VARIABLE_CLUSTER) == found.cluster_id)) - {os.getpid()}
+    containment.signal_all(left, signal.SIGKILL)
     name = cgroup_parent(found.cluster_id)
     for top in [CGROUP_ROOT / name, *CGROUP_ROOT.glob(f"*/{name}")]:
         containment.clear(top)
     if found.temporary:
         shutil.rmtree(found.directory, ignore_errors=True)
     _claim_file(found.cluster_id).unlink(missing_ok=True)
-
-
-def _kill_processes(cluster_id: str) -> None:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.pid != os.getpid() and process.environ().get(VARIABLE_CLUSTER) == cluster_id:
-                process.send_signal(signal.SIGKILL)
 
 
 def _made(keep: Path) -> Path:

@@ -52,7 +52,7 @@ class Containment:
 
     def members(self, place: Place) -> list[int]:
         """The container's current processes."""
-        return _with_environment(lambda its: its.get(VARIABLE_CONTAINER_ID) == place.container_id)
+        return with_environment(lambda its: its.get(VARIABLE_CONTAINER_ID) == place.container_id)
 
     def oom_kills(self, place: Place) -> int:
         """How many of the container's processes the kernel has killed for lack of memory."""
@@ -104,13 +104,13 @@ class CgroupContainment(Containment):
 
     def admit(self, place: Place, container: Container, pod_containers: Sequence[Container]) -> list[Path]:
         pod_limits, own_limits = limits.of_pod(pod_containers), limits.of_container(container)
-        for directory, controllers in self._directories(place.qos, place.pod_uid, "").items():
+        for directory in self._directories(place.qos, place.pod_uid, ""):
             self._make(directory)
-            self._apply(directory, controllers, pod_limits)
+            self._apply(directory, pod_limits)
         directories = self._directories(*place)
-        for directory, controllers in directories.items():
+        for directory in directories:
             directory.mkdir(exist_ok=True)
-            self._apply(directory, controllers, own_limits)
+            self._apply(directory, own_limits)
         return [directory / "cgroup.procs" for directory in directories]
 
     def members(self, place: Place) -> list[int]:
@@ -138,14 +138,10 @@ class CgroupContainment(Containment):
     def _tops(self) -> set[Path]:
         return {root / layout.parent for layout in self._controls for root in layout.hierarchy.roots.values()}
 
-    def _directories(self, qos: KubeQoS, uid: str, container_id: str) -> dict[Path, list[str]]:
-        """Each directory of a container (or, without an id, of its pod), with the controllers to configure in it."""
-        found: dict[Path, list[str]] = {}
-        for layout in self._controls:
-            for controller in layout.hierarchy.roots:
-                directory = layout.pod_dir(controller, qos, uid) / container_id
-                found.setdefault(directory, []).append(controller)
-        return found
+    def _directories(self, qos: KubeQoS, uid: str, container_id: str) -> list[Path]:
+        """Each directory of a container, or, without an id, of its pod."""
+        every = ((layout, controller) for layout in self._controls for controller in layout.hierarchy.roots)
+        return list(dict.fromkeys(layout.pod_dir(controller, qos, uid) / container_id for layout, controller in every))
 
     def _make(self, directory: Path) -> None:
         """Creates the directory and its ancestors; on v2, also enables the controllers at each level."""
@@ -156,14 +152,9 @@ class CgroupContainment(Containment):
             for level in (directory.parent, directory):
                 (level / "cgroup.subtree_control").write_text("+cpu +memory")
 
-    def _apply(self, directory: Path, controllers: Iterable[str], wanted: limits.CgroupLimits) -> None:
-        values: dict[str, str] = {}
-        if _CPU_CONTROLLER in controllers:
-            values |= limits.cpu_files(wanted, v2=self._v2)
-        if _MEMORY_CONTROLLER in controllers:
-            values |= limits.memory_files(wanted, v2=self._v2)
-        for name, value in values.items():
-            if (directory / name).exists():  # where v1 mounts cpu and cpuacct separately, only one has it
+    def _apply(self, directory: Path, wanted: limits.CgroupLimits) -> None:
+        for name, value in limits.files(wanted, v2=self._v2).items():
+            if (directory / name).exists():  # on v1, each hierarchy has the files of its own controllers
                 (directory / name).write_text(value)
 
 
@@ -173,7 +164,11 @@ def choose(root: Path, parent: str) -> Containment:
         return CgroupContainment(root, parent)
     except OSError as error:
         logger.warning("cgroups cannot be made, so pods run as plain process trees without limits: %s", error)
-        kill_all(_strays)
+        cluster = os.environ.get(VARIABLE_CLUSTER, "")  # matches no process if unset
+        # An earlier kubelet of the cluster may have left processes of pods behind.
+        kill_all(
+            lambda: with_environment(lambda its: VARIABLE_CONTAINER_ID in its and its.get(VARIABLE_CLUSTER) == cluster)
+        )
         return Containment()
 
 
@@ -188,6 +183,16 @@ def clear(top: Path) -> None:
                 directory.rmdir()
         if top.exists():
             time.sleep(_PAUSE_SECONDS)
+
+
+def with_environment(wanted: Callable[[Mapping[str, str]], bool]) -> list[int]:
+    """The processes whose environment can be read, and is wanted."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if wanted(process.environ()):
+                found.append(process.pid)
+    return found
 
 
 def _pids(directory: Path) -> list[int]:
@@ -213,20 +218,3 @@ def _remove(directories: Iterable[Path]) -> None:
             continue
         except OSError as error:
             logger.warning("cgroup left behind: %s", error)
-
-
-def _strays() -> list[int]:
-    """The processes of pods that an earlier kubelet of this cluster left behind."""
-    cluster = os.environ.get(VARIABLE_CLUSTER)
-    if cluster is None:
-        return []
-    return _with_environment(lambda its: VARIABLE_CONTAINER_ID in its and its.get(VARIABLE_CLUSTER) == cluster)
-
-
-def _with_environment(wanted: Callable[[Mapping[str, str]], bool]) -> list[int]:
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if wanted(process.environ()):
-                found.append(process.pid)
-    return found

@@ -67,12 +67,13 @@ class Kubelet:
         for uid, pod in wanted.items():
             self._meet(uid, pod, now)
         for uid, pod in list(self._pods.items()):
-            if uid not in wanted:
-                self._remove(uid, pod, now)
+            if uid not in wanted:  # its object no longer exists, as after a forced deletion
+                if self._runners[uid].terminate(pod.grace_seconds, now):
+                    self._forget(uid)
             elif pods.is_terminating(wanted[uid]):
                 self._delete(uid, wanted[uid], now)
             else:
-                self._sync(uid, wanted[uid], now)
+                self._report(uid, wanted[uid], self._runners[uid].sync(wanted[uid], now), now)
 
     def log_file(self, namespace: str, pod: str, container: str) -> Path | None:
         """The container's log file, if this kubelet has the pod."""
@@ -98,9 +99,6 @@ class Kubelet:
             self._pods[uid] = pod
             self._runners[uid] = PodRunner(pod, self._machine, say, now)
 
-    def _sync(self, uid: str, pod: RunnablePod, now: float) -> None:
-        self._report(uid, pod, self._runners[uid].sync(pod, now), now)
-
     def _delete(self, uid: str, pod: RunnablePod, now: float) -> None:
         """Deletes gracefully: ends the processes, reports the result, and only then removes the object."""
         runner = self._runners[uid]
@@ -114,11 +112,6 @@ class Kubelet:
             except HeadroomError as error:
                 self._pause("pod not deleted", pod, error, now)
                 return
-            self._forget(uid)
-
-    def _remove(self, uid: str, pod: RunnablePod, now: float) -> None:
-        """Ends the processes of a pod whose object no longer exists, as after a forced deletion."""
-        if self._runners[uid].terminate(pod.grace_seconds, now):
             self._forget(uid)
 
     def _forget(self, uid: str) -> None:

@@ -49,15 +49,9 @@ def of_pod(containers: Iterable[Container]) -> CgroupLimits:
     )
 
 
-def cpu_files(limits: CgroupLimits, *, v2: bool) -> Mapping[str, str]:
-    """The files of the cpu controller and their values."""
-    files, quota = FILES[v2], limits.cpu_quota_microseconds
-    if v2:
-        most = f"{'max' if quota is None else quota} {PERIOD_USEC}"
-        return {files[Knob.WEIGHT]: str(weight(limits.cpu_shares)), files[Knob.QUOTA]: most}
-    return {files[Knob.WEIGHT]: str(limits.cpu_shares), files[Knob.QUOTA]: str(UNLIMITED if quota is None else quota)}
-
-
-def memory_files(limits: CgroupLimits, *, v2: bool) -> Mapping[str, str]:
-    """The files of the memory controller and their values."""
-    return {} if limits.memory_bytes is None else {FILES[v2][Knob.MEMORY]: str(limits.memory_bytes)}
+def files(limits: CgroupLimits, *, v2: bool) -> Mapping[str, str]:
+    """The files of the cpu and memory controllers, and their values."""
+    name_of, quota = FILES[v2], limits.cpu_quota_microseconds
+    most = f"{'max' if quota is None else quota} {PERIOD_USEC}" if v2 else str(UNLIMITED if quota is None else quota)
+    cpu = {name_of[Knob.WEIGHT]: str(weight(limits.cpu_shares) if v2 else limits.cpu_shares), name_of[Knob.QUOTA]: most}
+    return cpu if limits.memory_bytes is None else cpu | {name_of[Knob.MEMORY]: str(limits.memory_bytes)}

@@ -160,6 +160,6 @@ def test_a_pod_is_limited_only_if_all_its_containers_are() -> None:
 
 
 def test_weights_of_v2_span_the_shares_of_v1() -> None:
-    assert limits.cpu_files(CgroupLimits(2), v2=True) == {"cpu.weight": "1", "cpu.max": "max 100000"}
-    assert limits.cpu_files(CgroupLimits(262_144, 5000), v2=True) == {"cpu.weight": "10000", "cpu.max": "5000 100000"}
-    assert limits.cpu_files(CgroupLimits(1024), v2=False) == {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1"}
+    assert limits.files(CgroupLimits(2), v2=True) == {"cpu.weight": "1", "cpu.max": "max 100000"}
+    assert limits.files(CgroupLimits(262_144, 5000), v2=True) == {"cpu.weight": "10000", "cpu.max": "5000 100000"}
+    assert limits.files(CgroupLimits(1024), v2=False) == {"cpu.shares": "1024", "cpu.cfs_quota_us": "-1"}
