@@ -4,10 +4,11 @@ import contextlib
 import dataclasses
 import logging
 import os
+import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -151,8 +152,13 @@ def _show_live(
         notices = [*voice.collected(), *view.notices()]
         return Frame(answer, silent_seconds, warnings, notices, is_over)
 
-    with voice.collecting():
+    voice.is_live = True
+    try:
         TopApp(look, this_node=local.node_name).run()
+    finally:
+        voice.is_live = False
+        for line in voice.collected():  # what the table has not shown
+            _say(line)
 
 
 def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, voice: "_Voice") -> None:
@@ -247,29 +253,15 @@ class _Voice:
     """Where lines about the cluster go: to stderr, or to the live table while there is one."""
 
     def __init__(self) -> None:
-        self._lines: list[str] | None = None
-        self._lock = threading.Lock()
+        self.is_live = False
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def say(self, line: str) -> None:
-        with self._lock:
-            if self._lines is None:
-                _say(line)
-            else:
-                self._lines.append(line)
+        if self.is_live:
+            self._lines.put(line)
+        else:
+            _say(line)
 
     def collected(self) -> list[str]:
-        """What has been said since the last call."""
-        with self._lock:
-            lines, self._lines = self._lines or [], None if self._lines is None else []
-        return lines
-
-    @contextlib.contextmanager
-    def collecting(self) -> Iterator[None]:
-        """The live table has the terminal; what it has not shown is written after it."""
-        self._lines = []
-        try:
-            yield
-        finally:
-            left, self._lines = self._lines, None
-            for line in left:
-                _say(line)
+        """What has been said to the table since the last call."""
+        return [self._lines.get() for _ in range(self._lines.qsize())]
