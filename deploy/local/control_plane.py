@@ -101,11 +101,7 @@ class ControlPlane:
         return self.directory / f"{component}.kubeconfig"
 
     def prepare(self, admin: Path) -> None:
-        """Installs or upgrades the chart with the administrator's kubeconfig: custom resources, service accounts, their
-        rights, admission policy.
-
-        Raises MissingBinary, ChartNotInstalled.
-        """
+        """Installs or upgrades the chart as the administrator. Raises MissingBinary, ChartNotInstalled."""
         command = [str(binary("helm")), "upgrade", "--install", RELEASE, str(CHART)]
         command += ["--namespace", names.INSTALL_NAMESPACE, "--create-namespace"]
         for value in _VALUES:

@@ -30,10 +30,6 @@ def write_for(path: Path, server: str, user: Mapping[str, str], ca_file: Path | 
 
 
 def _with_user(server: str, token: str) -> str:
-    """The server's URL with a user whose password is the token.
-
-    kubectl sends no bearer token over plain http, but always sends the credentials in the URL; the embedded server
-    accepts the password as the token.
-    """
+    """The server's URL with the token as a password, since kubectl sends no bearer token over plain http."""
     scheme, _, address = server.partition("://")
     return f"{scheme}://{NAME}:{token}@{address}"

@@ -42,10 +42,7 @@ class Notices:
 
 
 class WatchedCloudFile:
-    """The cloud file as last read.
-
-    An invalid file leaves the cloud unchanged, so its error must be reported.
-    """
+    """The cloud file as last read; an invalid one leaves the cloud unchanged, so its error must be reported."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -41,10 +41,7 @@ class LoopbackPorts:
 
 @dataclass(frozen=True)
 class UpOptions:
-    """The options of the command line. `for_seconds` None: until Ctrl-C.
-
-    `cloud` is a file, "none", or empty for the sample.
-    """
+    """The command line's options. `for_seconds` None: until Ctrl-C; `cloud`: a file, "none" or, if empty, a sample."""
 
     nodes: int
     trace: Path | None

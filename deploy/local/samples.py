@@ -1,8 +1,4 @@
-"""The initial pods of a local cluster.
-
-On this machine, three real processes request far more than they use, each in its own way. For the simulated cloud, the
-pods fit on no existing node, so that the manager buys nodes.
-"""
+"""The initial pods of a local cluster: real processes that request far more than they use, and pods for the cloud."""
 
 import sys
 from collections.abc import Mapping
@@ -54,7 +50,7 @@ SAMPLES = (
 
 
 def cloud_pods() -> list[dict[str, object]]:
-    """Pods that only run on the simulated cloud's nodes, one of them on a node reserved for its kind."""
+    """Pods that fit on no node but the simulated cloud's, so that the manager buys some, one reserved for its kind."""
     web = [_cloud_pod(f"checkout-{number}", "checkout", Resources(1500, 2 << 30), {}) for number in range(3)]
     return [*web, _cloud_pod("report-0", "report", Resources(1000, 20 << 30), {"dedicated": "analytics"})]
 

@@ -25,8 +25,12 @@ def register(client: Client, url: str) -> None:
     }
     with contextlib.suppress(AlreadyExists):
         client.create(SECRETS, secret, names.INSTALL_NAMESPACE)
-    _apply(client, MUTATINGWEBHOOKS, "MutatingWebhookConfiguration", NAME, webhooks=[_pods(url)])
-    _apply(client, VALIDATINGWEBHOOKS, "ValidatingWebhookConfiguration", NAME, webhooks=[_config(url)])
+    # A namespace's default requests return after the translation, so the webhook must see the pod again.
+    pods = _webhook("pods", f"{url}/mutate-pods", "pods", "CREATE", reinvocationPolicy="IfNeeded")
+    own = {"matchLabels": {"kubernetes.io/metadata.name": names.INSTALL_NAMESPACE}}
+    config = _webhook("config", f"{url}/validate-config", "configmaps", "CREATE", "UPDATE", namespaceSelector=own)
+    _apply(client, MUTATINGWEBHOOKS, "MutatingWebhookConfiguration", webhooks=[pods])
+    _apply(client, VALIDATINGWEBHOOKS, "ValidatingWebhookConfiguration", webhooks=[config])
 
 
 def create_priority_classes(client: Client) -> None:
@@ -38,50 +42,24 @@ def create_priority_classes(client: Client) -> None:
             client.create(PRIORITYCLASSES, {**body, **policy, "value": value})
 
 
-def _pods(url: str) -> dict[str, object]:
+def _webhook(name: str, url: str, resource: str, *operations: str, **more: object) -> dict[str, object]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource], "operations": list(operations)}
     return {
-        "name": "pods.webhook.headroom.io",
-        "rules": [_rule("pods", "CREATE")],
-        "clientConfig": {"url": f"{url}/mutate-pods"},
-        # A namespace's default requests return after the translation, so the webhook must see the pod again.
-        "reinvocationPolicy": "IfNeeded",
-        **_common(),
-    }
-
-
-def _config(url: str) -> dict[str, object]:
-    return {
-        "name": "config.webhook.headroom.io",
-        "rules": [_rule("configmaps", "CREATE", "UPDATE")],
-        "clientConfig": {"url": f"{url}/validate-config"},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": names.INSTALL_NAMESPACE}},
-        **_common(),
-    }
-
-
-def _common() -> dict[str, object]:
-    return {
+        "name": f"{name}.webhook.headroom.io",
+        "rules": [rule | {"scope": "Namespaced"}],
+        "clientConfig": {"url": url},
         "failurePolicy": "Ignore",
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_SECONDS,
         "admissionReviewVersions": ["v1"],
+        **more,
     }
 
 
-def _rule(resource: str, *operations: str) -> dict[str, object]:
-    return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": [resource],
-        "operations": list(operations),
-        "scope": "Namespaced",
-    }
-
-
-def _apply(client: Client, resource: Resource, kind: str, name: str, **content: object) -> None:
+def _apply(client: Client, resource: Resource, kind: str, **content: object) -> None:
     """Creates the object, or sets the given fields; fields of other clients, such as the authority, stay."""
-    body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}, **content}
+    body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": NAME}, **content}
     try:
         client.create(resource, body)
     except AlreadyExists:
-        client.patch(resource, name, content, kind=Patch.STRATEGIC)  # merges webhooks by their names
+        client.patch(resource, NAME, content, kind=Patch.STRATEGIC)  # merges webhooks by their names

@@ -1,7 +1,4 @@
-"""Authentication: a client with the token may do everything, any other may only request the server's health.
-
-Access reviews are answered by the same rule, and not stored.
-"""
+"""Authentication and access reviews: a client with the token may do everything, others may ask for the health only."""
 
 import base64
 import hmac

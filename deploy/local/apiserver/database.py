@@ -1,8 +1,4 @@
-"""The file behind the store: one SQLite database, owned by one process.
-
-What is written survives the end of the process, however it ends. A file that is foreign or damaged is neither used nor
-changed.
-"""
+"""The file behind the store: one SQLite database, owned by one process; never changed if foreign or damaged."""
 
 import sqlite3
 import time

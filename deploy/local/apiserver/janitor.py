@@ -1,8 +1,4 @@
-"""The controllers without which objects would stay forever: owner references, namespaces, events, budgets.
-
-In real clusters kube-controller-manager does this. The janitor finds its work in changes, does one item at a
-time, and gets new work from the changes that it causes.
-"""
+"""What kube-controller-manager does in other clusters: owner references, namespaces, events, disruption budgets."""
 
 import asyncio
 import contextlib
@@ -33,7 +29,7 @@ Work = tuple[Callable[..., None], tuple[str, ...]]  # a chore and its arguments
 
 
 class Janitor:
-    """Watches the store's changes and cleans up after them."""
+    """Finds its work in the store's changes, and does one item at a time, from which new changes come."""
 
     def __init__(self, store: Store, writes: Writes, kinds: KindRegistry) -> None:
         self._store = store

@@ -1,8 +1,4 @@
-"""The kinds that the server knows, as data: names, scope, subresources, selectable fields.
-
-The data of the built-in kinds (short names, unconditional updates) comes from Kubernetes' API types; the data of custom
-kinds comes from their definitions.
-"""
+"""The kinds that the server knows, as data: names, scope, subresources, selectable fields."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +11,7 @@ from deploy.local.apiserver.schemas import FieldPath, ListRule
 
 @dataclass(frozen=True, slots=True)
 class ApiKind:
-    """One served kind. `status`: has the status subresource; `generation`: counts changes of the spec.
-
-    `columns`: the additionalPrinterColumns of a custom kind.
-    """
+    """One served kind. `status`: has the status subresource; `generation`: counts changes of the spec."""
 
     group: str
     version: str
@@ -34,7 +27,7 @@ class ApiKind:
     selectable: tuple[str, ...] = ()
     unconditional_update: bool = True
     name_format: str = "subdomain"
-    columns: Sequence[JsonObject] = ()
+    columns: Sequence[JsonObject] = ()  # additionalPrinterColumns
     schema: Schema | None = None
 
     @property

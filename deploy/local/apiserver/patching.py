@@ -110,9 +110,7 @@ def _add(parent: Json, key: Json, value: Json) -> None:
 def strategic(target: JsonObject, patch: JsonObject, rules: ListRules, path: FieldPath = ()) -> JsonObject:
     """Strategic merge: like `merge`, but lists with a merge key merge item by item, and directives apply.
 
-    New items come last, whatever order the patch asks for.
-
-    Does not change `target`. Raises StatusError (400) for a malformed patch.
+    New items come last, whatever order the patch asks for. Raises StatusError (400) for a malformed patch.
     """
     directive = patch.get("$patch")
     if directive == "delete":

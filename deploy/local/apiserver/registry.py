@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from deploy.local.apiserver import status
-from deploy.local.apiserver.kinds import BUILT_IN, ApiKind
+from deploy.local.apiserver.kinds import BY_RESOURCE, ApiKind
 from deploy.local.apiserver.objects import JsonObject, dig, dotted
 from deploy.local.apiserver.schema import Schema
 from deploy.local.apiserver.status import FieldError
@@ -15,38 +15,29 @@ class KindRegistry:
     """Finds kinds by path, by object and by collection."""
 
     def __init__(self) -> None:
-        self._by_path: dict[tuple[str, str, str], ApiKind] = {}
-        self._by_object: dict[tuple[str, str], ApiKind] = {}
-        self._by_resource: dict[str, ApiKind] = {}
-        for kind in BUILT_IN:
-            self._add(kind)
-
-    def _add(self, kind: ApiKind) -> None:
-        self._by_path[kind.group, kind.version, kind.plural] = kind
-        self._by_object[kind.api_version, kind.kind] = kind
-        self._by_resource[kind.resource] = kind
+        self._by_resource = dict(BY_RESOURCE)
 
     def find(self, group: str, version: str, plural: str) -> ApiKind | None:
-        return self._by_path.get((group, version, plural))
+        kind = self._by_resource.get(f"{group}/{plural}")
+        return kind if kind is not None and kind.version == version else None
 
     def of_object(self, api_version: str, kind: str) -> ApiKind | None:
-        return self._by_object.get((api_version, kind))
+        wanted = (api_version, kind)
+        return next((each for each in self.kinds() if (each.api_version, each.kind) == wanted), None)
 
     def of_resource(self, resource: str) -> ApiKind | None:
         return self._by_resource.get(resource)
 
     def kinds(self) -> Iterator[ApiKind]:
-        yield from list(self._by_path.values())
+        yield from list(self._by_resource.values())
 
     def define(self, definition: JsonObject) -> None:
         """Serves (or replaces) the kind of a definition in which `definition_errors` found no errors."""
-        self._add(kind_of(definition))
+        kind = kind_of(definition)
+        self._by_resource[kind.resource] = kind
 
     def undefine(self, definition: JsonObject) -> None:
-        kind = kind_of(definition)
-        self._by_path.pop((kind.group, kind.version, kind.plural), None)
-        self._by_object.pop((kind.api_version, kind.kind), None)
-        self._by_resource.pop(kind.resource, None)
+        self._by_resource.pop(kind_of(definition).resource, None)
 
     def fields(self, resource: str, obj: JsonObject) -> dict[str, str]:
         """The selectable fields of an object as text, which field selectors compare."""

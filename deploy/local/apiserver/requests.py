@@ -81,18 +81,13 @@ def parse_query(raw: bytes) -> dict[str, str]:
 
 def parse_path(path: str) -> Target | None:
     """The target of a resource path, or None for any other path (discovery, health, ...)."""
-    parts = path.strip("/").split("/")
-    match parts:
-        case ["api", version, *rest]:
+    match path.strip("/").split("/"):
+        case ["api", version, *rest] if rest:
             group = ""
-        case ["apis", group, version, *rest]:
+        case ["apis", group, version, *rest] if rest:
             pass
         case _:
             return None
-    return _target(group, version, rest) if rest else None
-
-
-def _target(group: str, version: str, rest: list[str]) -> Target:
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and not (len(rest) == 3 and rest[2] in _NAMESPACE_PARTS):
         namespace, rest = rest[1], rest[2:]

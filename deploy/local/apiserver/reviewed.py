@@ -88,10 +88,7 @@ class Reviewed:
         return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
 
     async def _mutate(self, asked: ReviewRequest, draft: Draft) -> None:
-        """Applies the mutating webhooks to a draft; after a change, the cluster's own admission runs again.
-
-        Raises StatusError.
-        """
+        """Applies the mutating webhooks to a draft, and after a change its own admission again. Raises StatusError."""
         if not self._registered.mutating:
             return
         obj = shown = _shown(draft, asked)

@@ -1,7 +1,4 @@
-"""Objects as bytes: in memory, and in the database before any client sees them.
-
-The event loop waits for the database, since a thread would cost more than it gains.
-"""
+"""Objects as bytes: in memory, and in the database before any client sees them."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,6 +154,7 @@ class Store:
         obj["metadata"]["resourceVersion"] = str(version)
         record = describe_record(resource, key, version, obj, self._describe(resource, obj))
         try:
+            # The event loop waits for it, since a thread would cost more than it gains.
             self._database.write(resource, key, version, b"" if deleted else record.value)
         except sqlite3.Error as error:
             raise status.internal(f"the store refused the write: {error}") from error

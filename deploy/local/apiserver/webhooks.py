@@ -27,10 +27,7 @@ _RESOURCES = {kind: f"{ADMISSION_GROUP}/{kind.lower()}s" for kind in (MUTATING, 
 
 @dataclass(frozen=True, slots=True)
 class ReviewRequest:
-    """The request as webhooks see it, without the objects.
-
-    For a request on a namespace, `namespace` is its own name.
-    """
+    """The request as webhooks see it, without the objects; `namespace` is also the own name of a namespace."""
 
     operation: str
     kind: ApiKind

@@ -144,10 +144,7 @@ class Writes:
         draft.warnings = warnings
 
     def _form(self, draft: Draft, obj: JsonObject, how: How) -> None:
-        """Sets an object in the draft: restores the server's fields, checks types, sets defaults.
-
-        Raises StatusError (400).
-        """
+        """Sets an object in the draft, with the server's fields and defaults, its types checked. Raises StatusError."""
         kind, old, meta = draft.kind, draft.old, obj["metadata"]
         for key in _SERVER_OWNED:
             meta.pop(key, None)

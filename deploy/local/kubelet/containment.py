@@ -1,8 +1,7 @@
 """Groups the processes of a pod: in cgroups with kubelet's names, or by an inherited environment variable.
 
 The cgroups are below a parent cgroup of the cluster, so that several clusters can share a machine, and the cgroups of a
-dead cluster can be removed together. Where cgroups cannot be created, a variable in the environment identifies the
-processes.
+dead cluster can be removed together.
 """
 
 import contextlib
@@ -39,10 +38,7 @@ class Place(NamedTuple):
 
 
 class Containment:
-    """Distinguishes the processes of one container from all others: here by a variable that they inherit.
-
-    Works everywhere; slower than cgroups, and without limits.
-    """
+    """Tells the processes of a container from all others: here by a variable that they inherit, without limits."""
 
     description = "process trees"
 

@@ -20,10 +20,7 @@ Find = Callable[[str, str, str], Path | None]  # namespace, pod, container -> it
 
 
 def log_server(find: Find, certificate: tuple[str, str] | None = None) -> web.Server:
-    """A server on any free port of loopback, with TLS if there is a certificate (and its key); not yet started.
-
-    Raises OSError, ssl.SSLError for unusable files.
-    """
+    """A server on a free loopback port, with TLS if there are a certificate and its key. Raises OSError, SSLError."""
 
     async def logs(request: Request) -> Response:
         path, lines = find(*request.path_params.values()), request.query_params.get("tailLines", "")

@@ -73,15 +73,11 @@ def node_status(facts: ReportedNode, now: float) -> dict[str, object]:
         "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.kubelet_port}},
         "nodeInfo": {
             "architecture": _architecture(),
-            "bootID": "",
             "containerRuntimeVersion": facts.runtime,
             "kernelVersion": platform.release(),
-            "kubeProxyVersion": "",
             "kubeletVersion": KUBELET_VERSION,
-            "machineID": "",
             "operatingSystem": platform.system().lower(),
             "osImage": platform.platform(terse=True),
-            "systemUUID": "",
         },
     }
 

@@ -1,8 +1,7 @@
 """Binds waiting pods to nodes: the I/O around the pure filter and score.
 
-One round reads the nodes and pods from the two informers, decides on every waiting pod, highest priority first, and
-writes. A round runs when a change may affect a decision. The scheduler asks its extender about the nodes a pod fits on.
-There is no preemption.
+One round decides on every waiting pod, highest priority first. It runs when a change may affect a decision. The
+scheduler asks its extender about the nodes a pod fits on. There is no preemption.
 """
 
 import logging

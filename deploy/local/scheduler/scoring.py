@@ -15,10 +15,7 @@ DEFAULT_REQUEST = {names.CPU: 100, names.MEMORY: 200 * 1024 * 1024}
 def best(
     asked: Mapping[str, int], states: Sequence[SchedulableNode], extra: Mapping[str, int] = NOTHING
 ) -> SchedulableNode:
-    """The node with the highest score; `extra` holds scores by node name to add.
-
-    Among equal scores, the node with fewer pods wins, then the first by name.
-    """
+    """The node with the highest score, `extra` by name added; among equals, the one with fewer pods, then by name."""
 
     def order(state: SchedulableNode) -> tuple[int, int, str]:
         return -least_requested(asked, state) - extra.get(state.name, 0), state.pod_count, state.name

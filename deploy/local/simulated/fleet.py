@@ -1,7 +1,4 @@
-"""All simulated nodes of one process: their Nodes, their heartbeats, and a real agent for each.
-
-The process also serves Nodes that a simulated cloud creates, and runs agents for them as long as they are few.
-"""
+"""The simulated nodes of one process, and those that a simulated cloud creates, with real agents while they are few."""
 
 import contextlib
 import dataclasses

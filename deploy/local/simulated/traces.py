@@ -1,8 +1,4 @@
-"""Recorded usage from the tables that backtests read: a column of times, and series in columns or in rows.
-
-Units differ between traces, so each series is scaled by its own maximum. Values between samples are interpolated
-linearly.
-"""
+"""Recorded usage from the tables that backtests read, each series scaled by its own maximum, as units differ."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
