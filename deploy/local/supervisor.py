@@ -69,9 +69,6 @@ class Supervisor:
         self._stop.set()
         self._thread.join()
 
-    def log_file(self, program: Program) -> Path:
-        return self._log_dir / f"{program.name}.log"
-
     def _run(self) -> None:
         while not self._stop.wait(LOOK_SECONDS):
             with self._lock:
@@ -99,7 +96,7 @@ class Supervisor:
     def _start(self, child: _Child, now: float) -> None:
         program = child.program
         command = [sys.executable, "-m", "deploy.local.leash", str(os.getpid()), program.target, *program.arguments]
-        with self.log_file(program).open("ab") as log:
+        with (self._log_dir / f"{program.name}.log").open("ab") as log:
             child.process = subprocess.Popen(
                 command,
                 env=self._environment,

@@ -40,7 +40,7 @@ class Application:
         self._hub = Hub(store.version)
         self._webhooks = RegisteredWebhooks(store)
         self._reviewed = Reviewed(store, self.writes, self._webhooks)
-        self._handlers = Handlers(store, self._reviewed, self._hub)
+        self._handlers = Handlers(store, self.writes, self._reviewed, self._hub)
         self._pods = PodSubresources(store, self.writes)
         self._janitor = Janitor(store, self.writes, kinds)
         self._tasks: list[asyncio.Task[None]] = []

@@ -40,9 +40,8 @@ class Authentication:
         """Whom a token belongs to, or what a user may do: the only user may do everything. Raises StatusError."""
         if request.method != "POST" or target.name:
             raise status.method_not_allowed()
-        review, _, _ = bodies.take(
-            kind, bodies.parse_object(request, kind, target.namespace), bodies.how_of(request, target)
-        )
+        posted = bodies.check_object(bodies.parse_written(request), kind, "")
+        review, _, _ = bodies.take(kind, posted, bodies.how_of(request, target))
         return json_response(review | {"status": self._verdict(kind, review.get("spec") or {})}, 201)
 
     def _verdict(self, kind: ApiKind, spec: JsonObject) -> JsonObject:

@@ -31,13 +31,8 @@ def parse_written(request: Request) -> Json:
     return parse(request)
 
 
-def parse_object(request: Request, kind: ApiKind, namespace: str) -> JsonObject:
-    """The object of a create or update, with the path's kind and namespace. Raises StatusError (400, 415)."""
-    return check_object(parse_written(request), kind, namespace)
-
-
 def check_object(obj: Json, kind: ApiKind, namespace: str) -> JsonObject:
-    """Raises StatusError (400) if the body is not an object of the kind and namespace."""
+    """An object with the path's kind and namespace. Raises StatusError (400) if it is of others."""
     if not isinstance(obj, dict):
         raise status.bad_request(f"the body is no {kind.kind} but {type(obj).__name__}")
     check_identity(obj, kind)

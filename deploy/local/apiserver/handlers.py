@@ -18,7 +18,7 @@ from deploy.local.apiserver.responses import (
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import Store
 from deploy.local.apiserver.watch import Filter, Hub, Watcher
-from deploy.local.apiserver.writes import Mutate, WriteOutcome
+from deploy.local.apiserver.writes import Mutate, WriteOutcome, Writes
 from shared.api.selectors import LabelRequirement
 
 MERGE, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
@@ -28,9 +28,10 @@ STRATEGIC = "application/strategic-merge-patch+json"
 class Handlers:
     """Requests on served kinds, over one store."""
 
-    def __init__(self, store: Store, writes: Reviewed, hub: Hub) -> None:
+    def __init__(self, store: Store, writes: Writes, reviewed: Reviewed, hub: Hub) -> None:
         self._store = store
         self._writes = writes
+        self._reviewed = reviewed
         self._hub = hub
 
     async def handle(self, request: Request, target: Target, kind: ApiKind) -> Response:
@@ -52,7 +53,7 @@ class Handlers:
             case "PATCH", True:
                 return await self._patch(request, target, kind)
             case "DELETE", True if not target.subresource:
-                return await self._delete(request, target, kind)
+                return self._delete(request, target, kind)
         raise status.method_not_allowed()
 
     def _get(self, request: Request, target: Target, kind: ApiKind) -> Response:
@@ -96,20 +97,20 @@ class Handlers:
         return stream(watcher.lines())
 
     async def _create(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        obj = bodies.parse_object(request, kind, target.namespace)
-        outcome = await self._writes.create(kind, target.namespace, obj, bodies.how_of(request, target))
+        obj = bodies.check_object(bodies.parse_written(request), kind, target.namespace)
+        outcome = await self._reviewed.create(kind, target.namespace, obj, bodies.how_of(request, target))
         return _answer(request, kind, outcome)
 
     async def _replace(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        obj = bodies.parse_object(request, kind, target.namespace)
+        obj = bodies.check_object(bodies.parse_written(request), kind, target.namespace)
         metadata.check_name(obj["metadata"].get("name"), target.name)
         how, where = bodies.how_of(request, target), (target.namespace, target.name)
-        outcome = await self._writes.update(kind, *where, lambda _: obj, how, replacing=True)
+        outcome = await self._reviewed.update(kind, *where, lambda _: obj, how, replacing=True)
         return _answer(request, kind, outcome)
 
     async def _patch(self, request: Request, target: Target, kind: ApiKind) -> Response:
         mutate, how = mutation(request, kind), bodies.how_of(request, target)
-        outcome = await self._writes.update(kind, target.namespace, target.name, mutate, how)
+        outcome = await self._reviewed.update(kind, target.namespace, target.name, mutate, how)
         return _answer(request, kind, outcome)
 
     async def _scale(self, request: Request, target: Target, kind: ApiKind) -> Response:
@@ -119,17 +120,16 @@ class Handlers:
         if request.method not in ("PUT", "PATCH"):
             raise status.method_not_allowed()
         change, how = _scale_change(request, kind), bodies.how_of(request, target)
-        outcome = await self._writes.update(kind, target.namespace, target.name, change, how)
+        outcome = await self._reviewed.update(kind, target.namespace, target.name, change, how)
         return json_response(scaling.scale_of(decode(outcome.value)))
 
-    async def _delete(self, request: Request, target: Target, kind: ApiKind) -> Response:
-        deletion = bodies.deletion_of(request)
-        outcome = await self._writes.delete(kind, target.namespace, target.name, deletion)
+    def _delete(self, request: Request, target: Target, kind: ApiKind) -> Response:
+        outcome = self._writes.delete(kind, target.namespace, target.name, bodies.deletion_of(request))
         if not outcome.deleted or kind.resource == "/pods":
             return _answer(request, kind, outcome)
         details = {"name": target.name, "kind": kind.plural, "uid": outcome.uid}
         details |= {"group": kind.group} if kind.group else {}
-        return done(headers=warning_headers(outcome.warnings), details=details)
+        return done(details=details)
 
 
 def _answer(request: Request, kind: ApiKind, outcome: WriteOutcome) -> Response:

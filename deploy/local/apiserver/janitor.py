@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 EVENT_SECONDS = 3600.0
 SWEEP_SECONDS = 20.0
 _AT_LEISURE = Deletion()
-_HOW = How()
 _BUDGETS = "policy/poddisruptionbudgets"
 Where = tuple[str, str]  # resource and key
 Work = tuple[Callable[..., None], tuple[str, ...]]  # a chore and its arguments
@@ -113,7 +112,7 @@ class Janitor:
     def _delete(self, record: StoredObject, deletion: Deletion = _AT_LEISURE) -> None:
         kind = self._kinds.of_resource(record.resource)
         if kind is not None and self._store.get(record.resource, record.key) is not None:
-            self._writes.delete(kind, record.namespace, record.name, deletion, _HOW)
+            self._writes.delete(kind, record.namespace, record.name, deletion)
 
     def _check_owners(self, resource: str, key: str) -> None:
         """Deletes a dependent whose owners are all deleted."""
@@ -183,9 +182,9 @@ class Janitor:
         for record in self._store.ordered("/events"):
             if now - _last_seen(record.load()) > EVENT_SECONDS:
                 self._delete(record)
-        nodes = self._store.records("/nodes")
+        nodes = {record.key for record in self._store.ordered("/nodes")}
         placed = [r for r in self._store.ordered("/pods") if r.fields.get("spec.nodeName")]
-        missing = {r.fields["spec.nodeName"] for r in placed} - nodes.keys()
+        missing = {r.fields["spec.nodeName"] for r in placed} - nodes
         self._missing_since = {name: self._missing_since.get(name, now) for name in missing}
         for record in placed:
             since = self._missing_since.get(record.fields["spec.nodeName"], now)

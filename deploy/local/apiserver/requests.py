@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.parse import parse_qsl
 
 from deploy.local.apiserver import status
@@ -38,7 +37,7 @@ class Request:
 
     @property
     def content_type(self) -> str:
-        return _media_type(self.headers.get(b"content-type", b""))
+        return self.header(b"content-type").partition(";")[0].strip().lower()
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter; without a value it means true."""
@@ -67,11 +66,6 @@ class Request:
         if asked not in _VALIDATIONS:
             raise status.invalid_option(status.unsupported("fieldValidation", asked, _VALIDATIONS))
         return asked
-
-
-@lru_cache(maxsize=64)
-def _media_type(header: bytes) -> str:
-    return header.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def parse_query(raw: bytes) -> dict[str, str]:

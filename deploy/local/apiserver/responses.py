@@ -29,10 +29,10 @@ def json_response(obj: object, code: int = 200) -> Response:
     return response(encode(obj), code)
 
 
-def done(*, code: int = 200, headers: Headers = (), **fields: object) -> Response:
+def done(code: int = 200, **fields: object) -> Response:
     """The Status of a call that has no object to answer with; `fields` are more of it."""
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
-    return response(encode(status | fields), code, headers)
+    return json_response(status | fields, code)
 
 
 def failure(error: StatusError) -> Response:

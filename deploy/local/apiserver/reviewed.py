@@ -19,7 +19,6 @@ from deploy.local.apiserver import patching, status
 from deploy.local.apiserver.authentication import USER
 from deploy.local.apiserver.bodies import How
 from deploy.local.apiserver.callouts import CallFailed, Callouts
-from deploy.local.apiserver.deletion import Deletion
 from deploy.local.apiserver.kinds import ADMISSION_GROUP, ApiKind
 from deploy.local.apiserver.objects import JsonObject, decode, dig, encode
 from deploy.local.apiserver.store import Store, object_key
@@ -43,7 +42,7 @@ class _Verdict:
 
 
 class Reviewed:
-    """Create, update and delete with the review by webhooks."""
+    """Create and update with the review by webhooks; none reviews deletions."""
 
     def __init__(self, store: Store, writes: Writes, registered: RegisteredWebhooks) -> None:
         self._store = store
@@ -62,7 +61,7 @@ class Reviewed:
         await self._mutate(asked, draft)
         settled = self._writes.settled(draft)
         await self._validate(replace(asked, name=settled.name), settled.obj, None)
-        return _with_warnings(self._writes.commit(settled), asked)
+        return self._writes.commit(settled, asked.warnings)
 
     async def update(
         self, kind: ApiKind, namespace: str, name: str, mutate: Mutate, how: How, *, replacing: bool = False
@@ -75,17 +74,8 @@ class Reviewed:
             settled = self._writes.settled(draft)
             await self._validate(asked, settled.obj, draft.old)
             if self._store.get(kind.resource, object_key(namespace, name)) is draft.record:
-                return _with_warnings(self._writes.commit(settled), asked)
+                return self._writes.commit(settled, asked.warnings)
         raise status.conflict(kind.group, kind.plural, name)
-
-    async def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion) -> WriteOutcome:
-        """Raises StatusError as Writes.delete does, and for what validating webhooks deny."""
-        how = How(dry_run=bool(wanted.dry_run))
-        asked = _asked("DELETE", kind, how, namespace, name)
-        record = self._store.get(kind.resource, object_key(namespace, name))
-        if record is not None:
-            await self._validate(asked, None, record.load())
-        return _with_warnings(self._writes.delete(kind, namespace, name, wanted, how), asked)
 
     async def _mutate(self, asked: ReviewRequest, draft: Draft) -> None:
         """Applies the mutating webhooks to a draft, and after a change its own admission again. Raises StatusError."""
@@ -111,7 +101,7 @@ class Reviewed:
             raise status.internal(f'the patch of admission webhook "{webhook.name}": {error}') from error
         return _shown(draft, asked)
 
-    async def _validate(self, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None) -> None:
+    async def _validate(self, asked: ReviewRequest, obj: JsonObject, old: JsonObject | None) -> None:
         """Calls all validating webhooks at once. Raises StatusError if one denies the request."""
         wanted = [webhook for webhook in self._registered.validating if self._wanted(webhook, asked, obj, old)]
         answers = (self._verdict(webhook, asked, obj, old) for webhook in wanted)
@@ -120,20 +110,20 @@ class Reviewed:
                 raise answer
 
     def _wanted(
-        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None
+        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject, old: JsonObject | None
     ) -> bool:
         """Whether a webhook matches a request; none reviews registrations of webhooks."""
         return asked.kind.group != ADMISSION_GROUP and webhook.wants(asked, obj, old, lambda: self._labels(asked, obj))
 
-    def _labels(self, asked: ReviewRequest, obj: JsonObject | None) -> Mapping[str, str]:
+    def _labels(self, asked: ReviewRequest, obj: JsonObject) -> Mapping[str, str]:
         """The labels of the namespace that a request is on or in."""
-        if asked.on_namespace and obj is not None:
+        if asked.on_namespace:
             return dig(obj, "metadata", "labels") or {}
         record = self._store.get("/namespaces", asked.namespace)
         return record.labels if record is not None else {}
 
     async def _verdict(
-        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None
+        self, webhook: RegisteredWebhook, asked: ReviewRequest, obj: JsonObject, old: JsonObject | None
     ) -> _Verdict | None:
         """A webhook's verdict; None if it fails and its failures are ignored. Raises StatusError (500, its denial)."""
         uid = str(uuid.uuid4())
@@ -151,7 +141,7 @@ class Reviewed:
         return verdict
 
 
-def _review(asked: ReviewRequest, uid: str, obj: JsonObject | None, old: JsonObject | None) -> JsonObject:
+def _review(asked: ReviewRequest, uid: str, obj: JsonObject, old: JsonObject | None) -> JsonObject:
     """The AdmissionReview for a webhook."""
     kind = {"group": asked.kind.group, "version": asked.kind.version, "kind": asked.kind.kind}
     resource = {"group": asked.kind.group, "version": asked.kind.version, "resource": asked.kind.plural}
@@ -192,10 +182,6 @@ def _denial(webhook: str, reasons: JsonObject) -> status.StatusError:
     why = f": {message or reason}" if message or reason else " without explanation"
     code = max(reasons.get("code") or 0, _FIRST_FAILURE)
     return status.StatusError(code, reason, denied + why, details=reasons.get("details"))
-
-
-def _with_warnings(outcome: WriteOutcome, asked: ReviewRequest) -> WriteOutcome:
-    return replace(outcome, warnings=[*asked.warnings, *outcome.warnings]) if asked.warnings else outcome
 
 
 def _shown(draft: Draft, asked: ReviewRequest) -> JsonObject:

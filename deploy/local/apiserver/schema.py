@@ -188,16 +188,14 @@ def _limit(kinds: tuple[type, ...], problem: Callable[..., bool], limit: Any, *,
 
 def _combination(keyword: str, parts: Sequence[_Node], fits: Callable[[int, int], bool]) -> Check:
     def check(value: Json) -> str:
-        passing = sum(not _errors(part, value) for part in parts)
+        passing = 0
+        for part in parts:
+            found = Checked({})
+            part.take(value, None, found)
+            passing += not found.errors
         return "" if fits(passing, len(parts)) else f"must validate {keyword} of the given schemas"
 
     return check
-
-
-def _errors(part: _Node, value: Json) -> list[FieldError]:
-    found = Checked({})
-    part.take(value, None, found)
-    return found.errors
 
 
 _NUMBERS, _TEXT, _LIST, _OBJECT = (int, float), (str,), (list,), (dict,)

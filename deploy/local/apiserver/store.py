@@ -1,7 +1,8 @@
 """Objects as bytes: in memory, and in the database before any client sees them."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -71,12 +72,8 @@ class Collection:
 
     def ordered(self) -> list[StoredObject]:
         if self._ordered is None:
-            self._ordered = sorted(self.records.values(), key=_record_key)
+            self._ordered = sorted(self.records.values(), key=attrgetter("key"))
         return self._ordered
-
-
-def _record_key(record: StoredObject) -> str:
-    return record.key
 
 
 def object_key(namespace: str, name: str) -> str:
@@ -134,9 +131,6 @@ class Store:
     def ordered(self, resource: str) -> Sequence[StoredObject]:
         """The records of a resource in key order; the list is never changed in place."""
         return self._collection(resource).ordered()
-
-    def records(self, resource: str) -> Mapping[str, StoredObject]:
-        return self._collection(resource).records
 
     def resources(self) -> Iterator[str]:
         yield from list(self._collections)

@@ -64,8 +64,9 @@ class PodSubresources:
             self._spend_budget(record, pod, dry_run)
         if not dry_run:
             self._writes.update(_PODS, target.namespace, target.name, _targeted, How("status"))
-        unconditional = msgspec.structs.replace(wanted, preconditions=Preconditions(wanted.preconditions.uid))
-        self._writes.delete(_PODS, target.namespace, target.name, unconditional, How(dry_run=dry_run))
+        given = Preconditions(wanted.preconditions.uid)
+        unconditional = msgspec.structs.replace(wanted, preconditions=given, dry_run=("All",) if dry_run else ())
+        self._writes.delete(_PODS, target.namespace, target.name, unconditional)
         return done(code=201)
 
     def _spend_budget(self, pod_record: StoredObject, pod: JsonObject, dry_run: bool) -> None:

@@ -110,7 +110,7 @@ class RegisteredWebhook(msgspec.Struct, frozen=True, rename="camel"):
             if selector.problem is not None:
                 raise ValueError(selector.problem)
 
-    def wants(self, asked: ReviewRequest, obj: JsonObject | None, old: JsonObject | None, labels: Labels) -> bool:
+    def wants(self, asked: ReviewRequest, obj: JsonObject, old: JsonObject | None, labels: Labels) -> bool:
         """Whether the webhook matches a request, given the labels of the request's namespace."""
         if not any(rule.matches(asked) for rule in self.rules):
             return False

@@ -172,7 +172,7 @@ class Writes:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         return draft
 
-    def commit(self, draft: Draft) -> WriteOutcome:
+    def commit(self, draft: Draft, warnings: Sequence[str] = ()) -> WriteOutcome:
         """Writes a settled draft. Raises StatusError (409)."""
         kind, namespace, name, obj, how = draft.kind, draft.namespace, draft.name, draft.obj, draft.how
         if draft.record is None:
@@ -187,12 +187,12 @@ class Writes:
             outcome = WriteOutcome(draft.record.value)
         else:
             outcome = self._put(kind, namespace, name, obj, how)
-        return replace(outcome, warnings=draft.warnings) if draft.warnings else outcome
+        return replace(outcome, warnings=[*warnings, *draft.warnings])
 
-    def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion, how: How) -> WriteOutcome:
+    def delete(self, kind: ApiKind, namespace: str, name: str, wanted: Deletion) -> WriteOutcome:
         """Removes the object, or marks it until its finalizers are removed. Raises StatusError (403, 404, 409)."""
         record = self._store.found(kind, namespace, name)
-        obj = record.load()
+        obj, how = record.load(), How(dry_run=bool(wanted.dry_run))
         meta = obj["metadata"]
         if kind.resource == "/namespaces" and name in _PROTECTED_NAMESPACES:
             raise status.forbidden("", kind.plural, name, "this namespace may not be deleted")

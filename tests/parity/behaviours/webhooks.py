@@ -207,8 +207,6 @@ for _sentence, _script in {
     # warnings
     "a warning of what is allowed":
         _answering("$mutating", lambda _: {"allowed": True, "warnings": ['say "hm"', "b"]}, _POST),
-    "a warning of a deletion":
-        _answering("$validating", lambda _: {"allowed": True, "warnings": ["a"]}, _POST, delete("$cm/a")),
     # failures
     "nobody listens": _answering(
         "$validating", allow, _POST, clientConfig={"url": "https://127.0.0.1:1/w"}),
@@ -285,10 +283,6 @@ for _sentence, _script in {
         _asked("$validating", _CONFIG_MAPS, _GIVEN, patch("$cm/a", {"data": {"k": "v"}})),
     "what is asked of an update that does not match": _asked(
         "$validating", _CONFIG_MAPS, _GIVEN, put("$cm/a", {"metadata": {"name": "a", "resourceVersion": "1"}})),
-    "what is asked of a deletion":
-        _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a", {"propagationPolicy": "Background"})),
-    "what is asked of a deletion without options": _asked("$validating", _CONFIG_MAPS, _GIVEN, delete("$cm/a")),
-    "nothing is asked of a deletion of nothing": _asked("$validating", _CONFIG_MAPS, delete("$cm/nope")),
     "nothing is asked of what is no object": _asked("$mutating", _CONFIG_MAPS, post("$cm", config_map(data=1))),
     "what is asked of an object that is there": _asked("$validating", _CONFIG_MAPS, _GIVEN, _POST),
     "what is asked of a pod's status":
