@@ -169,13 +169,22 @@ class ControlPlane:
         if not self.manager_url:
             return self._component(SCHEDULER, port)
         file = self.directory / "scheduler.yaml"
+        extender = {
+            "urlPrefix": f"{self.manager_url}/scheduler",
+            "filterVerb": "filter",
+            "prioritizeVerb": "prioritize",
+            "weight": 1,
+            "nodeCacheCapable": True,
+            "ignorable": True,  # pods do not wait when the manager is down
+            "httpTimeout": "2s",
+        }
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": str(self.component_kubeconfig(SCHEDULER))},
             "leaderElection": {"leaderElect": False},
             "enableProfiling": False,
-            "extenders": [_managers_extender(self.manager_url)],
+            "extenders": [extender],
         }
         file.write_text(yaml.safe_dump(document, sort_keys=False))
         return (f"--config={file}", f"--bind-address={LOOPBACK}", f"--secure-port={port}")
@@ -200,19 +209,6 @@ class ControlPlane:
             tokens += f"{token},system:{component},system:{component}\n"
             kubeconfig.write(self.component_kubeconfig(component), self.server, token, self.ca_file)
         private.write(self.directory / "tokens.csv", tokens)
-
-
-def _managers_extender(manager_url: str) -> dict[str, object]:
-    """The manager as an extender. It is ignorable, so pods do not wait when the manager is down."""
-    return {
-        "urlPrefix": f"{manager_url}/scheduler",
-        "filterVerb": "filter",
-        "prioritizeVerb": "prioritize",
-        "weight": 1,
-        "nodeCacheCapable": True,
-        "ignorable": True,
-        "httpTimeout": "2s",
-    }
 
 
 def _program(name: str, arguments: tuple[str, ...]) -> Program:

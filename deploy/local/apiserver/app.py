@@ -8,6 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from deploy.local.apiserver import discovery, openapi, requests, status
 from deploy.local.apiserver.authentication import Authentication
+from deploy.local.apiserver.callouts import Callouts
 from deploy.local.apiserver.handlers import Handlers
 from deploy.local.apiserver.janitor import Janitor
 from deploy.local.apiserver.kinds import CRD_GROUP, REVIEWS
@@ -39,8 +40,9 @@ class Application:
         self.writes = Writes(store, kinds)
         self._hub = Hub(store.version)
         self._webhooks = RegisteredWebhooks(store)
-        self._reviewed = Reviewed(store, self.writes, self._webhooks)
-        self._handlers = Handlers(store, self.writes, self._reviewed, self._hub)
+        self._callouts = Callouts()
+        reviewed = Reviewed(store, self.writes, self._webhooks, self._callouts)
+        self._handlers = Handlers(store, self.writes, reviewed, self._hub)
         self._pods = PodSubresources(store, self.writes)
         self._janitor = Janitor(store, self.writes, kinds)
         self._tasks: list[asyncio.Task[None]] = []
@@ -67,7 +69,7 @@ class Application:
         self._hub.compact(self._store.version)
 
     async def close(self) -> None:
-        await self._reviewed.close()
+        await self._callouts.close()
 
     async def _tick(self) -> None:
         while True:

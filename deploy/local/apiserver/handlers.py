@@ -16,7 +16,7 @@ from deploy.local.apiserver.responses import (
     warning_headers,
 )
 from deploy.local.apiserver.reviewed import Reviewed
-from deploy.local.apiserver.store import Store
+from deploy.local.apiserver.store import ObjectChange, Store
 from deploy.local.apiserver.watch import Filter, Hub, Watcher
 from deploy.local.apiserver.writes import Mutate, WriteOutcome, Writes
 from shared.api.selectors import LabelRequirement
@@ -85,11 +85,12 @@ class Handlers:
         version = _version_of(request)
         try:
             if version:
-                for change in self._hub.history(kind.resource).since(version):
-                    watcher.offer(change)
+                changes = self._hub.history(kind.resource).since(version)
             else:
-                for record in listing.page(self._store, kind.resource, wanted).records:
-                    watcher.add(record)
+                present = listing.page(self._store, kind.resource, wanted).records
+                changes = [ObjectChange(record, None, deleted=False) for record in present]
+            for change in changes:
+                watcher.offer(change)
         except status.StatusError as error:
             # After its validation, a watch reports errors inside the stream.
             watcher.error(error)

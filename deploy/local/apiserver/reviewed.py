@@ -44,14 +44,11 @@ class _Verdict:
 class Reviewed:
     """Create and update with the review by webhooks; none reviews deletions."""
 
-    def __init__(self, store: Store, writes: Writes, registered: RegisteredWebhooks) -> None:
+    def __init__(self, store: Store, writes: Writes, registered: RegisteredWebhooks, callouts: Callouts) -> None:
         self._store = store
         self._writes = writes
         self._registered = registered
-        self._callouts = Callouts()
-
-    async def close(self) -> None:
-        await self._callouts.close()
+        self._callouts = callouts
 
     async def create(self, kind: ApiKind, namespace: str, obj: JsonObject, how: How) -> WriteOutcome:
         """Raises StatusError as Writes.create does, and for what webhooks deny."""

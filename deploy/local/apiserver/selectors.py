@@ -1,7 +1,6 @@
 """Label and field selectors, parsed once into predicates over an object's labels or fields."""
 
 import re
-from collections.abc import Mapping
 
 from deploy.local.apiserver import status
 from shared.api.selectors import LabelRequirement
@@ -54,10 +53,6 @@ def parse_fields(text: str) -> Requirements:
         value = re.sub(r"\\([,=\\])", r"\1", match[3])
         requirements.append(LabelRequirement(match[1].strip(), _OPERATORS[match[2]], (value,)))
     return tuple(requirements)
-
-
-def matches(requirements: Requirements, labels: Mapping[str, str]) -> bool:
-    return all(requirement.matches(labels) for requirement in requirements)
 
 
 def valid_label_key(key: str) -> bool:

@@ -108,10 +108,6 @@ def _event_source(event: JsonObject) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _count(*path: str) -> Cell:
-    return _at(*path, default=0)
-
-
 def _keys(*fields: str) -> Cell:
     return lambda obj: sum(len(obj.get(field) or {}) for field in fields)
 
@@ -151,10 +147,10 @@ _COLUMNS: Mapping[str, tuple[PrinterColumn, ...]] = {
     "PodDisruptionBudget": (
         _NAME, ("Min Available", "string", 0, _text("spec", "minAvailable")),
         ("Max Unavailable", "string", 0, _text("spec", "maxUnavailable")),
-        ("Allowed Disruptions", "integer", 0, _count("status", "disruptionsAllowed")), _AGE,
+        ("Allowed Disruptions", "integer", 0, _at("status", "disruptionsAllowed", default=0)), _AGE,
     ),
     "PriorityClass": (
-        _NAME, ("Value", "integer", 0, _count("value")),
+        _NAME, ("Value", "integer", 0, _at("value", default=0)),
         ("Global-Default", "boolean", 0, _at("globalDefault", default=False)), _AGE,
         ("PreemptionPolicy", "string", 0, _at("preemptionPolicy")),
     ),
@@ -172,17 +168,12 @@ def _custom_column(column: JsonObject) -> PrinterColumn:
     return (column["name"], column["type"], column.get("priority", 0), cell)
 
 
-def columns_of(kind: ApiKind) -> tuple[PrinterColumn, ...]:
-    if kind.custom:
-        return (_NAME, *(_custom_column(column) for column in kind.columns))
-    return _COLUMNS.get(kind.kind, (_NAME, _AGE))
-
-
 def table(
     kind: ApiKind, objects: Sequence[JsonObject], list_meta: JsonObject, include_object: str = "Metadata"
 ) -> JsonObject:
     """A meta.k8s.io/v1 Table; `include_object` is None, Metadata or Object."""
-    columns = columns_of(kind)
+    own = tuple(_custom_column(column) for column in kind.columns)
+    columns = (_NAME, *own) if kind.custom else _COLUMNS.get(kind.kind, (_NAME, _AGE))
     definitions = [
         {"name": name, "type": type_, "format": "name" if name == "Name" else "", "description": "", "priority": wide}
         for name, type_, wide, _ in columns

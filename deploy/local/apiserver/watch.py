@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from deploy.local.apiserver import selectors, status
+from deploy.local.apiserver import status
 from deploy.local.apiserver.kinds import ApiKind
 from deploy.local.apiserver.objects import JsonObject, encode
 from deploy.local.apiserver.selectors import Requirements
@@ -32,7 +32,8 @@ class Filter:
     def matches(self, record: StoredObject) -> bool:
         if self.namespace and not record.key.startswith(self.namespace + "/"):
             return False
-        return selectors.matches(self.labels, record.labels) and selectors.matches(self.fields, record.fields)
+        of_labels = all(requirement.matches(record.labels) for requirement in self.labels)
+        return of_labels and all(requirement.matches(record.fields) for requirement in self.fields)
 
 
 class ChangeHistory:
@@ -116,13 +117,6 @@ class Watcher:
                 shown = shown | {"columnDefinitions": None}
             self._columns_told = True
         return encode({"type": event, "object": shown}) + b"\n"
-
-    def add(self, record: StoredObject) -> None:
-        """Adds a synthetic ADDED event for an object that exists at the start."""
-        if self._render is None:
-            self._push(b'{"type":"ADDED","object":%s}\n' % record.value)
-        else:
-            self._push(self._encode("ADDED", record.load()))
 
     def bookmark(self, version: int) -> None:
         if self._bookmarks:

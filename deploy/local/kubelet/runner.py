@@ -14,7 +14,7 @@ from typing import Literal
 from agent.metrics_advisor.processes import POD_UID_VARIABLE
 from deploy.local.kubelet import containment, lifecycle, process, status
 from deploy.local.kubelet.containment import Containment, Place
-from deploy.local.kubelet.lifecycle import ContainerRecord, RestartPolicy
+from deploy.local.kubelet.lifecycle import ContainerRecord
 from deploy.local.kubelet.process import ProcessLaunch, StartError
 from deploy.local.kubelet.status import Json, Stage
 from deploy.local.kubelet.wire import RunnableContainer, RunnablePod, command_line, environment_of
@@ -122,28 +122,21 @@ class PodRunner:
     def _start_due(self, now: float) -> None:
         policy = status.policy_of(self._pod)
         for container in self._pod.spec.containers:
-            self._start_if_due(container, self._record(container), policy, now)
-
-    def _start_if_due(
-        self, container: RunnableContainer, record: ContainerRecord, policy: RestartPolicy, now: float
-    ) -> None:
-        if not lifecycle.is_due(record, policy, now):
-            return
-        try:
-            self._start(container, record, now)
-        except (HeadroomError, QuantityError, OSError) as error:
-            unusable = isinstance(error, HeadroomError) and not isinstance(error, StartError)
-            reason = "CreateContainerConfigError" if unusable else "RunContainerError"
-            self._say(WARNING, "Failed", f"Error: {error}")
-            self._keep(lifecycle.refused(record, reason=reason, message=str(error), now=now))
+            record = self._records.get(container.name) or ContainerRecord(container.name)
+            if lifecycle.is_due(record, policy, now):
+                self._start(container, record, now)
 
     def _start(self, container: RunnableContainer, record: ContainerRecord, now: float) -> None:
         place = Place(self._qos, self._uid, process.new_container_id())
         try:
             self._processes[container.name] = process.start(self._launch(container, place))
-        except (HeadroomError, QuantityError, OSError):
+        except (HeadroomError, QuantityError, OSError) as error:
             self._machine.containment.dissolve(place)
-            raise
+            unusable = isinstance(error, HeadroomError) and not isinstance(error, StartError)
+            reason = "CreateContainerConfigError" if unusable else "RunContainerError"
+            self._say(WARNING, "Failed", f"Error: {error}")
+            self._keep(lifecycle.refused(record, reason=reason, message=str(error), now=now))
+            return
         self._keep(lifecycle.started(record, container_id=place.container_id, now=now))
         self._say(NORMAL, "Started", f"Started container {container.name}")
 
@@ -180,9 +173,6 @@ class PodRunner:
             )
         procs = machine.containment.admit(place, container, self._pod.spec.containers)
         return ProcessLaunch(command, environment, log_file, Path(container.working_dir or work_dir), procs)
-
-    def _record(self, container: RunnableContainer) -> ContainerRecord:
-        return self._records.get(container.name) or ContainerRecord(container.name)
 
     def _keep(self, record: ContainerRecord) -> None:
         self._records[record.name] = record
