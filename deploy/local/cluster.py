@@ -52,6 +52,8 @@ class LocalCluster:
         self.agent_url = f"http://{LOOPBACK}:{options.ports.agent}"
         self._token = home.token_file.read_text().strip()
         self._server = _server(home, options, self._token)
+        self._agent_config = home.directory / "agent.yaml"
+        self._cgroup_parent = ("--cgroup-parent", home.cgroup_parent)
         self._supervisor: Supervisor | None = None
         self.notices: Notices | None = None
         """Reports the simulated cloud's actions, if there is a cloud; set by the start."""
@@ -93,10 +95,6 @@ class LocalCluster:
         """Ends every process."""
         if self._supervisor is not None:
             self._supervisor.close()
-
-    @property
-    def _agent_config(self) -> Path:
-        return self._home.directory / "agent.yaml"
 
     def _connection(self) -> Connection:
         ca_file = self._server.ca_file
@@ -177,10 +175,6 @@ class LocalCluster:
             *("--agent-config", str(self._agent_config)),
             *("--agent-service-account", agents),
         )
-
-    @property
-    def _cgroup_parent(self) -> tuple[str, str]:
-        return ("--cgroup-parent", self._home.cgroup_parent)
 
     def _state(self, name: str) -> tuple[str, str]:
         return ("--state-dir", str(self._home.directory / name))

@@ -110,11 +110,6 @@ def claim(keep: Path | None) -> Home:
     return home
 
 
-def release(home: Home) -> None:
-    """Removes the claim of a cluster that ended normally."""
-    _clear(home.claim)
-
-
 def clear_dead() -> list[str]:
     """Ends what clusters without an owner left behind; returns their ids."""
     cleared = []
@@ -126,12 +121,13 @@ def clear_dead() -> list[str]:
             path.unlink(missing_ok=True)
             continue
         if not found.is_alive:
-            _clear(found)
+            clear(found)
             cleared.append(found.cluster_id)
     return cleared
 
 
-def _clear(found: Claim) -> None:
+def clear(found: Claim) -> None:
+    """Removes what a cluster that has ended leaves behind, and its claim."""
     left = set(containment.with_environment(lambda its: its.get(VARIABLE_CLUSTER) == found.cluster_id)) - {os.getpid()}
     containment.signal_all(left, signal.SIGKILL)
     name = cgroup_parent(found.cluster_id)

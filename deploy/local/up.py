@@ -54,11 +54,12 @@ def run(options: UpOptions) -> int:
     try:
         return _up(options, found, stop)
     finally:
-        home.release(found)
+        home.clear(found.claim)
 
 
 def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
-    wished, options = options.ports, dataclasses.replace(options, ports=_ports(options.ports))
+    free = LoopbackPorts(*map(ports.free, dataclasses.astuple(options.ports)))
+    wished, options = options.ports, dataclasses.replace(options, ports=free)
     chosen_cloud = cloud.choose(options.cloud, found)
     voice = _Voice()
     local = LocalCluster(found, options, chosen_cloud, voice.say)
@@ -238,10 +239,6 @@ def _containment(found: Home) -> str:
     except OSError as error:
         return f"run as plain process trees without limits, since cgroups cannot be made here ({error})"
     return f"run as real processes in {held.description} below {found.cgroup_parent}"
-
-
-def _ports(wanted: LoopbackPorts) -> LoopbackPorts:
-    return LoopbackPorts(*map(ports.free, dataclasses.astuple(wanted)))
 
 
 def _say(line: str) -> None:

@@ -56,11 +56,7 @@ class Authentication:
 
 
 def _basic_as_bearer(header: bytes) -> bytes:
-    """The password of Basic credentials as a bearer token.
-
-    kubectl sends a kubeconfig's token over TLS only. Over loopback HTTP it sends the credentials in the server's URL,
-    http://kubectl:TOKEN@127.0.0.1:PORT, as Basic credentials.
-    """
+    """The password of Basic credentials, as kubectl sends those in a server's URL, as a bearer token."""
     try:
         return b"Bearer " + base64.b64decode(header[6:], validate=True).partition(b":")[2]
     except ValueError:

@@ -8,13 +8,7 @@ from deploy.local.apiserver import bodies, listing, metadata, patching, scaling,
 from deploy.local.apiserver.kinds import ApiKind, field_labels
 from deploy.local.apiserver.objects import JsonObject, decode
 from deploy.local.apiserver.requests import Request, Target
-from deploy.local.apiserver.responses import (
-    done,
-    form_of,
-    json_response,
-    stream,
-    warning_headers,
-)
+from deploy.local.apiserver.responses import done, form_of, json_response, stream, warning_headers
 from deploy.local.apiserver.reviewed import Reviewed
 from deploy.local.apiserver.store import ObjectChange, Store
 from deploy.local.apiserver.watch import Filter, Hub, Watcher

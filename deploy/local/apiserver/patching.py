@@ -154,13 +154,7 @@ def _merge_list(
         return current + [item for item in patch if item not in current]
     if rule is None or not rule.merge_key:
         return patch
-    return _merge_keyed(current, patch, rule.merge_key, rules, path)
-
-
-def _merge_keyed(
-    current: list[Json], patch: list[Json], merge_key: str, rules: ListRules, path: FieldPath
-) -> list[Json]:
-    result = list(current)
+    merge_key, result = rule.merge_key, list(current)
     for item in patch:
         if not isinstance(item, dict) or merge_key not in item:
             raise status.bad_request(f"an item of {'.'.join(path)} does not contain its merge key: {merge_key}")

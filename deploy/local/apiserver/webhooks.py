@@ -1,7 +1,4 @@
-"""Registered admission webhooks: which ones exist, in which order, and which requests they match.
-
-Each kind is served in one version, so matchPolicy has no effect.
-"""
+"""Registered admission webhooks: which ones exist, in which order, and which requests they match."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +86,7 @@ class WebhookAddress(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RegisteredWebhook(msgspec.Struct, frozen=True, rename="camel"):
-    """One webhook of a registration. Each is called once for a write, whatever its reinvocation policy."""
+    """One webhook of a registration, called once for a write. Kinds have one version, so matchPolicy has no effect."""
 
     name: Annotated[str, Meta(min_length=1)]
     client_config: WebhookAddress

@@ -49,10 +49,8 @@ class RunnablePod(Pod, frozen=True):
     @property
     def grace_seconds(self) -> int:
         """How many seconds the processes have between SIGTERM and SIGKILL."""
-        for seconds in (self.metadata.deletion_grace_period_seconds, self.spec.termination_grace_period_seconds):
-            if seconds is not None:
-                return seconds
-        return DEFAULT_GRACE_SECONDS
+        given = (self.metadata.deletion_grace_period_seconds, self.spec.termination_grace_period_seconds)
+        return next((seconds for seconds in given if seconds is not None), DEFAULT_GRACE_SECONDS)
 
 
 def command_line(container: RunnableContainer) -> Sequence[str]:

@@ -54,10 +54,9 @@ class Extender:
     def filtered(self, pod: Pod, nodes: list[Node]) -> Say:
         """The nodes that the extender accepts."""
         result = self._ask("filter", pod, nodes, _FilterResult)
-        if result is None:
-            return Say(nodes, {})
-        if result.error:
+        if result is not None and result.error:
             logger.warning("extender left out: %s", result.error, extra={"pod": pod.metadata.key})
+        if result is None or result.error:
             return Say(nodes, {})
         refusals = (result.failed_nodes or {}) | (result.failed_and_unresolvable_nodes or {})
         return Say([node for node in nodes if node.metadata.name in (result.node_names or ())], refusals)

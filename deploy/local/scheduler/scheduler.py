@@ -73,10 +73,7 @@ def cluster_of(nodes: list[Node], existing: list[Pod]) -> Cluster:
 
 
 class ScheduleResult(NamedTuple):
-    """The node for a pod, or, if `node_name` is empty, why the pod fits nowhere.
-
-    The extender may later allow what it refuses now without notice: `again` marks a pod to try again.
-    """
+    """The node for a pod, or "" and why it fits nowhere; `again`: the extender may later allow it without notice."""
 
     node_name: str
     refusal: str = ""

@@ -32,17 +32,6 @@ class SimulationSettings(LocalSettings, frozen=True):
 
 def run(chosen: SimulationSettings, connection: Connection, ended: threading.Event) -> None:
     """Runs the nodes until `ended` is set. Raises InvalidInput for an invalid trace or agents' settings."""
-    simulation = _simulation(chosen, connection)
-    client = Client(connection, "headroom-simulated", stop=ended)
-    loops = Loops()
-    fleet = SimulatedFleet(simulation, client, SystemClock())
-    fleet.start(loops, ended)
-    ended.wait()
-    loops.close()
-    fleet.close()
-
-
-def _simulation(chosen: SimulationSettings, connection: Connection) -> Simulation:
     policy = settings.load(
         AgentSettings,
         program="agent-config",
@@ -50,7 +39,7 @@ def _simulation(chosen: SimulationSettings, connection: Connection) -> Simulatio
         argv=["--config", chosen.agent_config] if chosen.agent_config else [],
         environment={},
     )
-    return Simulation(
+    simulation = Simulation(
         node_count=chosen.nodes,
         speed=chosen.speed,
         trace=traces.load(Path(chosen.trace)) if chosen.trace else (),
@@ -59,6 +48,13 @@ def _simulation(chosen: SimulationSettings, connection: Connection) -> Simulatio
         connection=connection,
         agent_service_account=chosen.agent_service_account,
     )
+    client = Client(connection, "headroom-simulated", stop=ended)
+    loops = Loops()
+    fleet = SimulatedFleet(simulation, client, SystemClock())
+    fleet.start(loops, ended)
+    ended.wait()
+    loops.close()
+    fleet.close()
 
 
 if __name__ == "__main__":

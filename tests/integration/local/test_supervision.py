@@ -133,12 +133,12 @@ def test_a_directory_belongs_to_one_cluster_at_a_time(tmp_path: Path, monkeypatc
     first = home.claim(tmp_path / "kept")
     with pytest.raises(InvalidInput, match=f"in use by the headroom up with pid {os.getpid()}"):
         home.claim(tmp_path / "kept")
-    home.release(first)
+    home.clear(first.claim)
     second = home.claim(tmp_path / "kept")
     assert second.cluster_id == first.cluster_id
     assert second.token_file.read_text() == first.token_file.read_text()
     assert second.token_file.stat().st_mode & 0o077 == 0
-    home.release(second)
+    home.clear(second.claim)
 
 
 def test_keep_dir_is_private_from_creation_or_made_so_or_refused(
@@ -152,11 +152,11 @@ def test_keep_dir_is_private_from_creation_or_made_so_or_refused(
             directory.mkdir(mode)
         (foreign / "notes").touch()
         for keep in (kept, empty):
-            home.release(home.claim(keep))
+            home.clear(home.claim(keep).claim)
             assert stat.S_IMODE(keep.stat().st_mode) == 0o700
             assert not [path for path in keep.iterdir() if path.stat().st_mode & 0o077 and path.name != "cluster-id"]
         kept.chmod(0o755)  # as an earlier version left it
-        home.release(home.claim(kept))
+        home.clear(home.claim(kept).claim)
         assert stat.S_IMODE(kept.stat().st_mode) == 0o700
         for keep, problem in ((foreign, f"chmod 700 {foreign}"), (open_to_writes, "other users can write to it")):
             before = keep.stat().st_mode
@@ -181,7 +181,7 @@ def test_a_temporary_directory_goes_with_its_cluster(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     claimed = home.claim(None)
     assert claimed.directory.exists()
-    home.release(claimed)
+    home.clear(claimed.claim)
     assert not claimed.directory.exists()
 
 
