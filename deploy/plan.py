@@ -22,7 +22,7 @@ from deploy.access import ClusterContext
 from deploy.dumped_cloud import LabelledGroups
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
-from manager.autoscaler import decision_settings, planning, scanning
+from manager.autoscaler import checked_settings, decision_settings, planning, scanning
 from manager.autoscaler.cloudprovider import build, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -274,7 +274,7 @@ def _guessed(settings: PlanSettings, nodes: Iterable[Node]) -> Iterator[str]:
 
 
 def _config(settings: PlanSettings) -> DecisionSettings:
-    found = decision_settings.load(settings, time.monotonic)
+    found = checked_settings.load(settings, time.monotonic)
     # Who asks does not want to wait until new pods have settled.
     return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
 

@@ -251,13 +251,13 @@ class Manager:
             if chosen.nodes or chosen.node_groups or chosen.node_autoprovisioning or chosen.cloud_config:
                 logger.warning("there is no autoscaler: --cloud-provider is not given")
             return None
-        from manager.autoscaler import decision_settings, loop  # here, because most managers do not need them
+        from manager.autoscaler import checked_settings, loop  # here, because most managers do not need them
         from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 
         lending = Lending(self._caches, self._controller.decision, settings, clock)
         return loop.Autoscaler(
             chosen,
-            decision_settings.load(chosen, clock.monotonic),
+            checked_settings.load(chosen, clock.monotonic),
             ClusterAccess(
                 client, self._informers, settings.namespace, self._recorder, self.is_leader, settings.dry_run
             ),

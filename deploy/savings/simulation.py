@@ -13,7 +13,7 @@ from msgspec.structs import replace as with_fields
 from deploy import dumped_cloud
 from deploy.savings.recommending import ContainerRecommendation
 from deploy.savings.workloads import ContainerRole
-from manager.autoscaler import decision_settings, planning
+from manager.autoscaler import checked_settings, planning
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
 from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
@@ -298,7 +298,7 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool 
         salvo_scale_up_time_budget_seconds=3600.0,
         max_total_unready_percentage=100.0,
     )
-    found = decision_settings.load(settings, time.monotonic)
+    found = checked_settings.load(settings, time.monotonic)
     pending = replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0)
     rules = None if found.consolidation is None else replace(found.consolidation, search_seconds=SEARCH_SECONDS)
     pricing = cluster.pricing if cluster.pricing is not None else found.prices

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import decision_settings, pending_pods
+from manager.autoscaler import checked_settings, pending_pods
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
@@ -551,7 +551,7 @@ class Alone:
         file = str(town.file)
         named: dict[str, Any] = {"cloud_provider": "simulated", "cloud_config": file, "nodes": ("0:10:web",)}
         settings = AutoscalerSettings(**{**named, **given})
-        self._config = decision_settings.load(settings)
+        self._config = checked_settings.load(settings)
         registry = CollectorRegistry()
         self._informers = SharedInformers(town.client, with_autoscaler=True)
         self.offered_by: OfferedBy = lambda _: {}

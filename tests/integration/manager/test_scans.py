@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import decision_settings, taints
+from manager.autoscaler import checked_settings, taints
 from manager.autoscaler.actuation.group_writer import GroupWriter
 from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.actuation.scan_actuator import ScanClients
@@ -139,7 +139,7 @@ class Shop:
             node_groups=str(file),
             cloud_provider_timeout_seconds=1,
         )
-        self.config = decision_settings.load(settings)
+        self.config = checked_settings.load(settings)
         given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
         self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)

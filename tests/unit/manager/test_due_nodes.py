@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import decision_settings
+from manager.autoscaler import checked_settings
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import due_nodes
 from manager.autoscaler.disruption.rules import DisruptionRules, RepairPolicy, parse_repair
@@ -136,13 +136,13 @@ def test_a_repair_is_read_from_its_text() -> None:
 )
 def test_a_bad_repair_is_refused_with_field_and_value(text: str, problem: str) -> None:
     with pytest.raises(InvalidInput, match=problem) as refused:
-        decision_settings.load(AutoscalerSettings(node_repair_conditions=(text,)))
+        checked_settings.load(AutoscalerSettings(node_repair_conditions=(text,)))
     assert (refused.value.field, refused.value.value) == ("node-repair-conditions", text)
 
 
 def test_the_same_condition_twice_is_refused() -> None:
     with pytest.raises(InvalidInput, match="Ready=False is given twice"):
-        decision_settings.load(AutoscalerSettings(node_repair_conditions=("Ready=False:5m", "Ready=False:6m")))
+        checked_settings.load(AutoscalerSettings(node_repair_conditions=("Ready=False:5m", "Ready=False:6m")))
 
 
 @pytest.mark.parametrize("text", ["-1h", "90000h", "long"])
@@ -169,7 +169,7 @@ def test_a_bad_lifetime_is_refused_by_its_flag(text: str) -> None:
 )
 def test_without_scale_down_nothing_can_go_and_that_is_said(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="needs scale-down"):
-        decision_settings.load(AutoscalerSettings(scale_down_enabled=False, **asked))
+        checked_settings.load(AutoscalerSettings(scale_down_enabled=False, **asked))
 
 
 FILE = """node_groups:
@@ -180,7 +180,7 @@ FILE = """node_groups:
 def test_a_group_of_the_file_has_its_own_lifetime(tmp_path: Path) -> None:
     file = tmp_path / "groups.yaml"
     file.write_text(FILE.replace("AGE", "24h"))
-    found = decision_settings.load(AutoscalerSettings(node_groups=str(file), max_node_lifetime_seconds=30 * DAY))
+    found = checked_settings.load(AutoscalerSettings(node_groups=str(file), max_node_lifetime_seconds=30 * DAY))
     assert found.disruption.lifetime_of("asg-a") == DAY
     assert found.disruption.lifetime_of("another") == 30 * DAY
     assert found.disruption.lifetime_of("asg-a", 7200.0) == 7200.0, "what the cloud says of the group comes first"
@@ -191,6 +191,6 @@ def test_a_bad_lifetime_of_the_file_is_refused_with_group_and_field(tmp_path: Pa
     file = tmp_path / "groups.yaml"
     file.write_text(FILE.replace("AGE", age))
     with pytest.raises(InvalidInput) as refused:
-        decision_settings.load(AutoscalerSettings(node_groups=str(file)))
+        checked_settings.load(AutoscalerSettings(node_groups=str(file)))
     assert (refused.value.field, refused.value.value) == ("max_node_age", age)
     assert refused.value.source.endswith("group a")

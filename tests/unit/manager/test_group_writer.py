@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from manager.autoscaler.actuation.group_writer import GroupWriter
+from manager.autoscaler.checked_settings import load
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import NoAnswer, NotAsked
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -13,7 +14,6 @@ from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.configmap_store import ConfigMapStore
-from manager.autoscaler.decision_settings import load
 from manager.autoscaler.settings import AutoscalerSettings
 from shared.clock import SystemClock
 from tests.support.observing import observed
