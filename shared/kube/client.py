@@ -9,7 +9,7 @@ import copy
 import enum
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
@@ -17,17 +17,17 @@ from prometheus_client import CollectorRegistry
 
 from shared.api.meta import ObjectMeta
 from shared.clock import Clock, SystemClock
-from shared.kube import metrics, objects
+from shared.kube import bodies, objects
 from shared.kube.config import Connection
-from shared.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
-from shared.kube.http import Response, Stream, Transport
+from shared.kube.errors import Gone
+from shared.kube.http import Stream, Transport
 from shared.kube.objects import RefusedObject
+from shared.kube.requester import ApiCall, Requester
 from shared.kube.resources import PODS, SERVICEACCOUNTS, Resource
-from shared.kube.retry import ONCE, Answers, Retry
+from shared.kube.retry import Retry
 
 T = TypeVar("T")
 R = TypeVar("R")
-A = TypeVar("A", Response, Stream)
 
 PAGE_SIZE = 500  # what client-go and kubectl ask for
 
@@ -48,27 +48,6 @@ class Listing(Generic[T]):
     items: list[T]
     resource_version: str
     refused: list[RefusedObject]
-
-
-@dataclass(frozen=True)
-class _Call:
-    """One request for counting, logging and retries. `repeatable`: a second arrival has no further effect."""
-
-    verb: str
-    method: str
-    path: str
-    query: dict[str, str] = field(default_factory=dict)
-    body: bytes | None = None
-    content_type: str = "application/json"
-    headers: Mapping[str, str] = field(default_factory=dict)
-    repeatable: bool = True
-    repeat_throttled: bool = True
-
-    def passing(self, error: Exception) -> bool:
-        """Whether a retry may succeed after `error`, and is safe."""
-        if isinstance(error, TooManyRequests):
-            return self.repeat_throttled
-        return self.repeatable and isinstance(error, Unreachable | ServerError)
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -100,22 +79,23 @@ class Client:
         clock: Clock | None = None,
         registry: CollectorRegistry | None = None,
         retry: Retry | None = None,
-        timeout_seconds: float = 30.0,
         stop: threading.Event | None = None,
     ) -> None:
-        self.clock = clock or SystemClock()
-        self.metrics = metrics.of(registry)
-        self.answers = Answers()
-        self._transport = Transport(connection, user_agent)
-        self._retry = retry or Retry()
-        self._timeout_seconds = timeout_seconds
-        self._stop = stop or threading.Event()
+        self._requester = Requester(
+            Transport(connection, user_agent),
+            clock or SystemClock(),
+            registry,
+            retry or Retry(),
+            stop or threading.Event(),
+        )
+        self.clock = self._requester.clock
+        self.metrics = self._requester.metrics
+        self.answers = self._requester.answers
 
     def single_attempt(self, timeout_seconds: float | None = None) -> "Client":
         """The same client, on the same connections, for callers that retry by themselves."""
         other = copy.copy(self)
-        other._retry = ONCE
-        other._timeout_seconds = timeout_seconds or self._timeout_seconds
+        other._requester = self._requester.single_attempt(timeout_seconds)
         return other
 
     @overload
@@ -124,12 +104,12 @@ class Client:
     def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]: ...
     def get(self, resource: Resource, name: str, namespace: str | None = None, *, into: type[Any] = dict) -> Any:
         """One object."""
-        response = self._send(_Call("get", "GET", resource.path(name, namespace)))
+        response = self._requester.send(ApiCall("get", "GET", resource.path(name, namespace)))
         return objects.decode(response.body, into)
 
     def read(self, path: str, *, into: type[T], headers: Mapping[str, str] | None = None) -> T:
         """What the server says at a path that is no object's: the versions of a group, or what a pod says behind it."""
-        return objects.decode(self._send(_Call("get", "GET", path, headers=headers or {})).body, into)
+        return objects.decode(self._requester.send(ApiCall("get", "GET", path, headers=headers or {})).body, into)
 
     @overload
     def list(
@@ -180,7 +160,7 @@ class Client:
         With `keep`, the result holds `keep(object)` for each object, and memory never holds more than one page of the
         objects themselves.
         """
-        call = _Call(
+        call = ApiCall(
             "list",
             "GET",
             resource.path(namespace=namespace),
@@ -209,13 +189,7 @@ class Client:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_seconds),
         } | _selectors(label_selector, field_selector)
-        path = resource.path(namespace=namespace)
-        return self._counted(
-            "watch",
-            lambda: self._transport.stream(
-                path, query=query, timeout_seconds=self._timeout_seconds, idle_seconds=idle_seconds
-            ),
-        )
+        return self._requester.stream("watch", resource.path(namespace=namespace), query, idle_seconds)
 
     def create(
         self, resource: Resource, body: object, namespace: str | None = None, *, repeatable: bool = False
@@ -224,7 +198,7 @@ class Client:
         uses the name, so that AlreadyExists means success.
         """
         path = resource.path(namespace=namespace)
-        return self._write(_Call("create", "POST", path, body=_encoded(body), repeatable=repeatable))
+        return self._write(ApiCall("create", "POST", path, body=_encoded(body), repeatable=repeatable))
 
     def replace(
         self,
@@ -237,7 +211,7 @@ class Client:
     ) -> ObjectMeta:
         """Raises Conflict when `body` carries a resourceVersion that is not the current one."""
         path = resource.path(name, namespace, subresource)
-        return self._write(_Call("update", "PUT", path, body=_encoded(body)))
+        return self._write(ApiCall("update", "PUT", path, body=_encoded(body)))
 
     def patch(
         self,
@@ -254,7 +228,7 @@ class Client:
 
         A JSON patch may append to a list, so it is not retried when its outcome is unknown.
         """
-        call = _Call(
+        call = ApiCall(
             "patch",
             "PATCH",
             resource.path(name, namespace, subresource),
@@ -275,12 +249,8 @@ class Client:
         grace_period_seconds: int | None = None,
     ) -> None:
         """Deletes the object, and with `uid` only that instance (else Conflict). Raises NotFound."""
-        options: dict[str, object] = {"apiVersion": "v1", "kind": "DeleteOptions"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
-        if grace_period_seconds is not None:
-            options["gracePeriodSeconds"] = grace_period_seconds
-        self._send(_Call("delete", "DELETE", resource.path(name, namespace), body=_encoded(options)))
+        options = {"apiVersion": "v1", "kind": "DeleteOptions"} | bodies.delete_options(uid, grace_period_seconds)
+        self._requester.send(ApiCall("delete", "DELETE", resource.path(name, namespace), body=_encoded(options)))
 
     def evict(
         self, namespace: str, name: str, *, uid: str | None = None, grace_period_seconds: int | None = None
@@ -289,31 +259,17 @@ class Client:
 
         Raises TooManyRequests at once when a disruption budget does not allow it now.
         """
-        body: dict[str, object] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-        }
-        options: dict[str, object] = {}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
-        if grace_period_seconds is not None:
-            options["gracePeriodSeconds"] = grace_period_seconds
-        if options:
-            body["deleteOptions"] = options
+        body = bodies.eviction(namespace, name, bodies.delete_options(uid, grace_period_seconds))
         path = PODS.path(name, namespace, "eviction")
-        self._send(_Call("evict", "POST", path, body=_encoded(body), repeatable=False, repeat_throttled=False))
+        self._requester.send(
+            ApiCall("evict", "POST", path, body=_encoded(body), repeatable=False, repeat_throttled=False)
+        )
 
     def bind(self, namespace: str, pod: str, node: str) -> None:
         """Binds the pod to the node. Raises Conflict when it has a node already."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": pod, "namespace": namespace},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
+        body = bodies.binding(namespace, pod, node)
         path = PODS.path(pod, namespace, "binding")
-        self._send(_Call("bind", "POST", path, body=_encoded(body), repeatable=False))
+        self._requester.send(ApiCall("bind", "POST", path, body=_encoded(body), repeatable=False))
 
     def request_token(
         self,
@@ -327,75 +283,35 @@ class Client:
         """A token for the service account; with `bound_to` (kind, apiVersion, name, uid of a Pod, Node or Secret) it is
         valid only while that object exists.
         """
-        spec: dict[str, object] = {"audiences": list(audiences), "expirationSeconds": expiration_seconds}
-        if bound_to is not None:
-            spec["boundObjectRef"] = dict(bound_to)
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        body = bodies.token_request(bound_to, audiences, expiration_seconds)
         path = SERVICEACCOUNTS.path(service_account, namespace, "token")
-        answer = self._send(_Call("create", "POST", path, body=_encoded(body), repeatable=True))
+        answer = self._requester.send(ApiCall("create", "POST", path, body=_encoded(body), repeatable=True))
         return objects.decode(answer.body, _TokenRequest).status
 
     def review(self, resource: Resource, kind: str, spec: Mapping[str, object], *, into: type[T]) -> T:
         """The server's answer to `spec`, of a review kind that it does not store."""
         body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {}, "spec": spec}
-        answer = self._send(_Call("create", "POST", resource.path(), body=_encoded(body)))
+        answer = self._requester.send(ApiCall("create", "POST", resource.path(), body=_encoded(body)))
         return objects.decode(answer.body, into)
 
     def close(self) -> None:
         """Closes idle connections."""
-        self._transport.close()
+        self._requester.close()
 
-    def _walk(self, call: _Call, into: type[T], keep: Callable[[T], Any] | None) -> Listing[Any]:
+    def _walk(self, call: ApiCall, into: type[T], keep: Callable[[T], Any] | None) -> Listing[Any]:
         kept: list[Any] = []
         refused: list[RefusedObject] = []
         following = call
         while True:
-            page = objects.decode_page(self._send(following).body, into)
+            page = objects.decode_page(self._requester.send(following).body, into)
             kept += page.items if keep is None else map(keep, page.items)
             refused += page.refused
             if not page.continue_token:
                 return Listing(kept, page.resource_version, refused)
             following = replace(call, query=call.query | {"continue": page.continue_token})
 
-    def _write(self, call: _Call) -> ObjectMeta:
-        return objects.decode(self._send(call).body, _Written).metadata
-
-    def _send(self, call: _Call) -> Response:
-        return self._retry.run(
-            f"{call.method} {call.path}",
-            lambda: self._attempt(call),
-            passing=call.passing,
-            clock=self.clock,
-            stop=self._stop,
-        )
-
-    def _attempt(self, call: _Call) -> Response:
-        return self._counted(
-            call.verb,
-            lambda: self._transport.request(
-                call.method,
-                call.path,
-                query=call.query,
-                body=call.body,
-                content_type=call.content_type,
-                more_headers=call.headers,
-                timeout_seconds=self._timeout_seconds,
-            ),
-        )
-
-    def _counted(self, verb: str, send: Callable[[], A]) -> A:
-        code = "error"
-        try:
-            answer = send()
-            code = str(answer.status)
-            self.answers.note(None, self.clock.monotonic())
-            return answer
-        except ApiError as error:
-            code = str(error.status)
-            self.answers.note(error, self.clock.monotonic())
-            raise
-        finally:
-            self.metrics.requests.labels(verb, code).inc()
+    def _write(self, call: ApiCall) -> ObjectMeta:
+        return objects.decode(self._requester.send(call).body, _Written).metadata
 
 
 def _encoded(body: object) -> bytes:
