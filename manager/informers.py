@@ -10,7 +10,8 @@ from manager.pods import PodRecord, record
 from shared.api.core import Namespace, Node, NodeStatus, Pod
 from shared.api.meta import ObjectMeta
 from shared.kube.client import Client
-from shared.kube.informer import Informer, Kept
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Kept
 from shared.kube.resources import NAMESPACES, NODES, PODS
 from shared.telemetry import Loops
 

@@ -12,8 +12,10 @@ from shared.api.nodeslo import CgroupPath, HostApplication, NodeSLO
 from shared.errors import InvalidInput
 from shared.kube import kinds
 from shared.kube.client import Client
-from shared.kube.informer import Change, ChangeKind, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import NODESLOS
+from shared.kube.watch import WatchScope, WatchTimes
 from shared.telemetry import Loops
 
 KEY = "hostApplications"
@@ -70,7 +72,12 @@ class NodeSLOFollower:
         self._on_change = on_change
         self._told: tuple[HostApplication, ...] = ()
         self._informer = Informer(
-            client, NODESLOS, NodeSLO, on_change=self._changed, field_selector=self._selector, jitter=kinds.SLOWLY
+            client,
+            NODESLOS,
+            NodeSLO,
+            on_change=self._changed,
+            scope=WatchScope(field_selector=self._selector),
+            times=WatchTimes(jitter=kinds.SLOWLY),
         )
 
     def start(self, loops: Loops) -> None:

@@ -23,8 +23,10 @@ from shared import names
 from shared.api.core import Node
 from shared.api.meta import ObjectMeta, Wire
 from shared.kube.client import Client
-from shared.kube.informer import Change, ChangeKind, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import NODEMETRICS, NODES
+from shared.kube.watch import WatchScope
 from shared.quantity import Resources
 from shared.telemetry import Loops
 
@@ -93,9 +95,11 @@ class StatesInformer:
             else KubeletPods(kubelet, node_name, self._refusals, registry=registry, monotonic=monotonic)
         )
         own = f"metadata.name={node_name}"
-        self._node_informer = Informer(client, NODES, Node, on_change=self._node_changed, field_selector=own)
+        self._node_informer = Informer(
+            client, NODES, Node, on_change=self._node_changed, scope=WatchScope(field_selector=own)
+        )
         self._metric_informer = Informer(
-            client, NODEMETRICS, NodeMetricObject, on_change=self._metric_changed, field_selector=own
+            client, NODEMETRICS, NodeMetricObject, on_change=self._metric_changed, scope=WatchScope(field_selector=own)
         )
         self._node_slo: NodeSLOFollower | None = None
         if on_host_applications is not None:

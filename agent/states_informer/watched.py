@@ -7,8 +7,10 @@ from agent.states_informer.pods import NodePod, describe
 from agent.states_informer.refusals import Refusals
 from shared.api.core import Pod
 from shared.kube.client import Client
-from shared.kube.informer import Change, ChangeKind, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import PODS
+from shared.kube.watch import WatchScope
 from shared.telemetry import Loops
 
 
@@ -23,7 +25,7 @@ class WatchedPods:
         self._lock = threading.Lock()
         self._pods: dict[str, NodePod] = {}
         self._informer = Informer(
-            client, PODS, Pod, on_change=self._changed, field_selector=f"spec.nodeName={node_name}"
+            client, PODS, Pod, on_change=self._changed, scope=WatchScope(field_selector=f"spec.nodeName={node_name}")
         )
 
     def start(self, loops: Loops) -> None:

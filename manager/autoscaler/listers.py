@@ -28,7 +28,8 @@ from shared.api.provisioningrequest import ProvisioningRequest
 from shared.api.resourcequota import ResourceQuota
 from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kept
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, Kept
 from shared.kube.resources import (
     CAPACITYBUFFERS,
     CAPACITYQUOTAS,
@@ -44,6 +45,7 @@ from shared.kube.resources import (
     RESOURCEQUOTAS,
     STATEFULSETS,
 )
+from shared.kube.watch import WatchScope, WatchTimes
 from shared.quantity import Amounts
 from shared.telemetry import Loops
 
@@ -137,26 +139,29 @@ class Listers:
         if watched.priorities_namespace:
             name = f"metadata.name={priority.CONFIG_MAP}"
             self._priorities = Informer(
-                client, CONFIGMAPS, ConfigMap, namespace=watched.priorities_namespace, field_selector=name
+                client,
+                CONFIGMAPS,
+                ConfigMap,
+                scope=WatchScope(namespace=watched.priorities_namespace, field_selector=name),
             )
             self._own["configmaps"] = self._priorities
         self._quotas: Informer[CapacityQuota] | None = None
         if watched.quotas:
             self._quotas = self._own["capacityquotas"] = Informer(
-                client, CAPACITYQUOTAS, CapacityQuota, absent_seconds=ABSENT_SECONDS
+                client, CAPACITYQUOTAS, CapacityQuota, times=WatchTimes(absent_seconds=ABSENT_SECONDS)
             )
         self._buffers: Informer[CapacityBuffer] | None = None
         self._resource_quotas: Informer[ResourceQuota] | None = None
         self._sources = ChunkSources(client)
         if watched.buffers:
             self._buffers = self._own["capacitybuffers"] = Informer(
-                client, CAPACITYBUFFERS, CapacityBuffer, absent_seconds=ABSENT_SECONDS
+                client, CAPACITYBUFFERS, CapacityBuffer, times=WatchTimes(absent_seconds=ABSENT_SECONDS)
             )
             self._resource_quotas = self._own["resourcequotas"] = Informer(client, RESOURCEQUOTAS, ResourceQuota)
         self._requests: Informer[ProvisioningRequest] | None = None
         if watched.requests:
             self._requests = self._own["provisioningrequests"] = Informer(
-                client, PROVISIONINGREQUESTS, ProvisioningRequest, absent_seconds=ABSENT_SECONDS
+                client, PROVISIONINGREQUESTS, ProvisioningRequest, times=WatchTimes(absent_seconds=ABSENT_SECONDS)
             )
         self._budgets: Informer[PodDisruptionBudget] | None = None
         self._controllers: list[Informer[PodController]] = []

@@ -14,8 +14,10 @@ from manager.settings import ManagerSettings
 from shared.api.core import ConfigMap, Node
 from shared.api.nodemetric import NodeMetric, ResourceThresholds
 from shared.kube.client import Client
-from shared.kube.informer import Change, ChangeKind, Informer, Kept
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind, Kept
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS
+from shared.kube.watch import WatchScope
 from shared.telemetry import Loops
 
 
@@ -50,9 +52,11 @@ class Caches:
             client,
             CONFIGMAPS,
             ConfigMap,
-            namespace=settings.config_namespace or settings.namespace,
-            field_selector=f"metadata.name={settings.config_name}",
             on_change=self._config_map,
+            scope=WatchScope(
+                namespace=settings.config_namespace or settings.namespace,
+                field_selector=f"metadata.name={settings.config_name}",
+            ),
         )
         self._own: dict[str, Informer[Any]] = {"nodemetrics": self._metrics, "configmaps": self._config_maps}
         self._informers = shared.by_name | self._own

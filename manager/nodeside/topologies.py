@@ -9,8 +9,10 @@ from manager.nodeside.noderesource.topology import Topology
 from shared.api.topology import NodeResourceTopology
 from shared.kube import kinds
 from shared.kube.client import Client
-from shared.kube.informer import Change, Informer, Kept
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, Kept
 from shared.kube.resources import NODERESOURCETOPOLOGIES
+from shared.kube.watch import WatchTimes
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ class Topologies:
             NODERESOURCETOPOLOGIES,
             Kept(NodeResourceTopology, _read),
             on_change=self._on_change,
-            jitter=kinds.SLOWLY,
+            times=WatchTimes(jitter=kinds.SLOWLY),
         )
 
     def run(self, stop: threading.Event) -> None:

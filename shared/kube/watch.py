@@ -9,6 +9,7 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
 
 from shared.kube import objects
 from shared.kube.client import Client
@@ -16,18 +17,37 @@ from shared.kube.errors import InvalidResponse, Unreachable
 from shared.kube.http import Stream
 from shared.kube.objects import ObjectT, RefusedObject, WatchEvent
 from shared.kube.resources import Resource
-
-# The server ends a watch after one to two times this long; the spread keeps thousands of agents out of step.
-TIMEOUT_SECONDS = 240.0
-
-# Added to the server's own end: a stream still open and silent after that has lost its server. It cannot be shorter,
-# because servers promise no bookmark at any interval.
-MARGIN_SECONDS = 15.0
+from shared.kube.retry import Jitter
 
 # etcd refuses objects above 1.5 MiB by default; a longer line than this is no object.
 MAX_LINE_BYTES = 16 << 20
 
 _STOP_LATENCY_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class WatchScope:
+    """Which objects of a resource are watched: all, or those of one namespace and of these selectors."""
+
+    namespace: str | None = None
+    label_selector: str | None = None
+    field_selector: str | None = None
+
+
+@dataclass(frozen=True)
+class WatchTimes:
+    """When a watch ends, and when the next one begins.
+
+    The server ends a watch after one to two times `timeout_seconds`; the spread keeps thousands of agents out of step.
+    A stream that is still open and silent `margin_seconds` after that has lost its server. The margin cannot be
+    shorter, because servers promise no bookmark at any interval. `jitter` spreads the attempts after failures. A kind
+    that the server does not know is looked for again after about `absent_seconds`; None: it is an error.
+    """
+
+    timeout_seconds: float = 240.0
+    margin_seconds: float = 15.0
+    jitter: Jitter = field(default_factory=Jitter)
+    absent_seconds: float | None = None
 
 
 def events(
@@ -37,31 +57,27 @@ def events(
     resource_version: str,
     *,
     stop: threading.Event,
-    opened: Callable[[], None] | None = None,
-    namespace: str | None = None,
-    label_selector: str | None = None,
-    field_selector: str | None = None,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    margin_seconds: float = MARGIN_SECONDS,
+    opened: Callable[[], None],
+    scope: WatchScope,
+    times: WatchTimes,
 ) -> Generator[WatchEvent[ObjectT] | RefusedObject, None, None]:
     """The changes after `resource_version`, from one connection; closing the generator closes it.
 
     `opened` is called once the server has begun to answer.
     """
-    server_seconds = max(1, round(timeout_seconds * random.uniform(1, 2)))
+    server_seconds = max(1, round(times.timeout_seconds * random.uniform(1, 2)))
     stream = client.watch(
         resource,
-        namespace,
+        scope.namespace,
         resource_version=resource_version,
-        label_selector=label_selector,
-        field_selector=field_selector,
+        label_selector=scope.label_selector,
+        field_selector=scope.field_selector,
         timeout_seconds=server_seconds,
-        idle_seconds=server_seconds + margin_seconds,
+        idle_seconds=server_seconds + times.margin_seconds,
     )
     try:
         with contextlib.closing(stream), _aborted_on(stop, stream):
-            if opened is not None:
-                opened()
+            opened()
             for line in lines(stream.chunks()):
                 yield objects.decode_event(line, into)
     except Unreachable:

@@ -16,6 +16,7 @@ from shared.kube.events import ObjectRef, Recorder
 from shared.kube.informer import Informer
 from shared.kube.resources import PODS
 from shared.kube.retry import Jitter
+from shared.kube.watch import WatchScope, WatchTimes
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -38,9 +39,9 @@ class Kubelet:
             client,
             PODS,
             RunnablePod,
-            field_selector=f"spec.nodeName={node_name}",
             on_change=lambda _: self._changed.set(),
-            jitter=Jitter(cap_seconds=2.0),
+            scope=WatchScope(field_selector=f"spec.nodeName={node_name}"),
+            times=WatchTimes(jitter=Jitter(cap_seconds=2.0)),
         )
         self._pods: dict[str, RunnablePod] = {}  # pods with a runner, by uid, as last seen
         self._runners: dict[str, PodRunner] = {}

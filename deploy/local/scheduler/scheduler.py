@@ -24,7 +24,8 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.events import NORMAL, WARNING, ObjectRef, Recorder
-from shared.kube.informer import Change, ChangeKind, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import NODES, PODS
 from shared.quantity import QuantityError
 from shared.telemetry import Loops

@@ -17,9 +17,11 @@ from shared.errors import HeadroomError
 from shared.kube import node_heartbeat
 from shared.kube.client import Client, Patch
 from shared.kube.errors import Conflict, NotFound
-from shared.kube.informer import Change, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change
 from shared.kube.resources import NODES, PODS
 from shared.kube.retry import Jitter
+from shared.kube.watch import WatchTimes
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -39,10 +41,9 @@ class SimulatedKubelet:
         self._appeared = appeared
         self._gone = gone
         self._changed = threading.Event()
-        self._nodes = Informer(client, NODES, Node, on_change=self._on_node, jitter=Jitter(cap_seconds=2.0))
-        self._pods = Informer(
-            client, PODS, RunnablePod, on_change=lambda _: self._changed.set(), jitter=Jitter(cap_seconds=2.0)
-        )
+        times = WatchTimes(jitter=Jitter(cap_seconds=2.0))
+        self._nodes = Informer(client, NODES, Node, on_change=self._on_node, times=times)
+        self._pods = Informer(client, PODS, RunnablePod, on_change=lambda _: self._changed.set(), times=times)
 
     def start(self, loops: Loops) -> None:
         loops.start("simulated-nodes", self._nodes.run)

@@ -16,8 +16,10 @@ from shared.errors import InvalidInput
 from shared.kube import kinds
 from shared.kube.client import Client
 from shared.kube.events import ObjectRef
-from shared.kube.informer import Change, ChangeKind, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import CLUSTERCOLOCATIONPROFILES, NAMESPACES, PRIORITYCLASSES
+from shared.kube.watch import WatchTimes
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -44,7 +46,11 @@ class Sources:
         self._accepted: dict[str, Profile] = {}
         self._refused: set[str] = set()
         self._profiles = Informer(
-            client, CLUSTERCOLOCATIONPROFILES, ClusterColocationProfile, on_change=self._changed, jitter=kinds.SLOWLY
+            client,
+            CLUSTERCOLOCATIONPROFILES,
+            ClusterColocationProfile,
+            on_change=self._changed,
+            times=WatchTimes(jitter=kinds.SLOWLY),
         )
         self._priority_classes = Informer(client, PRIORITYCLASSES, PriorityClassObject)
         self._namespaces = Informer(client, NAMESPACES, NamespaceLabels)

@@ -10,9 +10,11 @@ from prometheus_client import CollectorRegistry
 from shared.api.core import ConfigMap, Pod
 from shared.kube import errors
 from shared.kube.client import Client
-from shared.kube.informer import Change, ChangeKind, Informer
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind
 from shared.kube.resources import CONFIGMAPS, PODS
 from shared.kube.retry import Jitter
+from shared.kube.watch import WatchScope, WatchTimes
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 
@@ -33,9 +35,8 @@ class Follower:
             CONFIGMAPS,
             ConfigMap,
             on_change=self._mirror,
-            namespace=namespace,
-            label_selector=label_selector,
-            jitter=Jitter(0.02, 0.2),
+            scope=WatchScope(namespace=namespace, label_selector=label_selector),
+            times=WatchTimes(jitter=Jitter(0.02, 0.2)),
         )
 
     def _mirror(self, change: Change[ConfigMap]) -> None:

@@ -11,9 +11,11 @@ from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
-from shared.kube.informer import Change, ChangeKind, Informer, Kept
+from shared.kube.informer import Informer
+from shared.kube.object_cache import Change, ChangeKind, Kept
 from shared.kube.resources import NODES
 from shared.kube.retry import LOOK_SECONDS, Jitter
+from shared.kube.watch import WatchTimes
 from tests.support import eventually
 from tests.unit.kube.conftest import QUICK
 from tests.unit.kube.scripted import (
@@ -46,9 +48,7 @@ class Followed:
             NODES,
             Node,
             on_change=self.changes.append,
-            jitter=QUICK,
-            timeout_seconds=timeout_seconds,
-            margin_seconds=margin_seconds,
+            times=WatchTimes(jitter=QUICK, timeout_seconds=timeout_seconds, margin_seconds=margin_seconds),
         )
 
     def told(self) -> list[str]:
@@ -145,7 +145,7 @@ def test_its_age_counts_from_the_end_of_the_watch_or_the_last_list(server: Scrip
             clock.advance(1000)
 
     client = Client(Connection(server.url), "test", registry=registry, clock=clock)
-    informer = Informer(client, NODES, Node, on_change=follow, jitter=QUICK)
+    informer = Informer(client, NODES, Node, on_change=follow, times=WatchTimes(jitter=QUICK))
 
     def refused(times: int) -> bool:
         """And no other try is made before time passes."""
@@ -332,7 +332,9 @@ def test_faults_before_the_first_list_are_outlasted(server: ScriptedServer, foll
 
 def test_the_server_can_ask_to_be_left_alone(server: ScriptedServer, start: Start) -> None:
     clock = Hurried()
-    informer = Informer(Client(Connection(server.url), "test", clock=clock), NODES, Node, jitter=QUICK)
+    informer = Informer(
+        Client(Connection(server.url), "test", clock=clock), NODES, Node, times=WatchTimes(jitter=QUICK)
+    )
     server.then(
         status(429, "TooManyRequests", retry_after="7"),
         page(node("a", 1), version=2),
@@ -348,7 +350,7 @@ def test_all_go_on_once_one_has_an_answer_from_a_server_that_was_away(server: Sc
     clock = ManualClock()
     client = Client(Connection(server.url), "test", clock=clock)
     slow = Jitter(base_seconds=1e6, cap_seconds=1e6)
-    followed = [Informer(client, NODES, Node, jitter=slow) for _ in range(3)]
+    followed = [Informer(client, NODES, Node, times=WatchTimes(jitter=slow)) for _ in range(3)]
     server.then(*[reset()] * 3)
     clock.advance(60)
     for one in followed:
@@ -376,7 +378,9 @@ def test_a_kind_the_server_does_not_know_is_empty_and_current_until_it_does(
 ) -> None:
     clock, changes = Hurried(), list[Change[Node]]()
     client = Client(Connection(server.url), "test", clock=clock)
-    informer = Informer(client, NODES, Node, on_change=changes.append, jitter=QUICK, absent_seconds=60)
+    informer = Informer(
+        client, NODES, Node, on_change=changes.append, times=WatchTimes(jitter=QUICK, absent_seconds=60)
+    )
     empty: list[tuple[bool, bool, int]] = []
 
     def unknown(exchange: Exchange) -> None:
@@ -438,7 +442,9 @@ class Recording:
         self.changes: list[Change[str]] = []
         self.registry = CollectorRegistry()
         client = Client(Connection(server.url), "test", registry=self.registry)
-        self.informer = Informer(client, NODES, Kept(Node, self._record), on_change=self.changes.append, jitter=QUICK)
+        self.informer = Informer(
+            client, NODES, Kept(Node, self._record), on_change=self.changes.append, times=WatchTimes(jitter=QUICK)
+        )
 
     def _record(self, node: Node) -> str:
         if node.metadata.name == "bad":

@@ -23,6 +23,7 @@ from shared.kube.client import Client, Patch
 from shared.kube.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound
 from shared.kube.informer import Informer
 from shared.kube.resources import NODES
+from shared.kube.watch import WatchScope
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,9 @@ class Machines:
         self._ledger = ledger
         self._offer = offer
         self._clock = clock
-        self._informer = Informer(client, NODES, Node, label_selector=f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}")
+        self._informer = Informer(
+            client, NODES, Node, scope=WatchScope(label_selector=f"{fake_nodes.LABEL_CLOUD}={fake_nodes.CLOUD}")
+        )
 
     def start(self, loops: Loops) -> None:
         loops.start("simulated-cloud-nodes", self._informer.run)
