@@ -19,6 +19,7 @@ from manager import http, trends
 from manager.autoscaler.settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
+from manager.liveness import Liveness
 from manager.nodeside import answers, evictions, fleet, workload_trends, workloads
 from manager.nodeside.answers import Status
 from manager.nodeside.caches import Caches
@@ -68,13 +69,6 @@ ACCESS_PREFIX = "/headroom/manager"  # the prefix of the paths of this process i
 
 # The number of writes that wait for answers at a time; with an API server that takes 20 ms each, 400 a second.
 WRITERS = 8
-
-# Longer than a write with all its conflicts takes if every answer comes at the last moment.
-MAX_SILENCE_SECONDS = 120.0
-
-# Longer than an autoscaler iteration that uses all of its estimation time, with a cloud that answers at the last
-# moment.
-MAX_ROUND_SECONDS = 600.0
 
 
 class Manager:
@@ -147,14 +141,15 @@ class Manager:
             )
         )
         self._trends = NodeTrends(self._node_amounts, clock)
+        self._liveness = Liveness(self._loops, self._controller, self._autoscaler)
         app = http.application(
             reader=self._controller,
             trends=self._trends,
             registry=registry,
             status=self._status,
             fleet=lambda: answers.fleet(self._fleet),
-            unhealthy=self._silent,
-            overdue=self._overdue,
+            unhealthy=self._liveness.silent,
+            overdue=self._liveness.overdue,
             version=importlib.metadata.version("headroom"),
             now=clock.now,
         )
@@ -297,21 +292,6 @@ class Manager:
             why_denied=self._tenants.why_denied,
         )
 
-    def _silent(self) -> dict[str, float]:
-        """Loops without a turn for too long, with that time in seconds."""
-        silent = self._loops.overdue()
-        worker = self._controller.silent_seconds()
-        if worker > MAX_SILENCE_SECONDS:
-            silent["worker"] = worker
-        if self._autoscaler is not None and (rounds := self._autoscaler.silent_seconds()) > MAX_ROUND_SECONDS:
-            silent["autoscaler"] = rounds
-        return silent
-
-    def _overdue(self) -> dict[str, float]:
-        """Loops that take too long, with the time in seconds: check these before they count as silent."""
-        overdue = 0.0 if self._autoscaler is None else self._autoscaler.overdue_seconds()
-        return {"autoscaler": overdue} if overdue else {}
-
     def _elect(self, stop: threading.Event) -> None:
         if self._elector is not None:
             self._elector.run(stop, self._lead, lambda: None)
@@ -330,7 +310,7 @@ class Manager:
             waiting_for=list(
                 dict.fromkeys([*self._caches.unsynced(), *(self._autoscaler.unsynced() if self._autoscaler else ())])
             ),
-            overdue=self._overdue(),
+            overdue=self._liveness.overdue(),
         )
 
 

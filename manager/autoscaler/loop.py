@@ -6,7 +6,7 @@ before it goes out, so that after a crash the next leader knows which nodes may 
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from manager.autoscaler import planning, scanning
@@ -21,6 +21,7 @@ from manager.autoscaler.environment import ClusterAccess, NodeForecasts, Process
 from manager.autoscaler.iteration import ActionKind, Iteration
 from manager.autoscaler.iteration_executor import IterationExecutor
 from manager.autoscaler.iteration_reporter import IterationReporter
+from manager.autoscaler.iteration_timer import IterationTimer
 from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.planning import PlannedIteration
 from manager.autoscaler.reporting import metrics
@@ -31,52 +32,9 @@ from manager.autoscaler.scanning import Scans
 from manager.autoscaler.settings import AutoscalerSettings
 from shared import names
 from shared.api.core import Pod
-from shared.clock import Clock
 from shared.errors import HeadroomError
 
 logger = logging.getLogger(__name__)
-
-OVERDUE_INTERVALS = 3  # scan intervals that an iteration may take before an alert is due
-PAUSE_SECONDS = 0.5  # minimum between two iterations, unless the scan interval is shorter
-_POLL_SECONDS = 0.1  # how soon a pending pod, or the stop, is noticed
-
-
-class IterationTimer:
-    """`begin` and `rest` are for the loop's thread, the rest for any."""
-
-    def __init__(self, clock: Clock, scan_interval_seconds: float) -> None:
-        self._clock = clock
-        self._scan_interval_seconds = scan_interval_seconds
-        self._turned_at = self._begun = clock.monotonic()
-
-    def begin(self) -> None:
-        """An iteration begins."""
-        self._turned_at = self._begun = self._clock.monotonic()
-
-    def silent_seconds(self) -> float:
-        """How long the current iteration has been running; next to zero between iterations."""
-        return self._clock.monotonic() - self._turned_at
-
-    def overdue_seconds(self) -> float:
-        """The same once it exceeds `OVERDUE_INTERVALS`; 0 before."""
-        seconds = self.silent_seconds()
-        return seconds if seconds > OVERDUE_INTERVALS * self._scan_interval_seconds else 0.0
-
-    def rest(self, pause_seconds: float, is_wanted: Callable[[], bool], stop: threading.Event) -> None:
-        """Waits until so long after the last beginning, or until the next iteration is wanted sooner."""
-        shortest = min(PAUSE_SECONDS, self._scan_interval_seconds)
-        due = max(self._begun + pause_seconds, self._clock.monotonic() + shortest)
-        hurries = False
-        while not stop.is_set():
-            self._turned_at = self._clock.monotonic()
-            left = due - self._turned_at
-            if left <= 0:
-                return
-            if not hurries and is_wanted():
-                due = min(due, self._clock.monotonic() + shortest)
-                hurries = True
-            self._clock.wait(stop, min(left, _POLL_SECONDS))
-
 
 OBSERVE = "cloudProviderRefresh"  # Cluster Autoscaler's label for the duration of this function
 
@@ -94,14 +52,12 @@ class Autoscaler:
     ) -> None:
         """Raises InvalidInput for an invalid cloud configuration."""
         clock = process.clock
-        self._settings = settings
         self._decision_settings = decision_settings
         self._access = access
         self._node_side = forecasts
         self._process = process
         self._clock = clock
-        self._timer = IterationTimer(clock, settings.scan_interval_seconds)
-        self._woken = threading.Event()
+        self._timer = IterationTimer(clock, settings.scan_interval_seconds, wakes=settings.frequent_loops_enabled)
         self._reporter = IterationReporter(
             settings, decision_settings, access, process, overdue_seconds=self._timer.overdue_seconds
         )
@@ -117,7 +73,7 @@ class Autoscaler:
             ),
             expected=forecasts.expected,
             peaks=forecasts.peaks,
-            pending=self._woken.set,
+            pending=self._timer.wake,
         )
         self._cloud = open_cloud(settings, decision_settings, access, process)
         self._scans = Scans(
@@ -131,7 +87,6 @@ class Autoscaler:
         )
         self._executor = IterationExecutor(decision_settings, access, self._cloud, self._listers, self._registry, clock)
         self._number = 0
-        self._again_seconds: float | None = None
         self._is_blind = False  # the last iteration was blocked because informers were not current
         self._seen = Iteration(0, 0.0)
         self._asking = threading.Lock()  # one plan at a time: each keeps a processor busy
@@ -204,7 +159,6 @@ class Autoscaler:
         """Runs iteration after iteration, until `stop`."""
         while not stop.is_set():
             self._timer.begin()
-            self._woken.clear()
             productive = False
             try:
                 # The cloud must show a correction first: an immediate next iteration would make it twice.
@@ -213,17 +167,11 @@ class Autoscaler:
                 )
             except Exception:
                 logger.exception("the round could not be told of")
-            pause = self._settings.scan_interval_seconds
-            if self._again_seconds is not None:
-                pause = min(pause, self._again_seconds)
-            if productive and self._settings.frequent_loops_enabled:
-                pause = 0.0
-            self._timer.rest(pause, self._is_wanted, stop)
+            self._timer.rest(stop, productive=productive, is_wanted=self._sees_again)
 
     def run_once(self) -> Iteration:
         """One complete iteration. An error of the cluster or the cloud blocks it, and becomes its reason."""
         self._number += 1
-        self._again_seconds = None
         self._is_blind = False
         now, begun = self._clock.now(), self._clock.monotonic()
         planned: PlannedIteration | None = None
@@ -300,7 +248,7 @@ class Autoscaler:
         self._reporter.report_quotas(objects, planned)
         self._reporter.report_buffers(objects, planned)
         self._reporter.report_requests(objects, planned)
-        self._again_seconds = planned.again_seconds
+        self._timer.shorten(planned.again_seconds)
         return planned
 
     def _scan(self, iteration: Iteration, planned: PlannedIteration) -> Iteration:
@@ -316,15 +264,12 @@ class Autoscaler:
             if not self._access.dry_run:
                 self._reporter.metrics.scanned(found)
             iteration = replace(iteration, scans=found.decisions, actions=(*iteration.actions, *found.actions))
-        due = self._scans.due_in(iteration.time)
-        self._again_seconds = due if self._again_seconds is None else min(self._again_seconds, due)
+        self._timer.shorten(self._scans.due_in(iteration.time))
         return iteration
 
-    def _is_wanted(self) -> bool:
-        """Whether a pod wants the next iteration, or the informers that were not current have become so."""
-        if self._is_blind and not self._unseen():
-            return True
-        return self._settings.frequent_loops_enabled and self._woken.is_set()
+    def _sees_again(self) -> bool:
+        """Whether the informers that were not current have become so."""
+        return self._is_blind and not self._unseen()
 
     def _unseen(self) -> str:
         """Which informers are not current, in words; empty when all are."""
