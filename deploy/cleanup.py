@@ -19,7 +19,7 @@ from deploy import cleanup_pods, cleanup_state
 from deploy.access import ClusterContext
 from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.nodeside.eviction import condition
 from manager.nodeside.noderesource import topology, writing
 from manager.nodeside.noderesource.explain import NOBODY_HOLDS

@@ -22,7 +22,8 @@ from deploy.access import ClusterContext
 from deploy.dumped_cloud import LabelledGroups
 from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
-from manager.autoscaler import checked_settings, decision_settings, planning, scanning
+from manager.autoscaler import checked_settings, decision_settings
+from manager.autoscaler.actuation import scanning
 from manager.autoscaler.cloudprovider import build, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -34,17 +35,18 @@ from manager.autoscaler.cloudprovider.simulated.books import Books as CloudBooks
 from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
 from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
-from manager.autoscaler.context import ObservedCloud
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.planning import iteration_plan
+from manager.autoscaler.planning.context import ObservedCloud
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.reporting import answers, group_rows
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.group_rows import Groups
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress, ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import UnremovableReason
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
 from manager.nodeside.lending import Lending
 from manager.settings import ManagerSettings
@@ -294,7 +296,7 @@ def _round(
         )
         chosen = replace(chosen, scales_down=False, groups=())
     marked = _unneeded_since(objects.nodes)
-    made = planning.plan(
+    made = iteration_plan.plan(
         objects,
         cloud,
         seen.registry,

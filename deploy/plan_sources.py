@@ -18,14 +18,11 @@ from msgspec.structs import replace
 from deploy import dumps
 from deploy.dumps import Dump
 from deploy.nodeside import ConfigKey, NodeSide
-from manager.autoscaler import chunk_sources
-from manager.autoscaler.capacity_buffers import reading
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry
-from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.expander import priority
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.provisioning_requests import reading as request_reading
+from manager.autoscaler.pod_injection import buffer_reading, chunk_sources, request_reading
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
@@ -51,6 +48,7 @@ from shared.api.workloads import Job, PodDisruptionBudget, ReplicaSet, Replicati
 from shared.errors import InvalidInput
 from shared.kube import config
 from shared.kube.client import Client
+from shared.kube.configmap_store import ConfigMapStore
 from shared.kube.errors import NotFound
 from shared.kube.resources import (
     CAPACITYBUFFERS,
@@ -286,7 +284,7 @@ def _placed_request(request: ProvisioningRequest) -> ProvisioningRequest:
 
 def _chunk_sources(dump: Dump) -> dict[ChunkSourceRef, ChunkSource | str]:
     """What buffers and requests look like, as far as files say: of workloads, only Deployments are read from them."""
-    kinds = (("", reading.POD_TEMPLATE, PodTemplateSource), ("apps", "Deployment", DeploymentSource))
+    kinds = (("", buffer_reading.POD_TEMPLATE, PodTemplateSource), ("apps", "Deployment", DeploymentSource))
     return {
         ChunkSourceRef(group, kind, each.metadata.namespace or dumps.DEFAULT_NAMESPACE, each.metadata.name): each
         for group, kind, struct in kinds

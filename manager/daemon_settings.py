@@ -2,7 +2,7 @@
 
 import msgspec
 
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.settings import ManagerSettings
 
 

@@ -16,7 +16,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 
 from manager import http, trends
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.informers import SharedInformers
 from manager.liveness import Liveness

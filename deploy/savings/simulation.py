@@ -13,21 +13,22 @@ from msgspec.structs import replace as with_fields
 from deploy import dumped_cloud
 from deploy.savings.recommending import ContainerRecommendation
 from deploy.savings.workloads import ContainerRole
-from manager.autoscaler import checked_settings, planning
+from manager.autoscaler import checked_settings
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
 from manager.autoscaler.cloudprovider.errors import Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
-from manager.autoscaler.context import ObservedCloud
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.expander import ranking
-from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.planning import iteration_plan
+from manager.autoscaler.planning.context import ObservedCloud
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared import quantity
 from shared.api import pods as api_pods
 from shared.api.core import Condition, Container, DaemonSet, DaemonSetSpec, Node, Pod, PodTemplate
@@ -268,7 +269,7 @@ def _cloud_of(cluster: SimulatedCluster) -> ObservedCloud:
 
 
 def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, *, scales_down: bool, consolidates: bool = False) -> Plan:
-    planned = planning.plan(
+    planned = iteration_plan.plan(
         cluster.objects,
         cloud,
         None,

@@ -16,7 +16,7 @@ from deploy.plan import PlanSettings
 from deploy.site import commands, metrics, source
 from manager import http
 from manager.autoscaler import router
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.nodeside import workloads
 from manager.nodeside.scheduling import explained, extender
 from manager.settings import ManagerSettings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from manager.autoscaler.expander.contract import Expander, ExpanderContext
 from manager.autoscaler.expander.option import Option
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 
 SPOT_LABELS = {
     "karpenter.sh/capacity-type": "spot",

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from manager.autoscaler import node_groups, removal_rules, scale_up_options
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.autoprovisioning.labels import GpuRules, Popularity, TolerationMode
 from manager.autoscaler.cloudprovider import build, ownership
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
 from manager.autoscaler.decision_settings import FLAGS, DecisionSettings, StartTimes
 from manager.autoscaler.expander import chain, ranking
 from manager.autoscaler.expander.chain import ExpanderPlugins
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.pending_pods import PendingRules
+from manager.autoscaler.scale_up.candidate_labels import GpuRules, Popularity, TolerationMode
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.options import ScaleUpSettings
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.scale_up.pending_pods import PendingRules
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.templates import TaintRules
 from manager.autoscaler.utilization import rules as utilization
 from shared.errors import InvalidInput

@@ -3,23 +3,23 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
-from manager.autoscaler.consolidation.rules import ConsolidationRules
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
 from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.expander import chain
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.pending_pods import PendingRules
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, PricingModel
 from manager.autoscaler.scale_down.rules import (
     ActuationOptions,
     ScaleDownRules,
 )
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.options import ScaleUpSettings
+from manager.autoscaler.scale_up.pending_pods import PendingRules
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.templates import TaintRules
 from manager.autoscaler.utilization import rules as utilization
 from shared.errors import InvalidInput

@@ -18,11 +18,11 @@ from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from manager.autoscaler.cloudprovider.reader import CloudReader
-from manager.autoscaler.context import OfferedBy
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.listers import Expected, Peaks
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.planning.context import OfferedBy
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.settings.modes import Mode
 from manager.informers import SharedInformers
 from shared.clock import Clock
 from shared.kube.client import Client

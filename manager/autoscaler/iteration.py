@@ -3,16 +3,15 @@
 Log, Events, metrics, the API, `headroom plan` and the page all report this one value.
 """
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.capacity_buffers.planning import BufferPlan
+from manager.autoscaler.cluster_state.actions import Action
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.state import ClusterState, Incident
-from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
-from manager.autoscaler.cost import Cost
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.provisioning_requests.planning import RequestPlan
+from manager.autoscaler.disruption.verdicts import ConsolidationDecision
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
+from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
@@ -20,48 +19,6 @@ from manager.autoscaler.snapshot.interruptions import Interruption
 from manager.autoscaler.utilization import decisions as utilization
 from manager.autoscaler.utilization.observation import Observation
 from shared.errors import InvalidInput
-from shared.explanation import ScaleExplanation
-
-NO_EXPLANATION = ScaleExplanation()
-
-
-class ActionKind(enum.StrEnum):
-    """What an action does to a group."""
-
-    INCREASE = "increase"
-    DECREASE_TARGET = "decrease target"
-    DELETE_NODES = "delete nodes"
-    CREATE_GROUP = "create group"
-    DELETE_GROUP = "delete group"
-    REMOVE_NODES = "remove nodes"  # registered nodes that the cluster can do without, drained first if necessary
-    TAINT = "taint"
-    UNTAINT = "untaint"
-
-
-@dataclass(frozen=True)
-class Action:
-    """One action and its result. Sizes are targets. `nodes` are provider ids of machines to delete, or names of
-    registered Nodes; of an increase or a new group, the Nodes that the new ones replace. A removal is done when it has
-    begun; its progress is in `Iteration.leaving`. The `explanation` is the one that all reports have.
-
-    With `done` False and an empty `error`, the action was not tried: because of its group's mode, a dry run, or an
-    earlier error.
-    """
-
-    kind: ActionKind
-    group: str
-    mode: Mode = Mode.ENFORCE
-    from_size: int = 0
-    to_size: int = 0
-    max_size: int = 0
-    nodes: tuple[str, ...] = ()
-    explanation: ScaleExplanation = NO_EXPLANATION
-    done: bool = False
-    error: str = ""
-
-    @property
-    def reason(self) -> str:
-        return self.explanation.reason
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from manager.autoscaler import chunk_sources, pending_pods
-from manager.autoscaler.chunk_sources import ChunkSources
 from manager.autoscaler.expander import priority
-from manager.autoscaler.provisioning_requests import reading as request_reading
+from manager.autoscaler.pod_injection import chunk_sources, request_reading
+from manager.autoscaler.pod_injection.chunk_sources import ChunkSources
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.drain import PodController
 from manager.autoscaler.scale_down.pods_on_nodes import Controllers
+from manager.autoscaler.scale_up import pending_pods
 from manager.autoscaler.snapshot.pod_info import ReferencedObjects
 from manager.informers import CachedPod, SharedInformers
 from manager.node_peaks import NodePeaks

@@ -9,30 +9,32 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manager.autoscaler import planning, scanning
+from manager.autoscaler.actuation import scanning
+from manager.autoscaler.actuation.iteration_executor import IterationExecutor
+from manager.autoscaler.actuation.scale_down_controller import ScaleDownController
+from manager.autoscaler.actuation.scanning import Scans
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
-from manager.autoscaler.configmap_store import ConfigMapStore
-from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts, open_cloud
-from manager.autoscaler.iteration import ActionKind, Iteration
-from manager.autoscaler.iteration_executor import IterationExecutor
-from manager.autoscaler.iteration_reporter import IterationReporter
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.iteration_timer import IterationTimer
 from manager.autoscaler.listers import Listers, WatchedKinds
-from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.planning import iteration_plan
+from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.reporting import metrics
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.scale_down_controller import ScaleDownController
-from manager.autoscaler.scanning import Scans
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.reporting.iteration_reporter import IterationReporter
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared import names
 from shared.api.core import Pod
 from shared.errors import HeadroomError
+from shared.kube.configmap_store import ConfigMapStore
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ class Autoscaler:
             cloud.begin()
             objects = self._listers.objects(self._clock.now())
             objects = replace(objects, pods=(*objects.pods, *more))
-            iteration = planning.plan(
+            iteration = iteration_plan.plan(
                 objects,
                 cloud,
                 self._registry.known,
@@ -231,7 +233,7 @@ class Autoscaler:
         looked = self._clock.monotonic()
         self._reporter.metrics.took(OBSERVE, looked - begun)
         with self._cloud.lock:
-            planned = planning.plan(
+            planned = iteration_plan.plan(
                 objects,
                 self._cloud.guard,
                 known,

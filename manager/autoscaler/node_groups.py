@@ -40,7 +40,7 @@ from msgspec import Meta
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderGroupOptions
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.settings.modes import Mode
 from shared import durations, yaml_file
 from shared.errors import InvalidInput
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from manager.autoscaler.consolidation.rules import ConsolidationRules, DisruptionLimit, parse_limit
 from manager.autoscaler.decision_settings import FLAGS, NONE
 from manager.autoscaler.disruption import rules as disruption
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules, DisruptionLimit, parse_limit
 from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.scale_down.rules import (
@@ -16,7 +16,7 @@ from manager.autoscaler.scale_down.rules import (
     ScaleDownRules,
 )
 from manager.autoscaler.scale_up_options import read_bounds
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 
 CONSOLIDATION_OFF = "off"

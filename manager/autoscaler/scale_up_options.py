@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin
 from manager.autoscaler.decision_settings import AUTO, FLAGS, GCE, NONE, PROVIDER
+from manager.autoscaler.estimator import limits
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import chain
-from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing import price_file
 from manager.autoscaler.pricing.model import GIB, PricingModel
 from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import orchestrator
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, templates

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 
 from manager.autoscaler import checked_settings
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.informers import SharedInformers
 from shared.clock import ManualClock
 from tests.bench import replay_demand, replay_figures

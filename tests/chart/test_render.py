@@ -12,7 +12,7 @@ import yaml
 from agent.enforcer.settings import EnforcerSettings
 from agent.settings import AgentSettings
 from deploy.local.identities import CHART, RELEASE
-from manager.autoscaler import chunk_sources, node_groups
+from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.clusterapi import config as clusterapi_config
@@ -20,7 +20,8 @@ from manager.autoscaler.cloudprovider.karpenter import books as karpenter_books
 from manager.autoscaler.cloudprovider.karpenter import config as karpenter_config
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.pod_injection import chunk_sources
+from manager.autoscaler.settings.modes import Mode
 from manager.daemon_settings import DaemonSettings
 from manager.nodeside.scheduling import args as scheduling_args
 from manager.nodeside.webhook.webhook import MUTATE_PODS, VALIDATE_CONFIG

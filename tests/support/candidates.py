@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from manager.autoscaler.autoprovisioning import candidates
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import GroupSpec
+from manager.autoscaler.scale_up import candidates
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.snapshot.cluster import NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from manager.autoscaler import taints
 from manager.autoscaler.actuation import deletion_machine
 from manager.autoscaler.actuation.deletion_machine import DeletionOptions
 from manager.autoscaler.actuation.node_deletion import (
@@ -59,6 +58,7 @@ from manager.autoscaler.scale_down.removal_status import (
     NodeToRemove,
     ScaleDownHistory,
 )
+from manager.autoscaler.snapshot import taints
 from shared.api.core import Node, Pod
 from shared.api.workloads import PodDisruptionBudget
 from shared.clock import Clock

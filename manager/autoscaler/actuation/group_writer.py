@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from manager.autoscaler import reconciliation
 from manager.autoscaler.cloudprovider.contract import Created, NodeRef
 from manager.autoscaler.cloudprovider.errors import Later, NotAsked, ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cluster_state import reconciliation
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry import (
     CLOUD_PROVIDER_ERROR,
     Registry,
@@ -27,10 +28,9 @@ from manager.autoscaler.cluster_state.registry import (
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.iteration import Action, ActionKind
 from manager.autoscaler.listers import Listers
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.scale_up.decisions import GroupCreation
+from manager.autoscaler.settings.modes import Mode
 from shared.clock import Clock
 from shared.errors import HeadroomError
 

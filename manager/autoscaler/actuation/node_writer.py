@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, LeadershipLost
-from manager.autoscaler.taints import NodePatch
+from manager.autoscaler.snapshot.taints import NodePatch
 from shared.api.core import Node, Pod
 from shared.errors import HeadroomError
 from shared.kube.client import Client

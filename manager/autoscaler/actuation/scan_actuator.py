@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from manager.autoscaler import taints
 from manager.autoscaler.actuation import scanned_group
 from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter
 from manager.autoscaler.actuation.scanned_group import (
@@ -22,10 +21,11 @@ from manager.autoscaler.actuation.scanned_group import (
     ScannedGroup,
 )
 from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.iteration import Action, ActionKind
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.taints import NodePatch, Taints
+from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.snapshot import taints
+from manager.autoscaler.snapshot.taints import NodePatch, Taints
 from manager.autoscaler.utilization import decisions
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.observation import GroupNode

@@ -7,11 +7,11 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler import taints
 from manager.autoscaler.actuation.node_writer import NodeVanished, NodeWriter, UnreadablePod
 from manager.autoscaler.cloudprovider.contract import InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.guard import ObservedGroup
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import classes, reaping
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.observation import GroupNode, Observation, Observer

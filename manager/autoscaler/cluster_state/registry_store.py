@@ -4,8 +4,8 @@ import logging
 from collections.abc import Callable
 
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry, shift_times
-from manager.autoscaler.configmap_store import ConfigMapStore
 from shared.errors import HeadroomError, InvalidInput
+from shared.kube.configmap_store import ConfigMapStore
 
 logger = logging.getLogger(__name__)
 

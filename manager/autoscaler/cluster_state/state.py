@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, GroupSpec, Instance, InstanceError
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.cluster import NodeTemplate
 
 

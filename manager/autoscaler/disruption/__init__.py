@@ -1,5 +1,4 @@
-"""Nodes that have to go for their own sake: unhealthy ones, those that the cloud is about to interrupt,
-those past their lifetime, and those that have drifted.
+"""Nodes that others replace: unhealthy, interrupted, old and drifted ones, and, in consolidation, dear ones.
 
-Pure functions of plain values. What follows once a node is chosen is `consolidation.replacing`.
+Pure functions of plain values. What one replacement has come to is kept in the registry (`cluster_state.replacement`).
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.consolidation.rules import DEFAULT_LIMITS, DisruptionLimit
+from manager.autoscaler.disruption.consolidation_rules import DEFAULT_LIMITS, DisruptionLimit
 from manager.autoscaler.node_groups import NodeGroup
 from shared import durations
 from shared.errors import InvalidInput

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from manager.autoscaler.estimator.limits import UNLIMITED
 from manager.autoscaler.estimator.packing import PackedPods, Packing, refusals
 from manager.autoscaler.estimator.problem import PackingProblem
-from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers, NodeTemplate
 from shared.cached_property import cached_property

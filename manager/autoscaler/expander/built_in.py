@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from manager.autoscaler.expander import priority, ranking
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 
 
 class _Lowest:

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from manager.autoscaler.expander.contract import Expander, ExpanderContext
 from manager.autoscaler.expander.option import Option
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared import plugins
 from shared.errors import InvalidInput
 from shared.plugins import PluginGroup

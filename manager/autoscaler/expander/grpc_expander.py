@@ -26,7 +26,7 @@ from manager.autoscaler.rpc.channel import (
     is_address,
 )
 from manager.autoscaler.rpc.core_v1 import NodeSketch, PodSketch
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from shared.protobuf import Malformed, as_bytes, as_text, encoded, fields
 

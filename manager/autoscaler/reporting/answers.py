@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler.capacity_buffers.planning import BufferPlan
 from manager.autoscaler.cluster_state.state import Incident
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.provisioning_requests.planning import RequestPlan
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
+from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.reporting import buffer_rows, group_rows, node_rows, request_rows, scale_up_rows
 from manager.autoscaler.reporting.buffer_rows import BufferRow
 from manager.autoscaler.reporting.group_rows import CostRow, DecisionRow
@@ -21,6 +20,7 @@ from manager.autoscaler.reporting.scale_up_rows import (
     UnplacedRow,
 )
 from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep, ScaleUpDecision, ScaleUpOutcome
+from manager.autoscaler.settings.modes import Mode
 from shared import durations
 
 HELD = "nothing was decided"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from manager.autoscaler.capacity_buffers.planning import BufferPlan
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.reporting import scale_up_rows
 from manager.autoscaler.reporting.scale_up_rows import FurtherRow, ReasonRow
 

@@ -7,10 +7,10 @@ have room or get a new node, and False if some of them get none.
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 
-from manager.autoscaler.capacity_buffers import reading
-from manager.autoscaler.capacity_buffers.planning import PODS_FIRST, BufferPlan, BufferState
-from manager.autoscaler.capacity_buffers.reading import BufferChunks
-from manager.autoscaler.provisioning_requests.states import SaidCondition
+from manager.autoscaler.pod_injection import buffer_reading
+from manager.autoscaler.pod_injection.buffer_planning import PODS_FIRST, BufferPlan, BufferState
+from manager.autoscaler.pod_injection.buffer_reading import BufferChunks
+from manager.autoscaler.pod_injection.request_states import SaidCondition
 from manager.autoscaler.reporting import object_status
 from manager.autoscaler.reporting.object_status import DuePatch, Patch
 from shared.api.capacitybuffer import (
@@ -38,9 +38,9 @@ def patches(
 ) -> Iterator[DuePatch]:
     """`chunks` are those of readable buffers by key, and `refused` the errors; see `capacity_buffers.reading`."""
     states = {} if plan is None else {each.key: each for each in plan.buffers}
-    for each in filter(reading.is_ours, buffers):
+    for each in filter(buffer_reading.is_ours, buffers):
         key = each.metadata.key
-        known = chunks.get(key), refused.get(reading.problem_key(key)), states.get(key)
+        known = chunks.get(key), refused.get(buffer_reading.problem_key(key)), states.get(key)
         yield each.metadata, functools.partial(patch, each, *known)
 
 
@@ -66,7 +66,7 @@ def patch(
         said.append(SaidCondition(LIMITED_BY_QUOTAS, bool(named), QUOTAS_ALLOCATED, limited))
         if state is not None:
             said.append(_provisioning(state))
-    template = chunks if chunks is not None and chunks.source.kind == reading.POD_TEMPLATE else None
+    template = chunks if chunks is not None and chunks.source.kind == buffer_reading.POD_TEMPLATE else None
     fields: dict[str, tuple[object, object]] = {  # as it is, and as it is to be
         "provisioningStrategy": (status.provisioning_strategy, ACTIVE_CAPACITY),
         "replicas": (status.replicas, None if chunks is None else chunks.count),

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from manager.autoscaler.configmap_store import ConfigMapStore
-from manager.autoscaler.iteration import Action, Iteration
+from manager.autoscaler.cluster_state.actions import Action
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import answers, node_status
 from manager.autoscaler.reporting.answers import Plan
 from shared.errors import HeadroomError, InvalidInput
+from shared.kube.configmap_store import ConfigMapStore
 
 logger = logging.getLogger(__name__)
 

@@ -8,18 +8,19 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from manager.autoscaler import reconciliation
-from manager.autoscaler.capacity_buffers.planning import BufferPlan, BufferState
+from manager.autoscaler.cluster_state import reconciliation
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind, Increase
 from manager.autoscaler.expander import chain, priority
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.provisioning_requests.planning import RequestPlan
-from manager.autoscaler.provisioning_requests.states import RequestStage, RequestState
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan, BufferState
+from manager.autoscaler.pod_injection.request_planning import RequestPlan
+from manager.autoscaler.pod_injection.request_states import RequestStage, RequestState
 from manager.autoscaler.reporting import node_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeToRemove, ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ALLOWED, ScaleUpDecision, ScaleUpOutcome, count_groups
+from manager.autoscaler.settings.modes import Mode
 from shared import durations
 from shared.explanation import first_names
 from shared.kube.events import NORMAL, WARNING, ObjectRef

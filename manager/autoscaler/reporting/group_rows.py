@@ -7,9 +7,10 @@ from collections import Counter as Tally
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
-from manager.autoscaler.cost import Cost
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import Skipped
 from shared import durations

@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from manager.autoscaler import limits
-from manager.autoscaler.iteration import ActionKind, Iteration, ScanResult
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.estimator import limits
+from manager.autoscaler.iteration import Iteration, ScanResult
 from manager.autoscaler.reporting import metrics_cluster_autoscaler, metrics_headroom, node_status
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerCounters, ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorMetrics, EscalatorNames

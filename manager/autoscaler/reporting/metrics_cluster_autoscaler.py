@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import Metric
 
-from manager.autoscaler import reconciliation
 from manager.autoscaler.cloudprovider.contract import InstanceError
 from manager.autoscaler.cloudprovider.errors import ProviderError
+from manager.autoscaler.cluster_state import reconciliation
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.state import IncidentKind
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
-from manager.autoscaler.pending_pods import NOT_JUDGED
+from manager.autoscaler.estimator.limits import CPU, MEMORY, ResourceBounds
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting.series import Latest, Values, gauge, states, unremovable
 from manager.autoscaler.scale_down.removal_status import (
     DeletionProgress,
@@ -21,6 +21,7 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownReason,
 )
 from manager.autoscaler.scale_down.rules import UnremovableReason
+from manager.autoscaler.scale_up.pending_pods import NOT_JUDGED
 from shared.kube.errors import ApiError, InvalidResponse, Unreachable
 
 PREFIX = "cluster_autoscaler"

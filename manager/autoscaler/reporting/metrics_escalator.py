@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import Metric
 
-from manager.autoscaler.iteration import ActionKind, GroupScan, ScanResult
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.iteration import GroupScan, ScanResult
 from manager.autoscaler.reporting.series import Values, gauge
 from manager.autoscaler.utilization import arithmetic, observation
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Largest

@@ -7,18 +7,19 @@ from operator import attrgetter
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import Metric
 
-from manager.autoscaler import reconciliation
-from manager.autoscaler.capacity_buffers.planning import BufferPlan
+from manager.autoscaler.cluster_state import reconciliation
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind
-from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
-from manager.autoscaler.cost import Cost
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.limits import CPU, MEMORY
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.disruption.verdicts import ConsolidationDecision
+from manager.autoscaler.estimator.limits import CPU, MEMORY
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.reporting.node_status import is_soft_taint
 from manager.autoscaler.reporting.series import Labels, Latest, Values, gauge, states, unremovable
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, ScaleDownDecision
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.interruptions import InterruptionKind
 from manager.autoscaler.utilization.decisions import ScanDecision
 

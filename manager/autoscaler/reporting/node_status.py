@@ -7,13 +7,14 @@ scale by utilization.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler import taints
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.planning.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
-from manager.autoscaler.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
+from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import decisions
 from manager.autoscaler.utilization.decisions import ScanDecision, ScanRule
 from manager.autoscaler.utilization.observation import GroupNode

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from manager.autoscaler.provisioning_requests.states import SaidCondition
+from manager.autoscaler.pod_injection.request_states import SaidCondition
 from shared import durations
 from shared.api.meta import ObjectMeta
 from shared.clock import Clock

@@ -6,10 +6,10 @@ It has Cluster Autoscaler's form: the condition VALID, `used` of present nodes, 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from manager.autoscaler.capacity_quotas import CapacityLimits, problem_key
-from manager.autoscaler.limits import MEMORY
+from manager.autoscaler.estimator.limits import MEMORY
 from manager.autoscaler.reporting import object_status
 from manager.autoscaler.reporting.object_status import DuePatch, Patch
+from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits, problem_key
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared import quantity

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from manager.autoscaler.provisioning_requests.planning import RequestPlan
+from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.reporting import scale_up_rows
 from manager.autoscaler.reporting.scale_up_rows import FurtherRow
 

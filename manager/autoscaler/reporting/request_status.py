@@ -3,8 +3,8 @@
 import functools
 from collections.abc import Iterable, Iterator
 
-from manager.autoscaler.provisioning_requests.planning import RequestPlan
-from manager.autoscaler.provisioning_requests.states import RequestStage, RequestState
+from manager.autoscaler.pod_injection.request_planning import RequestPlan
+from manager.autoscaler.pod_injection.request_states import RequestStage, RequestState
 from manager.autoscaler.reporting import object_status
 from manager.autoscaler.reporting.object_status import DuePatch, Patch
 from shared.api.provisioningrequest import ProvisioningRequest

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
-from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, ScaleDownDecision
 from manager.autoscaler.utilization.decisions import ScanDecision
 

@@ -7,9 +7,9 @@ whole or not at all, then empty nodes, then drained nodes.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.limits import CLUSTER_WIDE, Quota, ResourceBounds
+from manager.autoscaler.estimator import limits
+from manager.autoscaler.estimator.limits import CLUSTER_WIDE, Quota, ResourceBounds
 from manager.autoscaler.scale_down.rules import GroupRules, Parallelism
 
 

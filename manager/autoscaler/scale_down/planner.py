@@ -7,7 +7,6 @@ requested. The order of the given nodes and pods does not matter.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler import taints
 from manager.autoscaler.scale_down import budgets, eligibility, removal_status
 from manager.autoscaler.scale_down.budgets import AtomicSize, NodeBucket
 from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
@@ -24,8 +23,9 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
 from manager.autoscaler.scale_up.options import no_deadline
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.snapshot.cluster import NodeState
-from manager.autoscaler.taints import SoftTaints
+from manager.autoscaler.snapshot.taints import SoftTaints
 
 ALL_ARE_GOING = "as many nodes as may go at one time are going already"
 

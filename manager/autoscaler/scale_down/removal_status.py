@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, UnremovableReason
-from manager.autoscaler.taints import SoftTaints
+from manager.autoscaler.snapshot.taints import SoftTaints
 from shared import durations
 from shared.explanation import ScaleExplanation, Term
 

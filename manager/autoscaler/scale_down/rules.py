@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import GroupOptions
-from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.estimator.limits import ResourceBounds
 
 T = TypeVar("T")
 

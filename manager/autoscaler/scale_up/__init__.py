@@ -1,1 +1,1 @@
-"""Which groups grow, by how many nodes, and within what limits."""
+"""Which pods wait, which groups grow or could be created for them, by how many nodes, and within what limits."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupStatus
+from manager.autoscaler.estimator import limits
+from manager.autoscaler.estimator.limits import NODES, Allowance, Quota, ResourceBounds
 from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.limits import NODES, Allowance, Quota, ResourceBounds
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.api.selectors import LabelSelector
 

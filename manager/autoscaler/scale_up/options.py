@@ -9,18 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupStatus
-from manager.autoscaler.estimator import binpacking
+from manager.autoscaler.estimator import binpacking, limits
 from manager.autoscaler.estimator.binpacking import Estimate, Fit, Permissions
+from manager.autoscaler.estimator.limits import UNLIMITED, Quota, ResourceBounds
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.expander import chain
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.expander.option import Option, PodClass, has_gpu
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.expander.ranking import SEED, Preset
-from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.scale_up import balancing
 from manager.autoscaler.scale_up.balancing import SimilarityRules

@@ -12,12 +12,12 @@ from manager.autoscaler.cloudprovider.contract import Created
 from manager.autoscaler.cluster_state.state import GroupStatus, Increase
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import Estimate
+from manager.autoscaler.estimator.limits import UNLIMITED
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.expander import chain, priority, ranking
 from manager.autoscaler.expander.contract import ExpanderContext
 from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.ranking import PricedOption
-from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
 from manager.autoscaler.scale_up import groups, least_cost_mix, options
 from manager.autoscaler.scale_up.balancing import BalancedIncreases, allow_nodes, balance_nodes, increases_to_min_sizes

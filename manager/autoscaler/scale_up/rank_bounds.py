@@ -15,12 +15,12 @@ import numpy as np
 
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.estimator.binpacking import Fit
+from manager.autoscaler.estimator.limits import UNLIMITED
 from manager.autoscaler.estimator.packing import Packing
 from manager.autoscaler.estimator.problem import PackingProblem
 from manager.autoscaler.expander import ranking
 from manager.autoscaler.expander.option import Option
 from manager.autoscaler.expander.ranking import Preset
-from manager.autoscaler.limits import UNLIMITED
 from manager.autoscaler.pricing.model import PricingModel, Unpriced
 from manager.autoscaler.snapshot.affinity import OF_ONE_NODE
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler import taints
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization.observation import GroupNode
 from manager.autoscaler.utilization.rules import ScanRules
 

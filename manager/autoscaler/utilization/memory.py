@@ -7,7 +7,7 @@ written before a clock correction belongs to another clock.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler import taints
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization.observation import GroupNode, Observation
 from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput

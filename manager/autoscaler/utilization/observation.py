@@ -6,8 +6,8 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from manager.autoscaler import taints
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization.rules import DEFAULT_GROUP, ScanRules
 from shared import names, quantity
 from shared.api import pods

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from manager.autoscaler import taints
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import classes
 from manager.autoscaler.utilization.observation import GroupNode, GroupPod, Observation
 from manager.autoscaler.utilization.rules import ScanRules

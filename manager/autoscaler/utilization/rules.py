@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import Compat, NodeGroup, PredictedPeaks
+from manager.autoscaler.settings.modes import Mode
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from manager.autoscaler import taints
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import classes, reaping
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.memory import Memory

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import node_groups, taints
+from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import (
     arithmetic,
     classes,

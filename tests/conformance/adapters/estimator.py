@@ -7,7 +7,7 @@ import msgspec
 
 from manager.autoscaler.estimator import binpacking, problem
 from manager.autoscaler.estimator.binpacking import FastPathCase, Permissions
-from manager.autoscaler.limits import UNLIMITED, lowest_limit
+from manager.autoscaler.estimator.limits import UNLIMITED, lowest_limit
 from manager.autoscaler.scale_up import balancing
 from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.snapshot import cluster, equivalence_groups, pod_info

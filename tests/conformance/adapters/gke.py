@@ -7,7 +7,6 @@ from typing import Any
 
 import yaml
 
-from manager.autoscaler.autoprovisioning.labels import GpuRules, gpu_demands
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Created, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError
@@ -18,6 +17,7 @@ from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
+from manager.autoscaler.scale_up.candidate_labels import GpuRules, gpu_demands
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo
 from shared.api.core import Node

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from manager.autoscaler import limits
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state import state
 from manager.autoscaler.cluster_state.registry import (
@@ -14,7 +13,8 @@ from manager.autoscaler.cluster_state.registry import (
     remove_backoff,
 )
 from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits, Readiness
-from manager.autoscaler.limits import Allowance, Quota
+from manager.autoscaler.estimator import limits
+from manager.autoscaler.estimator.limits import Allowance, Quota
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.balancing import GroupSize, balance_sizes
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings

@@ -12,7 +12,7 @@ from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import EPHEMERAL_STORAGE, NVIDIA_GPU, Machine, Unpriced
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
 from tests.conformance.matching import Holds

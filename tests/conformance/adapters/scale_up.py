@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from manager.autoscaler.actuation import group_writer
-from manager.autoscaler.autoprovisioning import candidates
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Created, Group, GroupOptions, GroupSpec
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupStatus
+from manager.autoscaler.estimator.limits import UNLIMITED, Quota, ResourceBounds, cluster_wide
 from manager.autoscaler.expander.priority import Pattern, Priorities
-from manager.autoscaler.limits import UNLIMITED, Quota, ResourceBounds, cluster_wide
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_up import balancing, groups, orchestrator
+from manager.autoscaler.scale_up import balancing, candidates, groups, orchestrator
 from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
+from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings

@@ -19,7 +19,7 @@ from manager.autoscaler.cloudprovider.simulated import machines
 from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
 from manager.autoscaler.reporting.group_rows import Groups
 from manager.autoscaler.reporting.node_rows import NodeLeft
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from manager.main import Manager
 from manager.nodeside import controller

@@ -16,19 +16,21 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler import checked_settings, pending_pods
+from manager.autoscaler import checked_settings
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.cloudprovider.simulated.provider import SimulatedProvider
 from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry
-from manager.autoscaler.context import OfferedBy
 from manager.autoscaler.environment import ClusterAccess, NodeForecasts, ProcessParts
 from manager.autoscaler.expander import priority
-from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.loop import Autoscaler
+from manager.autoscaler.planning.context import OfferedBy
 from manager.autoscaler.reporting import decision_log, group_rows, status
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.scale_up import pending_pods
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.informers import SharedInformers
 from manager.main import Manager
 from shared import durations, names

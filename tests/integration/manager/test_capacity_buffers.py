@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler import chunk_sources, listers
+from manager.autoscaler import listers
+from manager.autoscaler.pod_injection import chunk_sources
 from manager.autoscaler.reporting import buffer_status
 from shared.kube.resources import CAPACITYBUFFERS, DEPLOYMENTS, PODTEMPLATES
 from tests.integration.manager.conftest import Cluster, StartManager

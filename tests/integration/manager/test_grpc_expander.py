@@ -11,7 +11,7 @@ import pytest
 
 from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.scale_up.decisions import ExpanderStep, ScaleUpOutcome
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from tests.support import eventually
 from tests.support.apiserver import ROOT

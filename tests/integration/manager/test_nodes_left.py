@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from manager.autoscaler.reporting import status
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from manager.main import Manager
 from shared.kube.resources import CONFIGMAPS, EVENTS

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler import chunk_sources, listers
-from manager.autoscaler.provisioning_requests import planning, states
+from manager.autoscaler import listers
+from manager.autoscaler.pod_injection import chunk_sources, request_planning, request_states
 from manager.autoscaler.reporting import request_status
 from shared.kube.errors import AlreadyExists
 from shared.kube.resources import PODS, PODTEMPLATES, PROVISIONINGREQUESTS
@@ -100,8 +100,8 @@ def town(
     monkeypatch.setattr(listers, "ABSENT_SECONDS", 0.2)
     monkeypatch.setattr(chunk_sources, "READ_SECONDS", 0.2)
     monkeypatch.setattr(request_status, "WRITE_SECONDS", 0.0)
-    monkeypatch.setattr(planning, "FIRST_RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(planning, "MOST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(request_planning, "FIRST_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(request_planning, "MOST_RETRY_SECONDS", 0.2)
     definition = definition_of(PROVISIONINGREQUESTS, "ProvisioningRequest")
     with contextlib.suppress(AlreadyExists):  # of another cloud's tests
         cluster.client.create(CRDS, definition)
@@ -168,7 +168,7 @@ def test_a_booking_outlives_its_manager_and_frees_its_nodes_when_its_time_is_ove
 
     town.client.delete(PROVISIONINGREQUESTS, "late", town.namespace)
     town.eventually_has(1)
-    monkeypatch.setattr(states, "BOOKED_SECONDS", 0.0)
+    monkeypatch.setattr(request_states, "BOOKED_SECONDS", 0.0)
     town.eventually_says("early", "BookingExpired", "CapacityReservationTimeExpired")
     town.eventually_has(0)
 

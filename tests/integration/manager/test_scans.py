@@ -12,22 +12,23 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler import checked_settings, taints
+from manager.autoscaler import checked_settings
 from manager.autoscaler.actuation.group_writer import GroupWriter
 from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.actuation.scan_actuator import ScanClients
+from manager.autoscaler.actuation.scanning import Scans
 from manager.autoscaler.cloudprovider import build
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state import registry_store
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.configmap_store import ConfigMapStore
-from manager.autoscaler.iteration import Action, ActionKind, ScanResult
+from manager.autoscaler.iteration import ScanResult
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.scanning import Scans
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import memory
 from manager.autoscaler.utilization.decisions import ScanDecision
 from manager.node_peaks import NodePeaks
@@ -35,6 +36,7 @@ from shared import names
 from shared.api.core import Node, Pod
 from shared.clock import ManualClock
 from shared.errors import HeadroomError
+from shared.kube.configmap_store import ConfigMapStore
 from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.quantity import Resources
 from shared.telemetry import Loops

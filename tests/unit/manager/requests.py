@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.provisioning_requests.states import RequestState
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
+from manager.autoscaler.pod_injection.request_states import RequestState
 from manager.autoscaler.reporting import request_status
 from shared import durations
 from shared.api.capacitybuffer import ChunkSource, ChunkSourceRef

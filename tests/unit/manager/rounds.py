@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from manager.autoscaler import cost
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, Instance, InstanceError
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state import cost
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.state import (
     AcceptableRange,
     ClusterState,
@@ -18,9 +20,7 @@ from manager.autoscaler.cluster_state.state import (
     Readiness,
     ScaleUpRequest,
 )
-from manager.autoscaler.cost import Cost
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pricing.model import GIB, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down import planner, removal_status
@@ -33,6 +33,7 @@ from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up import orchestrator
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import PODS, ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup

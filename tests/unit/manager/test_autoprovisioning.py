@@ -8,18 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler.autoprovisioning import candidates, labels
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.autoprovisioning.labels import Popularity, TolerationMode, taints_for
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec, Theoretical
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cluster_state.state import GroupStatus
-from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from manager.autoscaler.pricing.price_file import FilePricing
-from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up import candidate_labels, candidates, groups, orchestrator
+from manager.autoscaler.scale_up.candidate_labels import Popularity, TolerationMode, taints_for
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups, predicates
@@ -328,7 +327,7 @@ def test_labels_satisfy_what_affinity_requires() -> None:
     ]
     for spec, wanted in demands:
         [each] = pending(spec)
-        assert labels.wanted_labels(each.facts.demands, machine) == wanted
+        assert candidate_labels.wanted_labels(each.facts.demands, machine) == wanted
 
 
 def test_pods_that_ask_for_gpus_get_candidates_of_the_type_they_select() -> None:

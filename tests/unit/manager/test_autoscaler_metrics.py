@@ -7,6 +7,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, InstanceError
 from manager.autoscaler.cloudprovider.errors import Unavailable
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.cost import Cost
+from manager.autoscaler.cluster_state.reconciliation import NEVER_CAME, UNREGISTERED
 from manager.autoscaler.cluster_state.state import (
     AcceptableRange,
     ClusterState,
@@ -16,16 +19,14 @@ from manager.autoscaler.cluster_state.state import (
     IncidentKind,
     Readiness,
 )
-from manager.autoscaler.cost import Cost
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.limits import ResourceBounds
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.pending_pods import NOT_JUDGED
-from manager.autoscaler.reconciliation import NEVER_CAME, UNREGISTERED
+from manager.autoscaler.estimator.limits import ResourceBounds
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import MOST_CODES, ClusterAutoscalerOptions
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
+from manager.autoscaler.scale_up.pending_pods import NOT_JUDGED
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared.explanation import ScaleExplanation
 from shared.kube.errors import Unreachable

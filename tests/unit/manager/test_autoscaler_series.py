@@ -5,8 +5,9 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.iteration import Action, ActionKind, GroupScan, ScanResult
-from manager.autoscaler.limits import CPU, MEMORY, ResourceBounds
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.estimator.limits import CPU, MEMORY, ResourceBounds
+from manager.autoscaler.iteration import GroupScan, ScanResult
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames

@@ -17,8 +17,8 @@ from manager.autoscaler.cluster_state.state import (
     ScaleUpRequest,
 )
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import status
+from manager.autoscaler.settings.modes import Mode
 from shared.errors import InvalidInput
 from tests.unit.manager.objects import NOW
 

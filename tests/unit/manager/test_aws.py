@@ -34,7 +34,7 @@ from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT

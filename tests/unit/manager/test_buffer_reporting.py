@@ -8,11 +8,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from deploy import plan_table
-from manager.autoscaler.capacity_buffers import reading
-from manager.autoscaler.capacity_buffers.planning import PODS_FIRST, BufferState, buffer_plan
-from manager.autoscaler.capacity_buffers.reading import BufferChunks, BufferSources
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.iteration import ActionKind, Iteration
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.pod_injection import buffer_reading
+from manager.autoscaler.pod_injection.buffer_planning import PODS_FIRST, BufferState, buffer_plan
+from manager.autoscaler.pod_injection.buffer_reading import BufferChunks, BufferSources
 from manager.autoscaler.reporting import answers, buffer_status, events, group_rows
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.api.capacitybuffer import CapacityBuffer, CapacityBufferStatus
@@ -28,7 +29,7 @@ SOURCES = BufferSources({TEMPLATE: template(), DEPLOYMENT: deployment(10)})
 
 
 def read(given: CapacityBuffer) -> tuple[BufferChunks | None, InvalidInput | None]:
-    found, refused = reading.read_buffers([given], SOURCES, {})
+    found, refused = buffer_reading.read_buffers([given], SOURCES, {})
     return found.get("ns/b"), refused.get("CapacityBuffer ns/b")
 
 

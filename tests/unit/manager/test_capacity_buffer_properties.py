@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
 from shared.api.core import Node, Pod
 from shared.names import MID_CPU, MID_MEMORY

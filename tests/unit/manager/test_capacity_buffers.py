@@ -6,20 +6,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import chunk_sources
-from manager.autoscaler.capacity_buffers import planning as buffer_planning
-from manager.autoscaler.capacity_buffers import reading, resource_quotas
-from manager.autoscaler.capacity_buffers.planning import BufferState
-from manager.autoscaler.capacity_buffers.reading import BufferSources
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.context import AutoscalerCache
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.limits import ResourceBounds
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.estimator.limits import ResourceBounds
+from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
+from manager.autoscaler.pod_injection import buffer_planning, buffer_reading, chunk_sources, resource_quotas
+from manager.autoscaler.pod_injection.buffer_planning import BufferState
+from manager.autoscaler.pod_injection.buffer_reading import BufferSources
 from manager.autoscaler.scale_down.removal_status import NodeStanding
+from manager.autoscaler.settings.modes import Mode
 from shared.api.capacitybuffer import CapacityBuffer, ChunkSource, ChunkSourceRef
 from shared.api.core import Node, Pod
 from shared.api.resourcequota import ResourceQuota
@@ -32,7 +30,7 @@ KEY = "CapacityBuffer ns/b"
 
 
 def count(of: CapacityBuffer, source: ChunkSource, ref: ChunkSourceRef = TEMPLATE) -> int:
-    found, refused = reading.read_buffers([of], BufferSources({ref: source}), {})
+    found, refused = buffer_reading.read_buffers([of], BufferSources({ref: source}), {})
     assert not refused
     return found["ns/b"].count
 
@@ -125,7 +123,7 @@ def test_a_buffer_that_means_nothing_is_refused_by_name_and_field(given: Capacit
         TEMPLATE._replace(name="bad"): template({"cpu": "lots"}),
         TEMPLATE._replace(name="shut"): "403 Forbidden: not for you",
     }
-    found, refused = reading.read_buffers([given, buffer("good", replicas=1)], BufferSources(sources), {})
+    found, refused = buffer_reading.read_buffers([given, buffer("good", replicas=1)], BufferSources(sources), {})
     assert list(found) == ["ns/good"]
     assert str(refused[KEY]).startswith(f"{KEY}: ")
     assert problem.replace('"Pod', "Pod") in str(refused[KEY]).replace('"Pod', "Pod")
@@ -133,7 +131,7 @@ def test_a_buffer_that_means_nothing_is_refused_by_name_and_field(given: Capacit
 
 def test_a_buffer_of_another_strategy_is_left_alone() -> None:
     others = [buffer(replicas=1, provisioningStrategy="example.com/warm-machines")]
-    assert reading.read_buffers(others, BufferSources({TEMPLATE: template()}), {}) == ({}, {})
+    assert buffer_reading.read_buffers(others, BufferSources({TEMPLATE: template()}), {}) == ({}, {})
     assert chunk_sources.named(others) == []
     for ours in ("", "buffer.x-k8s.io/active-capacity"):
         assert count(buffer(replicas=1, provisioningStrategy=ours), template()) == 1
@@ -141,12 +139,14 @@ def test_a_buffer_of_another_strategy_is_left_alone() -> None:
 
 def test_of_a_refused_buffer_the_last_good_version_holds_until_its_template_is_gone() -> None:
     sources = BufferSources({TEMPLATE: template()})
-    good, _ = reading.read_buffers([buffer(replicas=2)], sources, {})
-    kept, refused = reading.read_buffers([buffer(replicas=-2)], sources, good)
+    good, _ = buffer_reading.read_buffers([buffer(replicas=2)], sources, {})
+    kept, refused = buffer_reading.read_buffers([buffer(replicas=-2)], sources, good)
     assert (kept, list(refused)) == (good, [KEY])
-    assert reading.read_buffers([buffer(replicas=2)], BufferSources({TEMPLATE: "403 Forbidden"}), good)[0] == good
-    assert reading.read_buffers([buffer(replicas=2)], BufferSources({}), good)[0] == {}
-    assert reading.read_buffers([], sources, good) == ({}, {})
+    assert (
+        buffer_reading.read_buffers([buffer(replicas=2)], BufferSources({TEMPLATE: "403 Forbidden"}), good)[0] == good
+    )
+    assert buffer_reading.read_buffers([buffer(replicas=2)], BufferSources({}), good)[0] == {}
+    assert buffer_reading.read_buffers([], sources, good) == ({}, {})
 
 
 def of_web(name: str, at: float, requests: dict[str, str], **status: Any) -> Pod:
@@ -165,10 +165,14 @@ def test_the_chunks_of_a_workload_look_like_its_newest_pod_that_lives() -> None:
         pod("stranger", at=NOW),
     ]
     sources: dict[ChunkSourceRef, ChunkSource | str] = {DEPLOYMENT: deployment(2, {"cpu": "3"})}
-    found, _ = reading.read_buffers([buffer(of=DEPLOYMENT, replicas=1)], BufferSources(sources, pods), {})
+    found, _ = buffer_reading.read_buffers([buffer(of=DEPLOYMENT, replicas=1)], BufferSources(sources, pods), {})
     facts = found["ns/b"].facts
-    assert (facts.requests, facts.labels["tier"], facts.priority) == ({MID_CPU: 500}, "mid", reading.LOWEST_PRIORITY)
-    alone, _ = reading.read_buffers([buffer(of=DEPLOYMENT, replicas=1)], BufferSources(sources), {})
+    assert (facts.requests, facts.labels["tier"], facts.priority) == (
+        {MID_CPU: 500},
+        "mid",
+        buffer_reading.LOWEST_PRIORITY,
+    )
+    alone, _ = buffer_reading.read_buffers([buffer(of=DEPLOYMENT, replicas=1)], BufferSources(sources), {})
     assert (alone["ns/b"].facts.requests, alone["ns/b"].facts.labels) == ({"cpu": 3000}, {"app": "web"})
 
 
@@ -298,7 +302,7 @@ def limited(
     *quotas: ResourceQuota, requests: dict[str, str] | None = None, **spec: Any
 ) -> dict[str, tuple[int, tuple[str, ...]]]:
     sources = BufferSources({TEMPLATE: template(requests, **spec)})
-    found, _ = reading.read_buffers([buffer("a", replicas=3), buffer("b", replicas=3)], sources, {})
+    found, _ = buffer_reading.read_buffers([buffer("a", replicas=3), buffer("b", replicas=3)], sources, {})
     chunks, refused = resource_quotas.limit_chunks(found, quotas)
     assert not refused
     again, _ = resource_quotas.limit_chunks(chunks, quotas)

@@ -5,15 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import capacity_quotas
-from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.context import AutoscalerCache
-from manager.autoscaler.iteration import ActionKind
+from manager.autoscaler.planning.context import AutoscalerCache
 from manager.autoscaler.reporting import object_status, quota_status
 from manager.autoscaler.reporting.object_status import ObjectStatusWriter
+from manager.autoscaler.scale_up import capacity_quotas
+from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot.cluster import NodeInfo
 from shared import durations

@@ -11,8 +11,6 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from manager.autoscaler import reconciliation
-from manager.autoscaler.autoprovisioning import candidates
 from manager.autoscaler.cloudprovider.contract import (
     Created,
     ErrorClass,
@@ -26,6 +24,9 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
+from manager.autoscaler.cluster_state import reconciliation
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.cluster_state.reconciliation import ReconcileRules, Reconciliation
 from manager.autoscaler.cluster_state.registry import (
     Registry,
     active_backoff,
@@ -35,8 +36,7 @@ from manager.autoscaler.cluster_state.registry import (
     fail_request,
 )
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.reconciliation import ReconcileRules, Reconciliation
+from manager.autoscaler.scale_up import candidates
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus
 from shared.api.meta import ObjectMeta

@@ -25,7 +25,7 @@ from manager.autoscaler.cloudprovider.clusterapi.wire import (
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
 

@@ -9,11 +9,11 @@ import pytest
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cluster_state.state import GroupStatus
-from manager.autoscaler.consolidation import search
-from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
-from manager.autoscaler.consolidation.search import ConsolidationInputs, LaunchTarget
-from manager.autoscaler.consolidation.verdicts import ConsolidationDecision, ConsolidationReason
-from manager.autoscaler.limits import Quota, ResourceBounds
+from manager.autoscaler.disruption import consolidation_search
+from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs, LaunchTarget
+from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
+from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget
@@ -85,7 +85,7 @@ class Shop:
         given: dict[str, Any] = {"groups": groups, "group_of": self.group_of, **self.more}
         inputs = ScaleDownInputs(NOW, self.nodes, self.pods, **given)
         context = ScaleDownContext(inputs, down or ScaleDownRules())
-        return search.search(context, ConsolidationInputs(self.prices, self.targets, **more), rules)
+        return consolidation_search.search(context, ConsolidationInputs(self.prices, self.targets, **more), rules)
 
 
 def half_empty_pair() -> Shop:
@@ -364,7 +364,7 @@ def test_a_pass_that_is_late_says_so_of_each_node() -> None:
     inputs = ConsolidationInputs(shop.prices, shop.targets)
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 2), GroupRules())}
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
-    found = search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: True)
+    found = consolidation_search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: True)
     assert reasons(found) == {"a": R.OUT_OF_TIME, "b": R.OUT_OF_TIME}
 
 
@@ -377,6 +377,6 @@ def test_nodes_that_the_last_pass_had_no_time_for_come_first() -> None:
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 3), GroupRules())}
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     asked = itertools.count()
-    found = search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: next(asked) > 1)
+    found = consolidation_search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: next(asked) > 1)
     tried = [name for name, each in found.verdicts.items() if each.reason is not R.OUT_OF_TIME]
     assert tried == ["n2"]

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.state import GroupStatus
-from manager.autoscaler.consolidation import search
-from manager.autoscaler.consolidation.rules import Allowed, ConsolidationRules
-from manager.autoscaler.consolidation.search import ConsolidationInputs, LaunchTarget
-from manager.autoscaler.consolidation.verdicts import ConsolidationDecision
+from manager.autoscaler.disruption import consolidation_search
+from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs, LaunchTarget
+from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.rules import GroupRules
@@ -49,7 +49,7 @@ class Market:
         inputs = ConsolidationInputs(
             self.prices, self.targets, remaining=self.remaining, allowed=Allowed(self.allowed, str(self.allowed))
         )
-        return search.search(context, inputs, self.rules)
+        return consolidation_search.search(context, inputs, self.rules)
 
 
 def template(group: str) -> dict[str, Any]:

@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import planning
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, Instance, InstanceError, InstanceState, NodeRef
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request, decode_registry, encode_registry
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.consolidation.rules import ConsolidationRules
-from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.decision_settings import DecisionSettings, StartTimes
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.planning import iteration_plan
+from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_down.budgets import DeletionCounts
 from manager.autoscaler.scale_down.removal_status import (
@@ -33,6 +33,7 @@ from manager.autoscaler.scale_down.removal_status import (
 )
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up.options import ScaleUpSettings
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
 from shared import durations
 from shared.api.core import Node, Pod, Taint
@@ -204,7 +205,7 @@ class Town:
         guard = Guard(self.cloud, self.chosen.ownership)
         guard.observe([NodeRef.from_node(each) for each in objects.nodes])
         try:
-            return planning.plan(
+            return iteration_plan.plan(
                 objects,
                 guard,
                 self.registry,

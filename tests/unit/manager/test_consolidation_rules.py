@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from manager.autoscaler import checked_settings
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.consolidation import schedule
-from manager.autoscaler.consolidation.rules import Allowed, allowed_nodes, parse_limit
-from manager.autoscaler.consolidation.schedule import BadSchedule
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.disruption import schedule
+from manager.autoscaler.disruption.consolidation_rules import Allowed, allowed_nodes, parse_limit
+from manager.autoscaler.disruption.schedule import BadSchedule
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from tests.support.properties import examples
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler import cost
+from manager.autoscaler.cluster_state import cost
 from manager.autoscaler.pricing.model import GIB, Machine, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.snapshot import cluster

@@ -5,7 +5,7 @@ from dataclasses import replace
 import msgspec
 
 from manager import trends
-from manager.autoscaler.cost import Cost
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.reporting.cost_trend import CostHistory, CostTrend
 from shared import durations
 from shared.clock import ManualClock

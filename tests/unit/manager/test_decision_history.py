@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from manager.autoscaler.configmap_store import ConfigMapStore
 from manager.autoscaler.reporting import answers, decision_log
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.decision_log import DecisionHistory
 from shared import names
 from shared.kube.client import Client
 from shared.kube.config import Connection
+from shared.kube.configmap_store import ConfigMapStore
 from shared.kube.errors import Conflict
 from tests.unit.manager.rounds import two_groups
 

@@ -10,13 +10,11 @@ import pytest
 import yaml
 
 from manager.autoscaler import checked_settings, node_groups
-from manager.autoscaler.autoprovisioning.labels import Popularity
 from manager.autoscaler.cloudprovider.aws.options import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import ranking
-from manager.autoscaler.limits import ResourceBounds
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import PredictedPeaks, ScalingPolicy
 from manager.autoscaler.pricing.gce import GcePricing
 from manager.autoscaler.pricing.model import FirstOffered, Machine, NotOffered, PricingModel, Unpriced
@@ -29,7 +27,9 @@ from manager.autoscaler.scale_down.rules import (
     Parallelism,
     ScaleDownRules,
 )
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.scale_up.candidate_labels import Popularity
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.settings.modes import Mode
 from manager.daemon_settings import DaemonSettings
 from shared import settings as settings_module
 from shared.errors import InvalidInput
@@ -418,7 +418,7 @@ def test_a_manager_without_a_cloud_loads_nothing_of_the_autoscaler_but_its_setti
     look = "import sys, manager.main; print(*[each for each in sys.modules if each.startswith('manager.autoscaler.')])"
     found = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60)
     rooms = {each.split(".")[2] for each in found.stdout.split()}
-    assert rooms == {"sections", "settings"}
+    assert rooms == {"settings"}
 
 
 @pytest.mark.parametrize("flag", ["--new-pod-scale-up-delay", "--max-node-startup-time"])

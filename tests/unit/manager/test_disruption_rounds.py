@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.consolidation.rules import parse_limit
+from manager.autoscaler.disruption.consolidation_rules import parse_limit
 from manager.autoscaler.disruption.rules import DisruptionRules, RepairPolicy
-from manager.autoscaler.iteration import Action, ActionKind
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.reporting import answers, events
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
+from manager.autoscaler.settings.modes import Mode
 from shared import durations
 from shared.api.core import Condition
 from shared.kube.events import NORMAL, ObjectRef

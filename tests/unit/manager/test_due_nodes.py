@@ -10,7 +10,7 @@ from manager.autoscaler import checked_settings
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import due_nodes
 from manager.autoscaler.disruption.rules import DisruptionRules, RepairPolicy, parse_repair
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.daemon_settings import DaemonSettings
 from shared import durations, settings
 from shared.api.core import Node, NodeSpec, Taint

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Group, GroupSpec, InstanceError
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.reconciliation import NEVER_CAME, NOT_MADE, NOT_THERE, UNREGISTERED
 from manager.autoscaler.cluster_state.state import (
     AcceptableRange,
     ClusterState,
@@ -14,9 +16,7 @@ from manager.autoscaler.cluster_state.state import (
     Readiness,
 )
 from manager.autoscaler.expander import priority
-from manager.autoscaler.iteration import Action, ActionKind, Iteration
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.reconciliation import NEVER_CAME, NOT_MADE, NOT_THERE, UNREGISTERED
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import events
 from manager.autoscaler.scale_up.decisions import (
     ExpanderStep,
@@ -26,6 +26,7 @@ from manager.autoscaler.scale_up.decisions import (
     ScaleUpOutcome,
     UnscheduledPods,
 )
+from manager.autoscaler.settings.modes import Mode
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation
 from shared.kube.events import ObjectRef

@@ -9,7 +9,7 @@ import pytest
 
 from manager.autoscaler.checked_settings import load
 from manager.autoscaler.expander.chain import ExpanderPlugins
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from tests.unit.manager.rounds import decided, group, pending
 

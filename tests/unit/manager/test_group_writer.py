@@ -13,9 +13,9 @@ from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.registry_store import RegistryStore
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.configmap_store import ConfigMapStore
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.clock import SystemClock
+from shared.kube.configmap_store import ConfigMapStore
 from tests.support.observing import observed
 from tests.unit.manager.clouds import MemoryCloud
 from tests.unit.manager.objects import NOW

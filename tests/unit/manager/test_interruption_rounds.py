@@ -9,13 +9,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_nodes
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceState
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.consolidation.rules import parse_limit
+from manager.autoscaler.disruption.consolidation_rules import parse_limit
 from manager.autoscaler.disruption.rules import DisruptionRules
-from manager.autoscaler.iteration import ActionKind, Iteration
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import answers, events
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
+from manager.autoscaler.settings.modes import Mode
 from shared.api.core import Condition, Pod, Taint, Toleration
 from shared.api.meta import OwnerReference
 from shared.kube.events import WARNING, ObjectRef

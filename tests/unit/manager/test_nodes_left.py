@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_table
-from manager.autoscaler.iteration import Action, ActionKind, GroupScan, Iteration, ScanResult
-from manager.autoscaler.modes import Mode
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.iteration import GroupScan, Iteration, ScanResult
+from manager.autoscaler.planning.scale_down_planning import LIKELY_TO_GO
 from manager.autoscaler.reporting import answers, events, group_rows, node_rows, node_status, status
 from manager.autoscaler.reporting.answers import NodesLeft, Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog
@@ -29,9 +30,9 @@ from manager.autoscaler.scale_down.removal_status import (
     NodeStanding,
     ScaleDownReason,
 )
-from manager.autoscaler.scale_down_planning import LIKELY_TO_GO
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcome
-from manager.autoscaler.taints import TO_BE_REMOVED
+from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.snapshot.taints import TO_BE_REMOVED
 from manager.autoscaler.utilization.decisions import ScanDecision as Scan
 from manager.autoscaler.utilization.memory import Memory, ScaleLock
 from shared.api.core import Taint

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import pending_pods
-from manager.autoscaler.pending_pods import PendingRules
+from manager.autoscaler.scale_up import pending_pods
+from manager.autoscaler.scale_up.pending_pods import PendingRules
 from shared import durations
 from shared.api.core import PersistentVolumeClaim, Pod
 

@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import context, planning, taints
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -23,22 +21,25 @@ from manager.autoscaler.cloudprovider.contract import (
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_created_groups, add_request, back_off, fail_request
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.context import AutoscalerCache
 from manager.autoscaler.decision_settings import AUTO, PROVIDER, DecisionSettings
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import priority
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
-from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.planning import context, iteration_plan
+from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pricing.model import Machine, UnitPrices
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
 from manager.autoscaler.scale_up.decisions import BELOW_MINIMUM
 from manager.autoscaler.scale_up.options import ScaleUpSettings
+from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.snapshot.cluster import NodeState
 from shared import durations
 from shared.api.core import DaemonSet, Node, Pod, Taint
@@ -111,7 +112,7 @@ def planned(cloud: Cloud, chosen: DecisionSettings, known: Registry | None = Non
     made = ClusterObjects(NOW, **objects)
     guard.observe([NodeRef.from_node(each) for each in made.nodes])
     try:
-        return planning.plan(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **more})
+        return iteration_plan.plan(made, guard, known or Registry(), chosen, **{"chance": random.Random(3), **more})
     finally:
         guard.close()
 
@@ -216,7 +217,7 @@ def test_while_nobody_describes_what_is_on_its_way_nothing_is_bought_until_its_t
     found = planned(cloud, chosen, under_way, pods=(pod("p"),))
     assert (actions(found), found.iteration.blocked_reason) == (
         [],
-        f"{planning.UNKNOWN_UPCOMING}: memory: group a: lost",
+        f"{iteration_plan.UNKNOWN_UPCOMING}: memory: group a: lost",
     )
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
     assert (actions(found), found.iteration.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
@@ -231,7 +232,9 @@ def test_while_nobody_can_judge_what_is_on_its_way_nothing_is_bought_until_its_t
     chosen, increase = config("a", "b"), Increase("a", 0, 1, 5)
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 900, 900), pods=(pod("p"),))
     assert actions(found) == []
-    assert found.iteration.blocked_reason.startswith(f"{planning.UNKNOWN_UPCOMING}: memory: group a: target_size: -1")
+    assert found.iteration.blocked_reason.startswith(
+        f"{iteration_plan.UNKNOWN_UPCOMING}: memory: group a: target_size: -1"
+    )
     found = planned(cloud, chosen, add_request(Registry(), increase, NOW - 901, 900), pods=(pod("p"),))
     assert (actions(found), found.iteration.blocked_reason) == ([(ActionKind.INCREASE, "b", 1)], "")
 
@@ -258,7 +261,7 @@ def test_a_group_that_is_only_recommended_keeps_no_pod_from_one_that_may_grow() 
         ("done", Mode.ENFORCE),
     ]
     assert [decision.advice for decision in found.decisions] == [True, False]
-    assert {each.group: each.reason for each in found.decisions[1].skipped} == {"advised": planning.RECOMMENDED}
+    assert {each.group: each.reason for each in found.decisions[1].skipped} == {"advised": iteration_plan.RECOMMENDED}
 
 
 def test_advice_keeps_no_other_group_from_its_minimum() -> None:
@@ -301,7 +304,7 @@ def test_the_order_of_what_is_known_does_not_matter() -> None:
 def test_new_pods_are_waited_for_and_the_next_round_knows_how_long() -> None:
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(pod("p", at=NOW - 1),))
     assert (found.iteration.blocked_reason, found.iteration.actions, found.again_seconds) == (
-        planning.SETTLING,
+        iteration_plan.SETTLING,
         (),
         1.0,
     )
@@ -310,7 +313,7 @@ def test_new_pods_are_waited_for_and_the_next_round_knows_how_long() -> None:
 def test_gpu_pods_are_waited_for_longer() -> None:
     young = pod("p", {"cpu": "1", "nvidia.com/gpu": "1"}, at=NOW - 3)
     found = planned(Cloud(Group("a", 0, 5, 0)), config("a"), pods=(young, pod("old")))
-    assert (found.iteration.blocked_reason, found.again_seconds) == (planning.SETTLING, 27.0)
+    assert (found.iteration.blocked_reason, found.again_seconds) == (iteration_plan.SETTLING, 27.0)
 
 
 def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
@@ -325,7 +328,7 @@ def test_a_pod_nominated_for_a_node_that_is_gone_makes_a_group_grow() -> None:
 
 def test_without_a_ready_node_nothing_is_done_where_that_is_wanted() -> None:
     cloud, chosen = Cloud(Group("a", 0, 5, 0)), config("a", scales_from_zero=False)
-    assert planned(cloud, chosen, pods=(pod("p"),)).iteration.blocked_reason == planning.NO_READY_NODE
+    assert planned(cloud, chosen, pods=(pod("p"),)).iteration.blocked_reason == iteration_plan.NO_READY_NODE
     assert not planned(cloud, chosen, nodes=(node("n"),), pods=(pod("p"),)).iteration.blocked_reason
 
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.context import AutoscalerCache
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.provisioning_requests.states import RequestStage
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
+from manager.autoscaler.pod_injection.request_states import RequestStage
 from shared.api.core import Node
 from shared.api.provisioningrequest import ProvisioningRequest
 from tests.support.properties import examples

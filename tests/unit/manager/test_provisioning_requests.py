@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler.capacity_buffers.reading import BufferSources
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceState
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
-from manager.autoscaler.context import AutoscalerCache
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.pending_pods import PendingRules
-from manager.autoscaler.planning import PlannedIteration
-from manager.autoscaler.provisioning_requests import planning, reading
-from manager.autoscaler.provisioning_requests.reading import ReadRequests
-from manager.autoscaler.provisioning_requests.states import BOOKED_SECONDS, RequestStage
+from manager.autoscaler.planning.context import AutoscalerCache
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
+from manager.autoscaler.pod_injection import request_planning, request_reading
+from manager.autoscaler.pod_injection.buffer_reading import BufferSources
+from manager.autoscaler.pod_injection.request_reading import ReadRequests
+from manager.autoscaler.pod_injection.request_states import BOOKED_SECONDS, RequestStage
 from manager.autoscaler.scale_down.removal_status import NodeStanding
+from manager.autoscaler.scale_up.pending_pods import PendingRules
+from manager.autoscaler.settings.modes import Mode
 from shared.api.core import Pod
 from shared.api.provisioningrequest import ProvisioningRequest
 from tests.unit.manager.buffers import TEMPLATE, buffer, template
@@ -36,7 +36,7 @@ UNNAMED: dict[str, Any] = {"": 1}
 def read(
     *given: ProvisioningRequest, sources: Any = SOURCES, pods: Sequence[Pod] = (), now: float = NOW
 ) -> ReadRequests:
-    return reading.read_requests(given, BufferSources(sources, pods), now, promises={}, templates={})
+    return request_reading.read_requests(given, BufferSources(sources, pods), now, promises={}, templates={})
 
 
 def consumer(name: str, of_request: str, cpu: str = "3", **spec: Any) -> Pod:
@@ -102,7 +102,7 @@ def test_a_request_that_means_nothing_fails_by_field_and_value(given: Provisioni
 )
 def test_a_request_of_another_class_is_left_alone(given: ProvisioningRequest) -> None:
     assert read(given) == ReadRequests()
-    assert reading.named([given]) == []
+    assert request_reading.named([given]) == []
 
 
 def test_thousands_of_pods_are_one_class_for_each_template() -> None:
@@ -130,7 +130,7 @@ def test_a_request_that_is_over_books_nothing_and_is_counted(over: str) -> None:
     done = request(said=(("Provisioned", True, "CapacityIsFound", NOW), (over, True, "Any", NOW)), large=1)
     found = read(done)
     assert (found.requests, found.others, sum(found.over.values())) == ((), (), 1)
-    assert reading.named([done]) == []
+    assert request_reading.named([done]) == []
 
 
 # The room that is there.
@@ -244,7 +244,9 @@ def test_booked_room_keeps_its_node() -> None:
 
 def test_of_a_booking_whose_template_goes_the_last_one_known_holds() -> None:
     def read_again(sources: Any, templates: Any) -> ReadRequests:
-        return reading.read_requests([booked(large=1)], BufferSources(sources), NOW, promises={}, templates=templates)
+        return request_reading.read_requests(
+            [booked(large=1)], BufferSources(sources), NOW, promises={}, templates=templates
+        )
 
     (kept,) = read_again({}, read(booked(large=1)).templates).requests
     assert kept.pods == 1
@@ -326,7 +328,7 @@ def test_a_request_without_room_is_asked_again_after_a_pause_that_doubles() -> N
     assert pauses == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0]
     assert actions(round_of(Cloud(Group("a", 0, 9, 0)), asked, cache=cache)) == [(GROWS, "a", 2)]
     round_of(cloud, cache=cache)
-    assert cache.requests == planning.RequestMemory()  # with the request goes what is kept of it
+    assert cache.requests == request_planning.RequestMemory()  # with the request goes what is kept of it
 
 
 def test_what_comes_short_of_its_nodes_is_bought_for_again_or_waits() -> None:
@@ -356,7 +358,7 @@ def test_while_pods_wait_for_a_later_round_nothing_is_bought_for_requests() -> N
     found = round_of(TwoMachines({"a": ssd, "b": hdd}), request(large=4), pods=pods, chosen=config("a", "b"))
     assert found.iteration.requests is not None
     assert found.iteration.requests.decisions == ()
-    assert state(found).message == planning.PODS_FIRST
+    assert state(found).message == request_planning.PODS_FIRST
     asked = request(said=(("Provisioned", False, "CapacityIsRequested", NOW - 9),), large=4)
     found = round_of(TwoMachines({"a": ssd, "b": hdd}), asked, pods=pods, chosen=config("a", "b"))
     assert (news(found), state(found).said) == (("requested", "CapacityIsRequested"), ())
@@ -366,7 +368,7 @@ def test_advice_buys_nothing_and_promises_nothing() -> None:
     chosen = config("a", group_modes={"a": Mode.RECOMMEND})
     found = round_of(Cloud(Group("a", 0, 5, 0)), request(large=1), chosen=chosen)
     assert [(each.kind, each.mode) for each in found.iteration.actions] == [(GROWS, Mode.RECOMMEND)]
-    assert (news(found), state(found).message) == (("pending", "CapacityIsNotFound"), planning.ADVICE)
+    assert (news(found), state(found).message) == (("pending", "CapacityIsNotFound"), request_planning.ADVICE)
     mixed = config("a", "b", group_modes={"a": Mode.RECOMMEND})
     both = round_of(Cloud(Group("a", 0, 5, 0), Group("b", 0, 5, 0)), request(large=1), chosen=mixed)
     assert news(both) == ("requested", "CapacityIsRequested")

@@ -17,6 +17,17 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
+from manager.autoscaler.cluster_state.actions import ActionKind
+from manager.autoscaler.cluster_state.reconciliation import (
+    NEVER_CAME,
+    NOT_MADE,
+    NOT_THERE,
+    UNREGISTERED,
+    ReconcileRules,
+    Reconciliation,
+    initial_registry,
+    reconcile,
+)
 from manager.autoscaler.cluster_state.registry import (
     Registry,
     Shortage,
@@ -34,18 +45,7 @@ from manager.autoscaler.cluster_state.state import (
     Readiness,
     ScaleUpRequest,
 )
-from manager.autoscaler.iteration import ActionKind
-from manager.autoscaler.modes import Mode
-from manager.autoscaler.reconciliation import (
-    NEVER_CAME,
-    NOT_MADE,
-    NOT_THERE,
-    UNREGISTERED,
-    ReconcileRules,
-    Reconciliation,
-    initial_registry,
-    reconcile,
-)
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeState
 from shared import durations
 from shared.api.core import Condition, Node, NodeSpec, NodeStatus, Taint

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cluster_state.registry import Registry, decode_registry, encode_registry, with_replacement
 from manager.autoscaler.cluster_state.replacement import Launch, ReplacedNode, Replacement, ReplacementPhase
-from manager.autoscaler.consolidation.replacing import (
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.replacing import (
     LaunchNodes,
     LookAgain,
     LookedAgain,
@@ -22,7 +23,6 @@ from manager.autoscaler.consolidation.replacing import (
     ReplacementSeen,
     step,
 )
-from manager.autoscaler.consolidation.rules import ConsolidationRules
 from tests.support.properties import examples
 from tests.unit.manager.objects import NOW
 

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
-from manager.autoscaler import checked_settings, planning
+from manager.autoscaler import checked_settings
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cloudprovider.errors import Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -21,12 +21,13 @@ from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
-from manager.autoscaler.plan_request import Overrides, PlanRequest
+from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
+from manager.autoscaler.reporting.plan_request import Overrides, PlanRequest
 from manager.autoscaler.router import MAX_BODY_BYTES, router
-from manager.autoscaler.settings import AutoscalerSettings
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Node, NodeStatus, Pod, Quantities
 from shared.clock import ManualClock
@@ -63,7 +64,9 @@ class Planner:
         if self.is_blind:
             raise Unavailable("memory", "", "not observed")
         objects = ClusterObjects(NOW, pods=tuple(more))
-        return planning.plan(objects, self._guard, Registry(), config, chance=random.Random(0), dry_run=True).iteration
+        return iteration_plan.plan(
+            objects, self._guard, Registry(), config, chance=random.Random(0), dry_run=True
+        ).iteration
 
     def close(self) -> None:
         self._guard.close()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from manager.autoscaler.limits import Quota, ResourceBounds
+from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.scale_up import orchestrator, salvo
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.scale_up.options import ScaleUpInput

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions
-from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB, NVIDIA_GPU
 from manager.autoscaler.scale_down import drain, planner, pods_on_nodes, removal_status
 from manager.autoscaler.scale_down.budgets import (
@@ -47,8 +47,8 @@ from manager.autoscaler.scale_down.rules import (
 )
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, PODS, TAINT_TO_BE_DELETED, NodeInfo, NodeState
 from manager.autoscaler.snapshot.pod_info import HostPort, NodeDemands, PodInfo, PodTerm, ReferencedObjects
+from manager.autoscaler.snapshot.taints import SoftTaints, soft_taints
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
-from manager.autoscaler.taints import SoftTaints, soft_taints
 from shared.api.core import Pod, Taint
 from shared.api.selectors import LabelRequirement, LabelSelector
 from shared.errors import InvalidInput

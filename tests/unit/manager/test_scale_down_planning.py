@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import scale_down_planning
+from manager.autoscaler.actuation.scale_down_controller import ScaleDownController
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
     Group,
@@ -18,15 +18,15 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.environment import CloudAccess, ClusterAccess, PlanCloud
-from manager.autoscaler.iteration import ActionKind
 from manager.autoscaler.listers import Listers, WatchedKinds
-from manager.autoscaler.modes import Mode
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
-from manager.autoscaler.planning import PlannedIteration
+from manager.autoscaler.planning import scale_down_planning
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.scale_down import removal_status
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
@@ -39,10 +39,10 @@ from manager.autoscaler.scale_down.removal_status import (
     UnremovableNode,
 )
 from manager.autoscaler.scale_down.rules import Delays, GroupRules, Parallelism, ScaleDownRules, UnremovableReason
-from manager.autoscaler.scale_down_controller import ScaleDownController
+from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED
+from manager.autoscaler.snapshot.taints import TO_BE_REMOVED
 from manager.autoscaler.snapshot.templates import TAINT_DELETION_CANDIDATE
-from manager.autoscaler.taints import TO_BE_REMOVED
 from manager.informers import SharedInformers
 from manager.node_peaks import NodePeaks
 from shared import durations

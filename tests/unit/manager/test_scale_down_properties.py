@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.estimator import problem
-from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.scale_down import planner, pods_on_nodes
 from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget

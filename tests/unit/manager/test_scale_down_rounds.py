@@ -6,7 +6,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import Group
-from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.pricing.model import GIB
 from manager.autoscaler.scale_down import planner
 from manager.autoscaler.scale_down.budgets import ShrinkingGroup

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from deploy import plan_table
-from manager.autoscaler.iteration import Action, ActionKind
-from manager.autoscaler.limits import ResourceBounds
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.reporting import answers, events, group_rows, node_status
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.scale_up.decisions import explain_growth

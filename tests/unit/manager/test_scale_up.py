@@ -12,10 +12,10 @@ from manager.autoscaler.cloudprovider.contract import Created, Group, GroupOptio
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus, Increase
+from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.expander.priority import Pattern, Priorities
 from manager.autoscaler.expander.ranking import CLUSTER_AUTOSCALER, LEAST_COST
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers

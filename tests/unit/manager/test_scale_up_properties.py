@@ -16,20 +16,20 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from manager.autoscaler.autoprovisioning.candidates import AutoprovisioningRules
-from manager.autoscaler.autoprovisioning.labels import TolerationMode
-from manager.autoscaler.capacity_quotas import CapacityLimits
 from manager.autoscaler.cloudprovider.contract import Group, GroupOptions, GroupSpec
 from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.cluster_state.state import GroupBackoff, GroupStatus
+from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.estimator.packing import PackedPods
 from manager.autoscaler.expander import chain
 from manager.autoscaler.expander.ranking import LEAST_COST, SEED
-from manager.autoscaler.limits import ResourceBounds
 from manager.autoscaler.pricing.gce import LABELS_INSTANCE_TYPE
 from manager.autoscaler.pricing.model import Machine as PricedMachine
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.scale_up import groups, orchestrator, salvo
+from manager.autoscaler.scale_up.candidate_labels import TolerationMode
+from manager.autoscaler.scale_up.candidates import AutoprovisioningRules
+from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
 from manager.autoscaler.scale_up.decisions import NodeMix, RankedOption, ScaleUpDecision, ScaleUpOutcome
 from manager.autoscaler.scale_up.options import EstimateRules, ScaleUpInput, ScaleUpSettings
 from manager.autoscaler.snapshot import cluster, equivalence_groups

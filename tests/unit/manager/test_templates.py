@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import taints
 from manager.autoscaler.scale_up import balancing
 from manager.autoscaler.scale_up.balancing import SimilarityRules
-from manager.autoscaler.snapshot import templates
+from manager.autoscaler.snapshot import taints, templates
 from manager.autoscaler.snapshot.cluster import (
     LABEL_HOSTNAME,
     PODS,

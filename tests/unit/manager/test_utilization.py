@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from manager.autoscaler import taints
 from manager.autoscaler.node_groups import Compat, NodeGroup
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import arithmetic, observation, rules, scan
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.decisions import ScanRule, explain_delta

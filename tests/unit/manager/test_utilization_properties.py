@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from manager.autoscaler import taints
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import arithmetic, scan
 from manager.autoscaler.utilization import memory as memories
 from manager.autoscaler.utilization.classes import classify

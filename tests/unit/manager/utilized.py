@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from manager.autoscaler import node_groups, taints
+from manager.autoscaler import node_groups
 from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import rules, scan
 from manager.autoscaler.utilization.decisions import Picks, ScanDecision
 from manager.autoscaler.utilization.memory import Memory

@@ -8,8 +8,8 @@ import logging
 import msgspec
 
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterGroup
-from manager.autoscaler.configmap_store import ConfigMapStore
 from shared.errors import shown
+from shared.kube.configmap_store import ConfigMapStore
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from manager.autoscaler.cloudprovider.karpenter.books import CONFIG_MAP, KEY, Ka
 from manager.autoscaler.cloudprovider.karpenter.config import CloudFile
 from manager.autoscaler.cloudprovider.karpenter.provider import KarpenterProvider
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
-from manager.autoscaler.configmap_store import ConfigMapStore
+from shared.kube.configmap_store import ConfigMapStore
 
 
 def make(request: ProviderRequest) -> KarpenterProvider:

@@ -1,0 +1,421 @@
+"""Finds the nodes whose replacement saves most for what it disturbs.
+
+Candidates come in the order of Karpenter: price per disruption, dearest first. Of prefixes of this order, the longest
+that may be replaced is found by halving; if there is none, nodes are tried one by one. New nodes may be several, of one
+group or of two. A replacement has to save a share of what its nodes cost, and its share of the cluster's cost has to be
+in balance with its share of the cluster's disruption (Karpenter's policy Balanced). A node without a known price is
+neither replaced nor launched.
+"""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from manager.autoscaler.cluster_state.state import GroupStatus
+from manager.autoscaler.disruption import simulation
+from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.simulation import ReplacementSimulation
+from manager.autoscaler.disruption.verdicts import (
+    HOURS_PER_MONTH,
+    ConsolidationDecision,
+    ConsolidationReason,
+    ReplacementOption,
+    ReplacementVerdict,
+)
+from manager.autoscaler.pricing import gce, list_prices
+from manager.autoscaler.scale_down import eligibility
+from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_up import groups
+from manager.autoscaler.scale_up.decisions import GroupCreation
+from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
+from manager.autoscaler.scale_up.options import no_deadline
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate
+from shared import durations
+
+MOST_AT_ONCE = 100  # nodes of one replacement, as in Karpenter
+BASE_DISRUPTION = 1.0  # of a node without pods
+MOST_POD_DISRUPTION = 10.0
+UNKNOWN_PRICE = math.inf  # of a group; such a group is launched only where the price is not what matters
+_SLACK = 1e-9  # prices are floats
+
+
+@dataclass(frozen=True)
+class LaunchTarget:
+    """A group that may grow, or could be created. `price` is that of one node per hour."""
+
+    state: GroupStatus
+    template: NodeTemplate
+    price: float
+    is_spot: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    def is_like(self, node: NodeInfo, price: float) -> bool:
+        """Whether it could be created with nodes like this one, at no lower price."""
+        spec = self.state.spec
+        return spec is not None and spec.machine_type == gce.machine_type(node.labels) and self.price >= price - _SLACK
+
+
+@dataclass(frozen=True)
+class ConsolidationInputs:
+    """What the search reads beside scale-down's inputs.
+
+    `prices` per hour and `created_at` are by node, `disruptions` by pod: what the eviction of each costs, 1 where it is
+    not listed. `held` gives, by node, what forbids to disturb it. `unneeded` are the nodes that scale-down is about to
+    remove; `untried` ones come first, because the last search had no time for them. Nothing is replaced that `blocked`
+    (a reason and a sentence) delays. `remaining` is what the cluster's limits leave for new nodes, and `new_groups` how
+    many groups may be created.
+    """
+
+    prices: Mapping[str, float]
+    targets: Sequence[LaunchTarget]
+    created_at: Mapping[str, float] = field(default_factory=dict)
+    disruptions: Mapping[str, float] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict)
+    unneeded: Sequence[str] = ()
+    untried: Collection[str] = ()
+    remaining: Headroom = field(default_factory=Headroom)
+    new_groups: int = 0
+    allowed: Allowed = field(default_factory=lambda: Allowed(MOST_AT_ONCE))
+    blocked: tuple[ConsolidationReason, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    node: NodeInfo
+    group: str
+    price: float
+    disruption: float
+    is_spot: bool
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def turn(self) -> tuple[float, str]:
+        return -self.price / self.disruption, self.name
+
+
+class _Balance:
+    """Weighs what is saved against what it disturbs, each as a share of the whole of the groups that may shrink."""
+
+    def __init__(self, context: ScaleDownContext, inputs: ConsolidationInputs, rules: ConsolidationRules) -> None:
+        ours = [node for node in context.nodes if context.group_of(node) in context.inputs.groups]
+        self.least = rules.balance
+        self.disruption = {node.name: _disruption_of(node, context, inputs.disruptions) for node in ours}
+        self._total_price = sum(inputs.prices.get(node.name, 0.0) for node in ours)
+        self._total_disruption = sum(self.disruption.values())
+
+    def score(self, saving: float, removed: Iterable[_Candidate]) -> float:
+        """The share of the cluster's cost that is saved over the share of its disruption."""
+        if not self._total_price:
+            return 0.0
+        disturbed = sum(each.disruption for each in removed) / self._total_disruption
+        return saving / self._total_price / disturbed
+
+    def explain(self, saving: float, removed: Sequence[_Candidate]) -> str:
+        disturbed = sum(each.disruption for each in removed) / self._total_disruption
+        saved = saving / self._total_price if self._total_price else 0.0
+        return (
+            f"{saved:.1%} of the cost saved, {disturbed:.1%} of the cluster disturbed, "
+            f"which scores {self.score(saving, removed):.2f} of {self.least:g}"
+        )
+
+
+def _disruption_of(node: NodeInfo, context: ScaleDownContext, disruptions: Mapping[str, float]) -> float:
+    """1, and what the eviction of each of its pods costs, as in Karpenter."""
+    moving = (each for each in context.pods_that_move(node.name) if each.drain_info is not None)
+    return BASE_DISRUPTION + sum(max(0.0, disruptions.get(each.key, 1.0)) for each in moving)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    reason: ConsolidationReason
+    detail: str
+    saving: float | None = None  # per hour
+
+
+def search(
+    context: ScaleDownContext,
+    inputs: ConsolidationInputs,
+    rules: ConsolidationRules,
+    is_late: Callable[[], bool] = no_deadline,
+) -> ConsolidationDecision:
+    """The replacement to begin now, and a verdict on every node of a group that may shrink. The order of the inputs
+    does not matter.
+    """
+    return _Search(context, inputs, rules, is_late).run()
+
+
+def may_add(added: Iterable[LaunchTarget], remaining: Headroom, usage: QuotaUsage, new_groups: int = 0) -> bool:
+    """Whether groups and the cluster's limits leave room for these beside all present nodes and groups."""
+    counts: dict[str, int] = {}
+    states: dict[str, GroupStatus] = {}
+    for each in added:
+        counts[each.id] = counts.get(each.id, 0) + 1
+        states[each.id] = each.state
+    if sum(state.makes for state in states.values() if not state.exists) > new_groups:
+        return False
+    for group, count in counts.items():
+        state = states[group]
+        if count > state.room or groups.allowance(state, remaining, usage, count).nodes < count:
+            return False
+        remaining = groups.headroom_after(state, remaining, usage, count)
+    return True
+
+
+def _creations(states: Mapping[str, GroupStatus], counts: Mapping[str, int]) -> tuple[GroupCreation, ...]:
+    return tuple(
+        GroupCreation(name, state.spec, counts[name], max_size=state.group.max_size)
+        for name, state in sorted(states.items())
+        if state.spec is not None
+    )
+
+
+class _Search:
+    def __init__(
+        self,
+        context: ScaleDownContext,
+        inputs: ConsolidationInputs,
+        rules: ConsolidationRules,
+        is_late: Callable[[], bool],
+    ) -> None:
+        self._context = context
+        self._inputs = inputs
+        self._rules = rules
+        self._is_late = is_late
+        self._simulation = ReplacementSimulation(context, inputs.unneeded)
+        self._targets = sorted(inputs.targets, key=lambda each: (each.price, not each.state.exists, each.id))
+        self._usage = QuotaUsage(context.rules.gpu_label)
+        self._balance = _Balance(context, inputs, rules)
+        self._verdicts: dict[str, ReplacementVerdict] = {}
+        self._together: tuple[Sequence[_Candidate], _Refusal] | None = None  # the prefix that would have saved most
+
+    def run(self) -> ConsolidationDecision:
+        candidates = self._candidates()
+        chosen = self._longest_prefix(candidates) if self._inputs.blocked is None else None
+        if chosen is None:
+            chosen = self._first_single(candidates)
+        if chosen is not None:
+            for name in chosen.removed:
+                self._verdicts[name] = ReplacementVerdict(name, None, str(chosen), chosen.saves_per_month)
+            for each in candidates:
+                self._verdicts.setdefault(
+                    each.name,
+                    ReplacementVerdict(each.name, ConsolidationReason.NOT_ITS_TURN, "another replacement begins now"),
+                )
+        return ConsolidationDecision(dict(sorted(self._verdicts.items())), chosen)
+
+    def _candidates(self) -> list[_Candidate]:
+        """In order; all other nodes of groups that may shrink get their verdict."""
+        found = []
+        for node in self._context.nodes:
+            group = self._context.group_of(node)
+            if group not in self._context.inputs.groups or node.name in self._inputs.unneeded:
+                continue
+            refusal = self._unfit(node, group)
+            if refusal is not None:
+                self._refuse(node.name, refusal)
+                continue
+            is_spot = list_prices.is_spot_machine(node.machine)
+            price = self._inputs.prices[node.name]
+            found.append(_Candidate(node, group, price, self._balance.disruption[node.name], is_spot))
+        return sorted(found, key=lambda each: each.turn)
+
+    def _unfit(self, node: NodeInfo, group: str) -> _Refusal | None:
+        """Why a node cannot be replaced, whatever its pods."""
+        inputs, context = self._inputs, self._context
+        if context.is_leaving(node):
+            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.why_leaving(node)[1])
+        if node.state is not NodeState.READY:
+            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, f"it is {node.state}")
+        if context.inputs.groups[group].rules.zero_or_max:
+            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, "its group has all of its nodes or none")
+        if node.name in context.inputs.unreadable:
+            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.inputs.unreadable[node.name])
+        price = inputs.prices.get(node.name)
+        if price is None:
+            return _Refusal(ConsolidationReason.PRICE_UNKNOWN, "the price model has no price for it")
+        if node.annotations.get(eligibility.ANNOTATION_DISABLED) == "true":
+            return _Refusal(
+                ConsolidationReason.DO_NOT_DISRUPT, f"its annotation {eligibility.ANNOTATION_DISABLED} is true"
+            )
+        if node.name in inputs.held:
+            return _Refusal(ConsolidationReason.DO_NOT_DISRUPT, inputs.held[node.name])
+        age = context.now - inputs.created_at.get(node.name, 0.0)
+        if age < self._rules.min_age_seconds:
+            asked = durations.render(self._rules.min_age_seconds)
+            return _Refusal(
+                ConsolidationReason.TOO_YOUNG, f"it is {durations.render(round(age))} old, less than {asked}"
+            )
+        drains = self._simulation.drains([node.name])
+        return _Refusal(*drains) if isinstance(drains, tuple) else None
+
+    def _longest_prefix(self, candidates: Sequence[_Candidate]) -> ReplacementOption | None:
+        """Of at least two nodes. As in Karpenter, a longer prefix is tried only after a shorter one has passed."""
+        low, high = 2, min(len(candidates), self._inputs.allowed.nodes, MOST_AT_ONCE)
+        best = None
+        while low <= high and not self._is_late():
+            middle = (low + high) // 2
+            found = self._judge(candidates[:middle])
+            if isinstance(found, ReplacementOption):
+                best, low = found, middle + 1
+            else:
+                high = middle - 1
+                known = self._together[1].saving if self._together else None
+                if found.saving is not None and found.saving > (known or 0.0):
+                    self._together = candidates[:middle], found
+        return best
+
+    def _first_single(self, candidates: Sequence[_Candidate]) -> ReplacementOption | None:
+        untried = self._inputs.untried
+        for each in sorted(candidates, key=lambda candidate: candidate.name not in untried):
+            if self._is_late():
+                detail = "the time of this pass was over before its turn came"
+                self._refuse(each.name, _Refusal(ConsolidationReason.OUT_OF_TIME, detail))
+                continue
+            found = self._judge([each])
+            if isinstance(found, _Refusal):
+                self._refuse(each.name, self._or_together(each, found))
+            elif (delayed := self._delayed()) is not None:
+                self._refuse(each.name, _Refusal(delayed[0], f"{delayed[1]}; {found} then", found.saving))
+            else:
+                return found
+        return None
+
+    def _or_together(self, candidate: _Candidate, alone: _Refusal) -> _Refusal:
+        """Why a node is not replaced with others, where that would save more than alone; its part of that saving goes
+        by its price.
+        """
+        if self._together is None or candidate not in self._together[0]:
+            return alone
+        members, refusal = self._together
+        saving = (refusal.saving or 0.0) * candidate.price / (sum(each.price for each in members) or 1.0)
+        if saving <= (alone.saving or 0.0):
+            return alone
+        others = len(members) - 1
+        named = "1 other node" if others == 1 else f"{others} other nodes"
+        return _Refusal(refusal.reason, f"with {named}: {refusal.detail}", saving)
+
+    def _delayed(self) -> tuple[ConsolidationReason, str] | None:
+        allowed = self._inputs.allowed
+        if self._inputs.blocked is None and allowed.nodes < 1:
+            return ConsolidationReason.LIMITED, f"the disruption limit {allowed.limit!r} allows no node now"
+        return self._inputs.blocked
+
+    def _refuse(self, node: str, refusal: _Refusal) -> None:
+        saving = None if refusal.saving is None else refusal.saving * HOURS_PER_MONTH
+        self._verdicts[node] = ReplacementVerdict(node, refusal.reason, refusal.detail, saving)
+
+    def _judge(self, removed: Sequence[_Candidate]) -> ReplacementOption | _Refusal:
+        """The cheapest replacement of these nodes; or why none is made."""
+        names = [each.name for each in removed]
+        before = sum(each.price for each in removed)
+        if self._balance.score(before, removed) < self._balance.least - _SLACK:
+            weighed = self._balance.explain(before, removed)
+            detail = f"even for nothing, new nodes would save too little for its pods: {weighed}"
+            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail)
+        drains = self._simulation.drains(names)
+        if isinstance(drains, tuple):
+            return _Refusal(*drains)
+        own = self._own(removed)
+        if all(target.price >= before or target.id in own for target in self._targets):
+            return _Refusal(ConsolidationReason.NOT_CHEAPER, f"no other group has nodes at less than {before:.4g}/h")
+        present = self._simulation.place(names)
+        if present.stuck is None:
+            detail = "its pods have places on nodes that stay: it is for scale-down to remove it"
+            return _Refusal(ConsolidationReason.LEFT_TO_SCALE_DOWN, detail, before)
+        found = self._cheapest(removed, own, before, present)
+        if found is None:
+            detail = f"no other nodes at less than {before:.4g}/h hold its pods: {present.stuck.detail}"
+            return _Refusal(ConsolidationReason.NOT_CHEAPER, detail)
+        return found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
+
+    def _own(self, removed: Sequence[_Candidate]) -> set[str]:
+        """The groups of these nodes, and those that could be created for more of the same machines."""
+        alike = {each.id for each in self._targets if any(each.is_like(old.node, old.price) for old in removed)}
+        return alike | {each.group for each in removed}
+
+    def _cheapest(
+        self, removed: Sequence[_Candidate], own: set[str], before: float, present: simulation.PodPlacement
+    ) -> ReplacementOption | _Refusal | None:
+        """Of one group, or of two if that is cheaper still."""
+        spot_goes = any(each.is_spot for each in removed)
+        names = [each.name for each in removed]
+        best: tuple[float, list[LaunchTarget], simulation.PodPlacement] | None = None
+        spot_savers: set[str] = set()
+        for target in self._targets:
+            if target.id in own or self._is_late():
+                continue
+            count = simulation.node_count(present.unplaced, target.template.free)
+            bound = before if target.is_spot or best is None else best[0]
+            while count is not None and count * target.price < bound - _SLACK and self._may_add([target] * count):
+                placed = self._simulation.place(names, [target.template] * count)
+                if placed.stuck is None:
+                    if target.is_spot:
+                        spot_savers.add(target.id)
+                    if best is None or count * target.price < best[0] - _SLACK:
+                        best = count * target.price, [target] * count, placed
+                    break
+                count += 1
+        if best is None:
+            return None
+        best = self._with_cheaper_last(names, own, best)
+        after, added, placed = best
+        counts: dict[str, int] = {}
+        for each in added:
+            counts[each.id] = counts.get(each.id, 0) + 1
+        is_spot = spot_goes or any(each.is_spot for each in added)
+        score = self._balance.score(before - after, removed)
+        final = self._simulation.drains(names, [each.template for each in added])
+        if isinstance(final, tuple):
+            return _Refusal(*final, before - after)
+        return ReplacementOption(
+            tuple(names),
+            counts,
+            before,
+            after,
+            score,
+            placed.moves,
+            alternatives=len(spot_savers) if is_spot else None,
+            creations=_creations({each.id: each.state for each in added}, counts),
+            node_prices={each.id: each.price for each in added},
+        )
+
+    def _with_cheaper_last(
+        self, names: Sequence[str], own: set[str], best: tuple[float, list[LaunchTarget], simulation.PodPlacement]
+    ) -> tuple[float, list[LaunchTarget], simulation.PodPlacement]:
+        """The same with one node of a cheaper group in place of the last of several, if the pods still fit."""
+        _, added, _ = best
+        if len(added) < 2:
+            return best
+        for target in self._targets:
+            if target.price >= added[-1].price - _SLACK or self._is_late():
+                return best
+            mixed = [*added[:-1], target]
+            if target.id not in own and self._may_add(mixed):
+                placed = self._simulation.place(names, [each.template for each in mixed])
+                if placed.stuck is None:
+                    return sum(each.price for each in mixed), mixed, placed
+        return best
+
+    def _may_add(self, added: Iterable[LaunchTarget]) -> bool:
+        return may_add(added, self._inputs.remaining, self._usage, self._inputs.new_groups)
+
+    def _worthwhile(self, found: ReplacementOption, removed: Sequence[_Candidate]) -> ReplacementOption | _Refusal:
+        rules, saving = self._rules, found.saving
+        least = max(_SLACK, found.before * rules.min_savings_percent / 100)
+        if saving < least - _SLACK:
+            percent = 100 * saving / found.before
+            detail = f"{found}: {percent:.3g} %, less than {rules.min_savings_percent:g} % of what it costs"
+            return _Refusal(ConsolidationReason.SAVES_TOO_LITTLE, detail, saving)
+        if found.score < self._balance.least - _SLACK:
+            detail = f"{found}, too little for what it disturbs: {self._balance.explain(saving, removed)}"
+            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, saving)
+        if found.alternatives is not None and found.alternatives < rules.spot_alternatives:
+            detail = f"{found}; {found.alternatives} spot groups would save, fewer than {rules.spot_alternatives}"
+            return _Refusal(ConsolidationReason.FEW_ALTERNATIVES, detail, saving)
+        return found

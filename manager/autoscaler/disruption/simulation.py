@@ -1,0 +1,144 @@
+"""Whether nodes may go, and whether their pods find places on the nodes that stay and on new ones."""
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler.disruption.verdicts import ConsolidationReason
+from manager.autoscaler.estimator.limits import Quota
+from manager.autoscaler.scale_down import budgets, eligibility, pods_on_nodes
+from manager.autoscaler.scale_down.budgets import GroupSizeLimits
+from manager.autoscaler.scale_down.drain import RemainingDisruptions
+from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan
+from manager.autoscaler.scale_down.removal_simulation import RemainingNodes
+from manager.autoscaler.scale_down.rescheduling import NoPlace
+from manager.autoscaler.scale_up.groups import QuotaUsage
+from manager.autoscaler.snapshot import cluster
+from manager.autoscaler.snapshot.cluster import NodeTemplate
+from shared.quantity import Amounts
+
+Refused = tuple[ConsolidationReason, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """The new places of the pods, as pairs of pod and node; the requests of those without one, and why the first of
+    these has none.
+    """
+
+    moves: tuple[tuple[str, str], ...]
+    unplaced: tuple[Amounts, ...] = ()
+    stuck: NoPlace | None = None
+
+
+class ReplacementSimulation:
+    """Of one observation. `unneeded` nodes go first, in this order: scale-down has promised their pods' new places.
+    Nodes in `silent` may go without a prediction: their pods count by what they request. Nodes in `forced` go in the
+    end whatever protects their pods.
+    """
+
+    def __init__(
+        self,
+        context: ScaleDownContext,
+        unneeded: Sequence[str],
+        silent: Container[str] = (),
+        forced: Container[str] = (),
+    ) -> None:
+        self._context = context
+        self._forced = forced
+        self._silent = silent
+        self._deleted = [node.name for node in context.nodes if context.is_leaving(node)]
+        self._unneeded = list(unneeded)
+        self._by_name = {node.name: node for node in context.nodes}
+        self._nodes = RemainingNodes(context, context.nodes)
+        self._usage = QuotaUsage(context.rules.gpu_label)
+
+    def drains(
+        self, removed: Sequence[str], added: Sequence[NodeTemplate] | None = None
+    ) -> dict[str, DrainPlan] | Refused:
+        """What happens to the pods of each of these nodes; or why the nodes may not go together, wherever their pods
+        would find places. Without `added` nodes, the cluster's lower bounds do not count yet.
+        """
+        context = self._context
+        disruptions = RemainingDisruptions(context.inputs.disruption_budgets)
+        for name in (*self._deleted, *self._unneeded):
+            for each in context.pods_that_move(name):
+                who = each.drain_info
+                if who is not None and who.deleted_at is None:
+                    disruptions.take(disruptions.covering(who.namespace, who.labels))
+        sizes = GroupSizeLimits(context.inputs.groups.values(), self._above_bounds(added))
+        for name in self._unneeded:
+            sizes.take(context.group_of(self._by_name[name]), {})
+        for template in added or ():
+            sizes.give(template.group)
+        found: dict[str, DrainPlan] = {}
+        for name in removed:
+            node = self._by_name[name]
+            group = context.group_of(node)
+            if not sizes.has_node(group):
+                return ConsolidationReason.AT_MINIMUM, eligibility.at_minimum(context.inputs.groups[group])[1]
+            usage = self._usage.node_usage(node)
+            if short := sizes.short_of(usage):
+                return ConsolidationReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
+            pods, now = context.pods_on(name), context.now
+            plan = pods_on_nodes.drain_plan(pods, context.rules.drain, disruptions, now)
+            if name in self._forced and (isinstance(plan, BlockingPod) or plan.awaited):
+                plan = pods_on_nodes.forced_drain_plan(pods, now)
+            if isinstance(plan, BlockingPod):
+                return ConsolidationReason.BLOCKED_BY_POD, str(plan)
+            if plan.awaited:
+                return ConsolidationReason.BLOCKED_BY_POD, f"pod {plan.awaited[0].key} is to end by itself"
+            is_known = context.peaks is None or name in context.peaks or name in self._silent
+            if plan.moving and not is_known:
+                return ConsolidationReason.PEAK_UNKNOWN, "it has pods to move, and nothing is predicted of it"
+            disruptions.take(plan.disruptions)
+            sizes.take(group, usage)
+            found[name] = plan
+        return found
+
+    def _above_bounds(self, added: Sequence[NodeTemplate] | None) -> Quota:
+        """What the cluster has above its lower bounds, with these nodes and without those that go anyway."""
+        context, bounds = self._context, self._context.rules.bounds
+        if added is None or not bounds:
+            return budgets.above_bounds({}, ())
+        going = {*self._deleted, *self._unneeded}
+        usages = [self._usage.node_usage(node) for node in context.nodes if node.name not in going]
+        usages += [self._usage.node_usage(template.node) for template in added]
+        return budgets.above_bounds(bounds, usages)
+
+    def place(self, removed: Sequence[str], added: Sequence[NodeTemplate] = ()) -> PodPlacement:
+        """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes."""
+        context = self._context
+        new = [
+            (cluster.fresh_node(template, f"{template.group}-{number}"), template)
+            for number, template in enumerate(added)
+        ]
+        going = {*self._deleted, *self._unneeded, *removed}
+        remaining, rows = self._nodes.rescheduling(sorted(going), new)
+        remaining.close(rows[name] for name in going)
+        for name in (*self._deleted, *self._unneeded):
+            remaining.empty_out(rows[name])
+        names = list(rows)
+        moves: dict[str, str] = {}
+        unplaced: list[Amounts] = []
+        stuck: NoPlace | None = None
+        for name in removed:
+            found = remaining.leave(rows[name])
+            if isinstance(found, NoPlace):
+                stuck = stuck or found
+                found = remaining.empty_out(rows[name])
+                here = {move.pod for move in found}
+                unplaced += [each.facts.requests for each in context.pods_that_move(name) if each.key not in here]
+            moves |= {move.pod: names[move.row] for move in found}
+        return PodPlacement(tuple(moves.items()), tuple(unplaced), stuck)
+
+
+def node_count(unplaced: Iterable[Amounts], free: Amounts) -> int | None:
+    """So many nodes with so much free hold these requests at the very least; None if no number of them does."""
+    total: dict[str, int] = {}
+    for requests in unplaced:
+        for name, amount in requests.items():
+            if amount > free.get(name, 0):
+                return None
+            total[name] = total.get(name, 0) + amount
+    return max([1, *(-(-amount // free[name]) for name, amount in total.items() if amount)])

@@ -1,0 +1,366 @@
+"""One replacement in one iteration, whatever asks for it: begins it, or takes the one under way further."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.reconciliation import SETTLING_SECONDS
+from manager.autoscaler.cluster_state.registry import Registry, with_replacement
+from manager.autoscaler.cluster_state.replacement import (
+    DisruptionReason,
+    Launch,
+    ReplacedNode,
+    Replacement,
+    ReplacementPhase,
+)
+from manager.autoscaler.disruption import replacing
+from manager.autoscaler.disruption.consolidation_rules import (
+    Allowed,
+    ConsolidationRules,
+    DisruptionLimit,
+    allowed_nodes,
+)
+from manager.autoscaler.disruption.replacing import (
+    LaunchNodes,
+    LookAgain,
+    LookedAgain,
+    RemoveNodes,
+    ReplacementAbandoned,
+    ReplacementChosen,
+    ReplacementEnded,
+    ReplacementEvent,
+    ReplacementInstruction,
+    ReplacementOutcome,
+    ReplacementSeen,
+)
+from manager.autoscaler.disruption.simulation import ReplacementSimulation
+from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ReplacementOption
+from manager.autoscaler.planning import scale_down_planning
+from manager.autoscaler.planning.context import AutoscalingContext
+from manager.autoscaler.scale_down import budgets, pods_on_nodes
+from manager.autoscaler.scale_down.budgets import DeletionCounts, NodeBucket
+from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import DrainPlan
+from manager.autoscaler.scale_down.removal_status import (
+    NodeRemovalStatus,
+    NodeStanding,
+    NodeToRemove,
+    ScaleDownDecision,
+    ScaleDownReason,
+)
+from manager.autoscaler.settings.modes import Mode
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
+from shared.api import pods
+from shared.api.core import Node
+from shared.explanation import ScaleExplanation, first_names
+from shared.names import ANNOTATION_DO_NOT_DISRUPT
+from shared.quantity import Resources
+
+KARPENTER = "karpenter"  # this provider marks all of its machines for Karpenter itself
+MOST_NAMES = 3
+
+NOT_ENFORCED = "a group of it is not in enforce mode any more"
+
+
+@dataclass(frozen=True)
+class PlannedReplacement:
+    """What an iteration does about replacements. `scale_down` has the old nodes that go now among its removals."""
+
+    scale_down: ScaleDownDecision
+    registry: Registry
+    launches: tuple[Action, ...] = ()
+    decision: ConsolidationDecision | None = None
+
+
+def begin(
+    decision: ConsolidationDecision,
+    context: AutoscalingContext,
+    scale_down: ScaleDownDecision,
+    rules: ConsolidationRules,
+) -> PlannedReplacement:
+    """What follows from a decision; nothing does from advice."""
+    registry, option = context.reconciled.registry, decision.option
+    if option is None or decision.advice:
+        return PlannedReplacement(scale_down, registry, decision=decision)
+    chosen = _describe_choice(option, context)
+    state, instructions = replacing.step(None, ReplacementChosen(chosen), rules)
+    launches = tuple(
+        _launch_action(launch, chosen, option, context)
+        for instruction in instructions
+        if isinstance(instruction, LaunchNodes)
+        for launch in instruction.launches
+    )
+    return PlannedReplacement(
+        scale_down, with_replacement(registry, state), launches, replace(decision, move=state, reason=chosen.reason)
+    )
+
+
+def allowed(inputs: ScaleDownInputs, limits: Sequence[DisruptionLimit], reason: DisruptionReason) -> Allowed:
+    """How many nodes the disruption limits allow to go now. Unready nodes do not use up the limits of their own repair,
+    which has a bound of its own on how many may be unhealthy; nor do nodes that others have cordoned because of an
+    announced interruption use up those of its replacement.
+    """
+    ours = [node for node in inputs.nodes if inputs.group_of.get(node.name, "") in inputs.groups]
+    started = [node for node in ours if (node.readiness or node.state) is not NodeState.NOT_STARTED]
+
+    def is_unavailable(node: NodeInfo) -> bool:
+        if node.name in inputs.leaving:
+            return True
+        is_announced = reason is DisruptionReason.INTERRUPTED and node.name in inputs.interruptions
+        is_excused = is_announced and (node.readiness or node.state) in (NodeState.READY, NodeState.CORDONED)
+        return node.state is not NodeState.READY and reason is not DisruptionReason.UNHEALTHY and not is_excused
+
+    unavailable = sum(map(is_unavailable, started))
+    return allowed_nodes(limits, len(started), unavailable, inputs.now, reason)
+
+
+def undisturbed_nodes(context: AutoscalingContext, *, minds_pods: bool = True) -> dict[str, str]:
+    """The nodes that are not to be disturbed, by their own annotation, or by that of a pod on them (`minds_pods`)."""
+    found = {}
+    for pod in context.objects.pods if minds_pods else ():
+        is_held = pod.metadata.annotation(ANNOTATION_DO_NOT_DISRUPT) == "true" and not pod.metadata.deletion_timestamp
+        if is_held and pod.spec.node_name and pods.is_active(pod):
+            found[pod.spec.node_name] = f"pod {pod.metadata.key} has the annotation {ANNOTATION_DO_NOT_DISRUPT}"
+    if context.settings.provider != KARPENTER:
+        for node in context.objects.nodes:
+            if node.metadata.annotation(ANNOTATION_DO_NOT_DISRUPT) == "true":
+                found[node.metadata.name] = f"its annotation {ANNOTATION_DO_NOT_DISRUPT} is true"
+    return found
+
+
+def _describe_choice(option: ReplacementOption, context: AutoscalingContext) -> Replacement:
+    now, observed, start = context.objects.now, context.cloud.observed, context.settings.start
+    uids = {node.metadata.name: node.metadata.uid for node in context.objects.nodes}
+    newest: dict[str, float] = {}
+    for node in context.objects.nodes:
+        group = observed.group_of_node.get(node.metadata.name, "")
+        newest[group] = max(newest.get(group, 0.0), node.metadata.created_at)
+    new = {each.group for each in option.creations}
+    seconds = start.provision_seconds + start.startup_seconds if new else 0.0
+    for name in option.added.keys() - new:
+        own = observed.groups[name].options
+        provision, startup = own.max_node_provision_seconds, own.max_node_startup_seconds
+        provision = start.provision_seconds if provision is None else provision
+        seconds = max(seconds, provision + (start.startup_seconds if startup is None else startup))
+    return Replacement(
+        tuple(ReplacedNode(each, uids[each], observed.group_of_node[each]) for each in option.removed),
+        tuple(
+            Launch(name, 0 if name in new else observed.groups[name].group.target_size, count, newest.get(name, 0.0))
+            for name, count in sorted(option.added.items())
+        ),
+        option.saving,
+        now,
+        now + seconds,
+        reason=option.reason,
+    )
+
+
+def _launch_action(
+    launch: Launch, chosen: Replacement, option: ReplacementOption, context: AutoscalingContext
+) -> Action:
+    """Raises the target of a group, or creates the group first."""
+    created = {each.group: each.max_size for each in option.creations}
+    is_new = launch.group in created
+    names = tuple(each.name for each in chosen.removed)
+    is_by_price = chosen.reason is DisruptionReason.UNDERUTILIZED
+    why = f"which saves {option.saves_per_month:.4g}/month" if is_by_price else f"{option.reason}: {option.why}"
+    return Action(
+        ActionKind.CREATE_GROUP if is_new else ActionKind.INCREASE,
+        launch.group,
+        context.settings.mode_of(launch.group),
+        launch.from_size,
+        launch.from_size + launch.nodes,
+        created[launch.group] if is_new else context.cloud.observed.groups[launch.group].group.max_size,
+        names,
+        ScaleExplanation(
+            f"replaces {first_names(names, MOST_NAMES)}, {why}", bound=option.reason.value, result=launch.nodes
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class ReplacementFollower:
+    """Takes a replacement under way further, unless `unwanted` says why it is not wanted any more. After
+    `grace_seconds` of draining an old node goes with its pods; None waits for them.
+    """
+
+    context: AutoscalingContext
+    inputs: ScaleDownInputs
+    scale_down: ScaleDownDecision
+    rules: ConsolidationRules
+    limits: Sequence[DisruptionLimit]
+    prices: Mapping[str, float]
+    unwanted: str = ""
+    grace_seconds: float | None = None
+
+    def plan(self, known: Replacement) -> PlannedReplacement:
+        registry = self.context.reconciled.registry
+        state: Replacement | None = known
+        removals: list[NodeToRemove] = []
+        ended, is_done = "", False
+        queue: list[ReplacementInstruction] = []
+        state, instructions = replacing.step(known, self._event(known), self.rules)
+        queue += instructions
+        while queue:
+            instruction = queue.pop(0)
+            match instruction:
+                case LookAgain():
+                    assert state is not None
+                    looked, drains = self._look(state, instruction.nodes)
+                    state, more = replacing.step(state, looked, self.rules)
+                    queue += more
+                case RemoveNodes():
+                    removals += [self._removal(name, drains[name], known.reason) for name in instruction.nodes]
+                case ReplacementEnded():
+                    ended, is_done = str(instruction), instruction.outcome is ReplacementOutcome.DONE
+                    registry = msgspec.structs.replace(registry, replaced_at=self.context.objects.now)
+                case LaunchNodes():
+                    pass
+        decision = ConsolidationDecision(move=state, ended=ended, is_done=is_done, reason=known.reason)
+        scale_down = self._add_removals(removals, known)
+        return PlannedReplacement(scale_down, with_replacement(registry, state), decision=decision)
+
+    def _event(self, known: Replacement) -> ReplacementEvent:
+        context = self.context
+        if self.unwanted:
+            return ReplacementAbandoned(self.unwanted)
+        # A group that is to be created is awaited like its nodes.
+        awaited = {each.group for each in known.launches if known.phase is ReplacementPhase.LAUNCHING}
+        awaited -= context.cloud.observed.groups.keys()
+        if any(
+            name not in self.inputs.groups or context.settings.mode_of(name) is not Mode.ENFORCE
+            for name in known.groups - awaited
+        ):
+            return ReplacementAbandoned(NOT_ENFORCED)
+        launched = scale_down_planning.launched_nodes(known, context)
+        return ReplacementSeen(
+            context.objects.now,
+            frozenset(node.metadata.uid for node in context.objects.nodes),
+            frozenset(self.inputs.leaving),
+            {
+                name: tuple(each.metadata.name for each in nodes if self._is_ready(each))
+                for name, nodes in launched.items()
+            },
+            self._failures(known, launched),
+        )
+
+    def _is_ready(self, node: Node) -> bool:
+        return self.context.reconciled.node_states[node.metadata.name] is NodeState.READY
+
+    def _failures(self, known: Replacement, launched: Mapping[str, Sequence[Node]]) -> dict[str, str]:
+        """Why no further nodes come to a group: it has failed since, or nothing asks for nodes any more."""
+        registry, now = self.context.reconciled.registry, self.context.objects.now
+        found = {}
+        for launch in known.launches:
+            if len(launched[launch.group]) >= launch.nodes:
+                continue
+            backoff = registry.backoffs.get(launch.group)
+            if backoff is not None and backoff.failed_at >= known.started_at:
+                found[launch.group] = f"group {launch.group} failed: {backoff.reason}"
+            elif launch.group not in registry.requests and now - known.started_at > SETTLING_SECONDS:
+                found[launch.group] = f"no more nodes of group {launch.group} are on their way"
+        return found
+
+    def _look(self, state: Replacement, waiting: Sequence[ReplacedNode]) -> tuple[LookedAgain, Mapping[str, DrainPlan]]:
+        """Whether these old nodes can go, all of them, on what is there now; and which of them may begin."""
+        now, names = self.context.objects.now, [each.name for each in waiting]
+        drains = self._drains(state, names)
+        if isinstance(drains, str):
+            return LookedAgain(now, refusal=drains), {}
+        removing = DeletionCounts(
+            self.inputs.in_progress.empty + sum(not each.is_drained for each in self.scale_down.removals),
+            self.inputs.in_progress.drained + sum(each.is_drained for each in self.scale_down.removals),
+        )
+        may_go = allowed(self.inputs, self.limits, state.reason)
+        cropped = budgets.crop(
+            [NodeBucket("", tuple(name for name in names if not drains[name].evicted))],
+            [NodeBucket("", tuple(name for name in names if drains[name].evicted))],
+            {},
+            removing,
+            self.context.settings.scale_down.parallelism,
+        )
+        may = [name for bucket in (*cropped.empty, *cropped.drained) for name in bucket.nodes][: may_go.nodes]
+        if not may and not may_go.nodes and not any(each.name in self.inputs.leaving for each in state.removed):
+            return LookedAgain(now, refusal=f"the disruption limit {may_go.limit!r} allows no node now"), {}
+        return LookedAgain(now, tuple(may)), drains
+
+    def _drains(self, state: Replacement, names: Sequence[str]) -> dict[str, DrainPlan] | str:
+        """What happens to the pods of these nodes; or why they cannot go together."""
+        inputs, is_forced = self.inputs, self.grace_seconds is not None
+        held = undisturbed_nodes(self.context, minds_pods=not is_forced)
+        for name in names:
+            failed = inputs.memory.unremovable.get(name)
+            if name in held:
+                return f"{name}: {held[name]}"
+            if failed is not None and inputs.now < failed.until:
+                return f"{name} could not go a short while ago: {failed.detail}"
+        new = [
+            node.metadata.name
+            for nodes in scale_down_planning.launched_nodes(state, self.context).values()
+            for node in nodes
+        ]
+        if state.phase is not ReplacementPhase.DRAINING and state.reason is DisruptionReason.UNDERUTILIZED:
+            unpriced = [name for name in (*names, *new) if name not in self.prices]
+            if unpriced:
+                return f"{unpriced[0]} has no price any more"
+            if sum(self.prices[each] for each in new) >= sum(self.prices[each] for each in names):
+                return "the new nodes cost no less than those that would go now"
+        over = ScaleDownContext(replace(inputs, peaks=self._peaks(new)), self.context.settings.scale_down)
+        gone = [each for each in self.scale_down.unneeded if each not in names]
+        simulation = ReplacementSimulation(
+            over, gone, names if state.reason is DisruptionReason.UNHEALTHY else (), names if is_forced else ()
+        )
+        drains = simulation.drains(names, ())
+        if isinstance(drains, tuple):
+            return drains[1]
+        placed = simulation.place(names)
+        return drains if placed.stuck is None else placed.stuck.detail
+
+    def _peaks(self, new: Sequence[str]) -> Mapping[str, Resources] | None:
+        """The predicted peaks; that of a new node without a report is what its pods request."""
+        peaks = self.inputs.peaks
+        if peaks is None:
+            return None
+        on_node = pods_on_nodes.pods_by_node(self.inputs.residents)
+        young = {
+            name: pods_on_nodes.requested(
+                each.facts.requests for each in on_node.get(name, ()) if each.drain_info is not None
+            )
+            for name in new
+            if name not in peaks
+        }
+        return {**peaks, **young}
+
+    def _removal(self, name: str, drain: DrainPlan, reason: DisruptionReason) -> NodeToRemove:
+        status = self.scale_down.statuses.get(name)
+        kind = ScaleDownReason.UNDERUTILIZED if drain.evicted else ScaleDownReason.EMPTY
+        return NodeToRemove(
+            name,
+            self.inputs.group_of[name],
+            ScaleDownReason.UNREADY if reason is DisruptionReason.UNHEALTHY else kind,
+            (status and status.utilization) or 0.0,
+            tuple(each.key for each in drain.evicted),
+            self.grace_seconds,
+        )
+
+    def _add_removals(self, removals: Sequence[NodeToRemove], known: Replacement) -> ScaleDownDecision:
+        """Scale-down's decision with these removals."""
+        made = Counter(each.group for each in known.launches for _ in range(each.nodes))
+        by = ", ".join(f"{count} of {group}" for group, count in sorted(made.items())) or "nodes that stay"
+        is_by_price = known.reason is DisruptionReason.UNDERUTILIZED
+        detail = f"it is replaced by {by}" if is_by_price else f"{known.reason}, it is replaced by {by}"
+        statuses = {
+            each.node: NodeRemovalStatus(
+                each.node, each.group, NodeStanding.GOES, ScaleExplanation(detail, result=-1), each.utilization
+            )
+            for each in removals
+        }
+        decision = self.scale_down
+        return replace(
+            decision,
+            removals=(*decision.removals, *removals),
+            statuses={**decision.statuses, **statuses},
+        )

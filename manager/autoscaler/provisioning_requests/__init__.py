@@ -1,1 +1,0 @@
-"""ProvisioningRequests: room for all pods of a group, promised and booked before the pods exist."""

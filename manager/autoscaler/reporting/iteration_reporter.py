@@ -1,0 +1,168 @@
+"""Reports the iterations: metrics, the log of decisions, its history, Events, the status ConfigMap, and
+the status of CapacityQuotas, CapacityBuffers and ProvisioningRequests.
+"""
+
+import logging
+from collections.abc import Callable
+
+from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.environment import ClusterAccess, ProcessParts
+from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.planning.iteration_plan import PlannedIteration
+from manager.autoscaler.reporting import (
+    buffer_status,
+    decision_log,
+    events,
+    metrics,
+    quota_status,
+    request_status,
+    status,
+)
+from manager.autoscaler.reporting.cost_trend import CostTrend
+from manager.autoscaler.reporting.decision_log import DecisionHistory, DecisionLog
+from manager.autoscaler.reporting.metrics import AutoscalerMetrics
+from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
+from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
+from manager.autoscaler.reporting.object_status import ObjectStatusWriter
+from manager.autoscaler.reporting.status import AutoscalerStatus
+from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from shared import names
+from shared.errors import HeadroomError
+from shared.kube.configmap_store import ConfigMapStore
+from shared.kube.events import ObjectRef
+from shared.kube.resources import CAPACITYBUFFERS, CAPACITYQUOTAS, PROVISIONINGREQUESTS
+
+logger = logging.getLogger(__name__)
+
+
+class IterationReporter:
+    """For the loop's thread; other threads read the `decision_log` and the `cost_trend`, and scrape the `metrics`.
+
+    A report that fails now is written with the next iteration, and never blocks one.
+    """
+
+    def __init__(
+        self,
+        settings: AutoscalerSettings,
+        decision_settings: DecisionSettings,
+        access: ClusterAccess,
+        process: ProcessParts,
+        *,
+        overdue_seconds: Callable[[], float],
+    ) -> None:
+        """Raises InvalidInput for an unusable name of the status ConfigMap."""
+        name = status.checked_name(settings.status_config_map_name, others=(names.BOOKS_CONFIG_MAP,))
+        self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
+        self.cost_trend = CostTrend(process.clock)
+        self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
+        self._quota_status, self._buffer_status, self._request_status = (
+            ObjectStatusWriter(access.client, resource, seconds, access.may_write, process.clock)
+            for resource, seconds in (
+                (CAPACITYQUOTAS, quota_status.WRITE_SECONDS),
+                (CAPACITYBUFFERS, buffer_status.WRITE_SECONDS),
+                (PROVISIONINGREQUESTS, request_status.WRITE_SECONDS),
+            )
+        )
+        self._access = access
+        self._clock = process.clock
+        self._max_nodes_total = settings.max_nodes_total
+        self._history = DecisionHistory(
+            ConfigMapStore(access.client, access.namespace, names.DECISIONS_CONFIG_MAP, decision_log.KEY)
+        )
+        self._regarding = ObjectRef("v1", "ConfigMap", name, access.namespace)
+        self._status: ConfigMapStore | None = None
+        if settings.write_status_configmap:
+            self._status = ConfigMapStore(access.client, access.namespace, name, status.KEY)
+        self._written: AutoscalerStatus | None = None  # None: unknown, to be read from the ConfigMap
+        self._last: Iteration | None = None  # the last one with Events
+
+    def report_quotas(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
+        """The status of the CapacityQuotas that were held to."""
+        context = planned.context
+        self._quota_status.write(
+            quota_status.patches(
+                objects.capacity_quotas,
+                context.cache.capacity_limits,
+                planned.iteration.invalid_objects,
+                context.current.nodes,
+                context.settings.scale_up.usage,
+            )
+        )
+
+    def report_buffers(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
+        """The status of the CapacityBuffers that were planned for."""
+        iteration = planned.iteration
+        known = planned.context.cache.buffers
+        self._buffer_status.write(
+            buffer_status.patches(objects.capacity_buffers, known, iteration.invalid_objects, iteration.buffers)
+        )
+
+    def report_requests(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
+        """The conditions of the ProvisioningRequests of which there is something new."""
+        if planned.iteration.requests is not None:
+            requests = request_status.patches(objects.provisioning_requests, planned.iteration.requests)
+            self._request_status.write(requests)
+
+    def count(
+        self, iteration: Iteration, planned: PlannedIteration | None, failure: Exception | None, seconds: float
+    ) -> None:
+        """Counts an iteration of a leader, which took so long."""
+        self.metrics.note(iteration, () if planned is None else planned.context.current.nodes, failure)
+        self.metrics.took(metrics.MAIN, seconds)
+
+    def announce(self, iteration: Iteration, planned: PlannedIteration | None) -> None:
+        """Writes it to the log, and on the leader to the history, the status ConfigMap and Events."""
+        self.decision_log.note(iteration)
+        self.cost_trend.note(iteration)
+        if not self._access.may_write():
+            self._written = self._last = None
+            self._history.forget()
+            return
+        self._history.store(self.decision_log.rounds(brief=True), self._clock.monotonic())
+        self.decision_log.earlier = self._history.earlier
+        if self._access.recorder is not None:
+            uids = {} if planned is None else planned.context.pending_uids
+            for each in events.events(
+                iteration, self._regarding, uids=uids, max_nodes_total=self._max_nodes_total, before=self._last
+            ):
+                self._access.recorder.event(*each)
+            self._last = iteration
+        if self._status is not None:
+            self._write_status(self._status, iteration)
+
+    def _write_status(self, store: ConfigMapStore, iteration: Iteration) -> None:
+        try:
+            if self._written is None:
+                text, _ = store.read()
+                self._written = None if text is None else status.read_status(text)
+            said = status.autoscaler_status(iteration, self._written)
+            store.write(status.document(said), {status.ANNOTATION_LAST_UPDATED: status.go_time(iteration.time)})
+            self._written = said
+        except HeadroomError as error:
+            self._written = None
+            logger.warning("the status was not written: %s", error)
+
+
+def _metrics(
+    settings: AutoscalerSettings,
+    decision_settings: DecisionSettings,
+    process: ProcessParts,
+    overdue_seconds: Callable[[], float],
+) -> AutoscalerMetrics:
+    cluster_autoscaler = ClusterAutoscalerOptions(
+        decision_settings.scale_up.bounds,
+        settings.max_nodes_total,
+        settings.node_autoprovisioning,
+        settings.emit_per_nodegroup_metrics,
+    )
+    escalators = EscalatorNames(
+        settings.cloud_provider,
+        {each.group.name: each.group.cloud_provider_group_name for each in decision_settings.scanned},
+    )
+    return AutoscalerMetrics(
+        process.registry,
+        cluster_autoscaler if settings.cluster_autoscaler_metrics else None,
+        escalators if settings.escalator_metrics else None,
+        overdue_seconds=overdue_seconds,
+    )

@@ -1,1 +1,0 @@
-"""The sections of the autoscaler's settings, each of which adds to the one before."""
