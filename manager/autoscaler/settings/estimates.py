@@ -24,8 +24,8 @@ class EstimateSettings(RequestSettings, frozen=True, kw_only=True, forbid_unknow
         False
     )
     salvo_scale_up: Annotated[
-        bool, Meta(description="decide again in the same round, until no group helps any more")
-    ] = False
+        bool, Meta(description="decide again in the same iteration, until no group helps any more")
+    ] = True
     salvo_scale_up_time_budget_seconds: Annotated[float, Meta(gt=0, description="for a whole salvo")] = 60.0
     balance_similar_node_groups: Annotated[bool, Meta(description="level the sizes of groups that are alike")] = False
     balancing_ignore_label: Annotated[

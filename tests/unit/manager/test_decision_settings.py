@@ -99,7 +99,8 @@ def test_without_flags_the_cluster_has_no_bounds_and_every_group_of_ours_is_enfo
     assert found.mode_of("any") is Mode.ENFORCE
     assert found.ownership.prefix == "nodeautoprovisioning"
     assert not found.autoprovisioning.enabled
-    assert found.salvo_seconds is None
+    assert found.salvo_seconds == 60.0
+    assert loaded(salvo_scale_up=False).salvo_seconds is None
 
 
 def test_scale_down_has_cluster_autoscalers_flags_and_defaults() -> None:
