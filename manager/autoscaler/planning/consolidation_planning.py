@@ -18,7 +18,8 @@ from manager.autoscaler.disruption.consolidation_search import (
 )
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
 from manager.autoscaler.planning import replacement_planning
-from manager.autoscaler.planning.context import AutoscalingContext, CandidateGroups, LastConsolidation
+from manager.autoscaler.planning.candidate_groups import CandidateGroups
+from manager.autoscaler.planning.context import AutoscalingContext, LastConsolidation
 from manager.autoscaler.pricing import list_prices
 from manager.autoscaler.pricing.model import PricingModel, Unpriced
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs

@@ -3,31 +3,32 @@
 import functools
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, InstanceState, Theoretical
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused, Unsupported
+from manager.autoscaler.cloudprovider.errors import ProviderError, Unsupported
 from manager.autoscaler.cloudprovider.guard import CloudObservation
-from manager.autoscaler.cluster_state.reconciliation import Reconciliation
-from manager.autoscaler.cluster_state.registry import active_backoff
+from manager.autoscaler.cluster_state import reconciliation
+from manager.autoscaler.cluster_state.reconciliation import ReconcileRules, Reconciliation
+from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
-from manager.autoscaler.estimator import binpacking, problem
+from manager.autoscaler.expander import priority
+from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pod_injection.buffer_reading import BufferChunks
 from manager.autoscaler.pod_injection.request_planning import RequestMemory
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
-from manager.autoscaler.scale_up import candidates, groups, pending_pods
+from manager.autoscaler.scale_up import pending_pods
 from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
 from manager.autoscaler.settings.modes import Mode
 from manager.autoscaler.snapshot import cluster, equivalence_groups, interruptions, templates
-from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeState, NodeTemplate
-from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
+from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeInfo, NodeState, NodeTemplate, StateRules
 from manager.autoscaler.snapshot.interruptions import Interruption
 from manager.autoscaler.snapshot.templates import (
     RECLAIMED,
@@ -51,8 +52,6 @@ CORRECTED = "its size is being put right first"
 UNCONFIRMED = "the cloud does not yet tell the size it was given last"
 
 LENDING_SECONDS = 600.0  # age from which a node offers Mid and Batch, unless no agent reports for it
-
-MOST_TRIED = 50  # label sets of one candidate in one iteration
 
 _NATIVE_OF = {BATCH_CPU: CPU, BATCH_MEMORY: MEMORY}
 
@@ -332,79 +331,67 @@ class AutoscalingContext:
             return None
 
 
-@dataclass(frozen=True, eq=False)
-class CandidateGroups:
-    """The groups that autoprovisioning could create."""
+def open_context(
+    objects: ClusterObjects,
+    cloud: ObservedCloud,
+    known: Registry | None,
+    settings: DecisionSettings,
+    *,
+    chance: random.Random,
+    cache: AutoscalerCache,
+    offered_by: OfferedBy,
+    underway: DeletionsInProgress,
+) -> AutoscalingContext:
+    """The context of an iteration: the groups reconciled with the `known` registry, and the settings with the prices,
+    priorities and GPU label of now. Without a registry, missing nodes of a target count as upcoming.
 
-    context: AutoscalingContext
+    Raises ProviderError.
+    """
+    gpus = none_if_unsupported(cloud.gpus) or Gpus()
+    rules = ReconcileRules(
+        modes=settings.mode_of,
+        node_states=StateRules(
+            objects.now,
+            settings.start.startup_seconds,
+            settings.taints.startup,
+            templates.STARTUP_TAINT_PREFIXES,
+            gpus.label,
+            GPU_RESOURCES,
+        ),
+        health=settings.health,
+        backoff=settings.backoff,
+        max_node_provision_seconds=settings.start.provision_seconds,
+        force_delete_unregistered=settings.deletes_below_min,
+    )
+    if known is None:
+        known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)
+    reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
+    pricing = settings.pricing(lambda: none_if_unsupported(cloud.pricing))
+    priorities, invalid_priorities = _priorities(objects, settings, cache)
+    estimates = replace(settings.scale_up.estimates, gpu_label=gpus.label)
+    found_out = replace(
+        settings,
+        scale_up=replace(settings.scale_up, pricing=pricing, priorities=priorities, estimates=estimates),
+        scale_down=replace(settings.scale_down, gpu_label=gpus.label),
+    )
+    context = AutoscalingContext(objects, cloud, found_out, cache, reconciled, offered_by, underway, chance)
+    context.invalid_objects.update({**invalid_priorities, **settings.unpriced(pricing)})
+    return context
 
-    def states(self, classes: Sequence[EquivalenceGroup]) -> list[GroupStatus]:
-        """The groups that could be created for these pods, and for those that no cloud would make the reason.
 
-        If no candidate helps, the machine types without any labels say why.
-        """
-        rules = self.context.settings.autoprovisioning
-        if not classes or self.context.settings.mode is Mode.OBSERVE:
-            return []
-        types = none_if_unsupported(self.context.cloud.machine_types) or ()
-        for name in sorted(rules.machine_types.difference(types)):
-            self.context.invalid_objects[f"machine type {name}"] = InvalidInput(
-                source="--machine-types", field="machineTypes", value=name, problem="the cloud has none of this name"
-            )
-        offered = [name for name in types if not rules.machine_types or name in rules.machine_types]
-        wanted: list[Iterator[GroupSpec]] = []
-        plain: list[GroupStatus] = []
-        for zone, members in candidates.by_zone(classes).items():
-            where = {candidates.LABEL_ZONE: zone} if zone else {}
-            bare = {name: self._theoretical(GroupSpec(name, rules.prefix, where)) for name in offered}
-            machines = {name: each.template for name, each in bare.items() if each.template is not None}
-            wanted += candidates.alternatives(members, machines, rules, where)
-            plain += bare.values()
-        tried = self._tried(wanted, classes)
-        made = [each for each in tried if each.template is not None]
-        made = made or [each for each in plain if each.template is not None]
-        return [*made, *_refused(each for each in (*plain, *tried) if each.template is None)]
-
-    def _tried(self, wanted: Sequence[Iterator[GroupSpec]], classes: Sequence[EquivalenceGroup]) -> list[GroupStatus]:
-        """The best of every candidate; while that is refused, backed off, or fits no pod, the next best."""
-        found: list[GroupStatus] = []
-        for number in range(MOST_TRIED):
-            tried = [(each, self._theoretical(spec)) for each in wanted if (spec := next(each, None)) is not None]
-            if not tried:
-                break
-            made = [state.template for _, state in tried if state.template is not None]
-            asked = problem.packing_problem(self.context.current, classes, made)
-            wanted = []
-            for each, state in tried:
-                fits = state.template is not None and binpacking.fit_on_new_node(asked, state.template).flags.any()
-                if not fits or state.backoff is not None:
-                    wanted.append(each)
-                if fits or number == 0:
-                    found.append(state)
-        return found
-
-    @cached_property
-    def groups_left(self) -> int:
-        """How many more groups may exist; unmanaged and refused groups count, too."""
-        observed = self.context.cloud.observed
-        others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
-        return candidates.groups_left(
-            (*(each.group for each in observed.groups.values()), *others), self.context.settings.autoprovisioning
-        )
-
-    def _theoretical(self, spec: GroupSpec) -> GroupStatus:
-        """Without a template, but with the reason, if the group cannot be made."""
-        try:
-            made = candidates.candidate_state(
-                self.context.cloud.theoretical(spec), self.context.daemons, self.context.settings.taints
-            )
-        except (Refused, Unsupported, InvalidAnswer, InvalidInput) as error:
-            name = "-".join((spec.prefix, spec.machine_type, *(("gpu",) if spec.extra_resources else ())))
-            return GroupStatus(Group(name, 0, 0, 0, autoprovisioned=True), spec=spec, blocked_reason=error.problem)
-        backoff = active_backoff(self.context.reconciled.registry, made.id, self.context.objects.now)
-        template = None if made.template is None else self.context.offering(made.template)
-        blocked_reason = groups.AT_MOST_GROUPS if made.makes > self.groups_left else ""
-        return replace(made, template=template, backoff=backoff, blocked_reason=blocked_reason)
+def _priorities(
+    objects: ClusterObjects, settings: DecisionSettings, cache: AutoscalerCache
+) -> tuple[Priorities, dict[str, InvalidInput]]:
+    """The priorities of the expander: empty without a ConfigMap, the last valid ones if it cannot be read."""
+    if not settings.uses_priorities:
+        return Priorities(), {}
+    try:
+        cache.priorities = priority.parse(objects.priorities, source=priority.SOURCE)
+    except InvalidInput as refused:
+        if not (objects.priorities or "").strip():
+            cache.priorities = Priorities()
+        return cache.priorities, {priority.SOURCE: refused}
+    return cache.priorities, {}
 
 
 def none_if_unsupported(ask: Callable[[], T]) -> T | None:
@@ -413,16 +400,6 @@ def none_if_unsupported(ask: Callable[[], T]) -> T | None:
         return ask()
     except Unsupported:
         return None
-
-
-def _refused(states: Iterable[GroupStatus]) -> list[GroupStatus]:
-    """The groups that cannot be made, one per id with all reasons."""
-    found: dict[str, GroupStatus] = {}
-    for each in states:
-        known = found.setdefault(each.id, each)
-        if each.blocked_reason not in known.blocked_reason.split("; "):
-            found[each.id] = replace(known, blocked_reason=f"{known.blocked_reason}; {each.blocked_reason}")
-    return list(found.values())
 
 
 def no_reclaimed_capacity(_: Node) -> Amounts:

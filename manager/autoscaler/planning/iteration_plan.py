@@ -8,27 +8,22 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from manager.autoscaler.cloudprovider.contract import Gpus
-from manager.autoscaler.cluster_state import cost, reconciliation
+from manager.autoscaler.cluster_state import cost
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
-from manager.autoscaler.cluster_state.reconciliation import ReconcileRules
 from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
-from manager.autoscaler.expander import priority
-from manager.autoscaler.expander.option import GPU_RESOURCES
-from manager.autoscaler.expander.priority import Priorities
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import disruption_planning, interruption_planning, scale_down_planning
+from manager.autoscaler.planning.candidate_groups import CandidateGroups
 from manager.autoscaler.planning.context import (
     AutoscalerCache,
     AutoscalingContext,
-    CandidateGroups,
     ObservedCloud,
     OfferedBy,
     no_reclaimed_capacity,
-    none_if_unsupported,
+    open_context,
 )
 from manager.autoscaler.pod_injection import buffer_planning, buffer_reading, request_reading, resource_quotas
 from manager.autoscaler.pod_injection.request_planning import RequestPlan, RequestPlanner
@@ -39,8 +34,8 @@ from manager.autoscaler.scale_up.decisions import ScaleUpDecision, ScaleUpOutcom
 from manager.autoscaler.scale_up.options import ScaleUpInput
 from manager.autoscaler.scale_up.pending_pods import PendingPods
 from manager.autoscaler.settings.modes import Mode
-from manager.autoscaler.snapshot import equivalence_groups, templates
-from manager.autoscaler.snapshot.cluster import NodeState, StateRules
+from manager.autoscaler.snapshot import equivalence_groups
+from manager.autoscaler.snapshot.cluster import NodeState
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation
@@ -91,51 +86,18 @@ def plan(
 
     Raises ProviderError.
     """
-    cache, underway = cache or AutoscalerCache(settings), underway or DeletionsInProgress()
-    gpus = none_if_unsupported(cloud.gpus) or Gpus()
-    node_rules = StateRules(
-        objects.now,
-        settings.start.startup_seconds,
-        settings.taints.startup,
-        templates.STARTUP_TAINT_PREFIXES,
-        gpus.label,
-        GPU_RESOURCES,
-    )
-    rules = ReconcileRules(
-        modes=settings.mode_of,
-        node_states=node_rules,
-        health=settings.health,
-        backoff=settings.backoff,
-        max_node_provision_seconds=settings.start.provision_seconds,
-        force_delete_unregistered=settings.deletes_below_min,
-    )
-    if known is None:
-        known = reconciliation.initial_registry(cloud.observed, objects.nodes, rules, objects.now)
-    reconciled = reconciliation.reconcile(cloud.observed, objects.nodes, known, rules, objects.now)
-    priorities, invalid_objects = _priorities(objects, settings, cache)
-    cache.capacity_limits, refused = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
-    sources = buffer_reading.BufferSources(objects.chunk_sources, objects.pods, objects.surroundings)
-    buffers, refused_buffers = buffer_reading.read_buffers(
-        objects.capacity_buffers, sources, cache.buffers, on_mid=settings.buffers_on_mid
-    )
-    requests = request_reading.read_requests(
-        objects.provisioning_requests,
-        sources,
-        objects.now,
-        promises=cache.requests.promises,
-        templates=cache.requests.templates,
-    )
-    cache.buffers, full = resource_quotas.limit_chunks(buffers, objects.resource_quotas)
-    pricing = settings.pricing(lambda: none_if_unsupported(cloud.pricing))
-    estimates = replace(settings.scale_up.estimates, gpu_label=gpus.label)
-    settings = replace(
+    context = open_context(
+        objects,
+        cloud,
+        known,
         settings,
-        scale_up=replace(settings.scale_up, pricing=pricing, priorities=priorities, estimates=estimates),
-        scale_down=replace(settings.scale_down, gpu_label=gpus.label),
+        chance=chance,
+        cache=cache or AutoscalerCache(settings),
+        offered_by=offered_by or no_reclaimed_capacity,
+        underway=underway or DeletionsInProgress(),
     )
-    context = AutoscalingContext(
-        objects, cloud, settings, cache, reconciled, offered_by or no_reclaimed_capacity, underway, chance
-    )
+    requests = _read_pod_injection(context)
+    reconciled, settings = context.reconciled, context.settings
     blocked_reason = _blocked_reason(context)
     there = {node.metadata.name for node in objects.nodes}
     waits = pending_pods.list_pending_pods(
@@ -150,29 +112,45 @@ def plan(
         state=reconciled.state,
         blocked_reason=blocked_reason,
         skipped_pods=waits.skipped_pods,
-        invalid_objects={
-            **invalid_objects,
-            **refused,
-            **refused_buffers,
-            **full,
-            **requests.refused,
-            **settings.unpriced(pricing),
-        },
-        cost=cost.cluster_cost(context.current, cloud.observed.group_of_node, pricing, context.templates),
+        cost=cost.cluster_cost(
+            context.current, cloud.observed.group_of_node, settings.scale_up.pricing, context.templates
+        ),
         actions=reconciled.corrections,
         incidents=reconciled.incidents,
         interruptions=context.interruptions,
         dry_run=dry_run,
-        leaving=underway.leaving,
+        leaving=context.underway.leaving,
         cluster=settings.cluster_name,
     )
     registry = reconciled.registry
     if not blocked_reason:
         iteration, registry = _decide(iteration, waits, requests, context)
-    iteration = replace(iteration, invalid_objects={**iteration.invalid_objects, **context.invalid_objects})
-    cache.templates.forget(cache.templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
+    iteration = replace(iteration, invalid_objects=dict(context.invalid_objects))
+    known_templates = context.cache.templates
+    known_templates.forget(known_templates.groups - cloud.observed.groups.keys() - cloud.observed.refused.keys())
     abandoned = scale_down_planning.abandoned_nodes(context, begins=begins)
     return PlannedIteration(iteration, registry, context, again, abandoned)
+
+
+def _read_pod_injection(context: AutoscalingContext) -> ReadRequests:
+    """The ProvisioningRequests; the CapacityQuotas and CapacityBuffers go to the cache, as the last valid ones."""
+    objects, cache, invalid_objects = context.objects, context.cache, context.invalid_objects
+    cache.capacity_limits, refused_quotas = capacity_quotas.read_quotas(objects.capacity_quotas, cache.capacity_limits)
+    sources = buffer_reading.BufferSources(objects.chunk_sources, objects.pods, objects.surroundings)
+    buffers, refused_buffers = buffer_reading.read_buffers(
+        objects.capacity_buffers, sources, cache.buffers, on_mid=context.settings.buffers_on_mid
+    )
+    cache.buffers, over_quota = resource_quotas.limit_chunks(buffers, objects.resource_quotas)
+    requests = request_reading.read_requests(
+        objects.provisioning_requests,
+        sources,
+        objects.now,
+        promises=cache.requests.promises,
+        templates=cache.requests.templates,
+    )
+    for refused in (refused_quotas, refused_buffers, over_quota, requests.refused):
+        invalid_objects.update(refused)
+    return requests
 
 
 def _decide(
@@ -238,8 +216,8 @@ def _decide(
         buffers=buffer_planning.buffer_plan(buffers, [each for each in decisions if each.for_buffers]),
         requests=request_plan if requests.is_any else None,
         actions=tuple(actions),
-        invalid_objects={**iteration.invalid_objects, **classified.refused, **_failed_expanders(decisions)},
     )
+    context.invalid_objects.update({**classified.refused, **_failed_expanders(decisions)})
     return decided.with_decisions(decisions), registry
 
 
@@ -398,18 +376,3 @@ def _blocked_reason(context: AutoscalingContext) -> str:
         return NO_READY_NODE
     unknown_upcoming = context.unknown_upcoming
     return f"{UNKNOWN_UPCOMING}: {'; '.join(unknown_upcoming.values())}" if unknown_upcoming else ""
-
-
-def _priorities(
-    objects: ClusterObjects, settings: DecisionSettings, cache: AutoscalerCache
-) -> tuple[Priorities, dict[str, InvalidInput]]:
-    """The priorities of the expander: empty without a ConfigMap, the last valid ones if it cannot be read."""
-    if not settings.uses_priorities:
-        return Priorities(), {}
-    try:
-        cache.priorities = priority.parse(objects.priorities, source=priority.SOURCE)
-    except InvalidInput as refused:
-        if not (objects.priorities or "").strip():
-            cache.priorities = Priorities()
-        return cache.priorities, {priority.SOURCE: refused}
-    return cache.priorities, {}
