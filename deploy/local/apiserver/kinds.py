@@ -128,6 +128,7 @@ BY_RESOURCE = {kind.resource: kind for kind in BUILT_IN}
 REVIEWS: tuple[ApiKind, ...] = (
     ApiKind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False),
     ApiKind("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+    ApiKind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False),
 )
 
 
