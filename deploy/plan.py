@@ -24,7 +24,7 @@ from deploy.nodeside import ConfigKey
 from deploy.plan_sources import Seen
 from manager.autoscaler import checked_settings, decision_settings
 from manager.autoscaler.actuation import scanning
-from manager.autoscaler.cloudprovider import build, simulated
+from manager.autoscaler.cloudprovider import plugin, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
@@ -137,7 +137,7 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
     notes = list(seen.notes)
     settings = with_fields(settings, cluster_name=settings.cluster_name or seen.cluster)
     if settings.cloud_config or settings.cloud_provider:
-        build.check(settings.cloud_provider or simulated.NAME, settings.cloud_config)
+        plugin.check(settings.cloud_provider or simulated.NAME, settings.cloud_config)
         settings = _listing_all(settings, _described(settings))
         chosen = _config(settings)
         provider = _provider(settings, seen, chosen)
@@ -225,7 +225,7 @@ def _seen(settings: PlanSettings) -> Seen:
 def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> Provider:
     name = settings.cloud_provider or simulated.NAME
     if seen.client is not None:
-        return build.build(
+        return plugin.build(
             name,
             settings.cloud_config,
             client=seen.client,

@@ -122,6 +122,11 @@ def format_milli(value: int) -> str:
     return str(cores) if rest == 0 else f"{value}m"
 
 
+def format_amounts(amounts: Amounts) -> dict[str, str | int | float]:
+    """A resource list as Kubernetes prints it."""
+    return {name: format_milli(amount) if name == "cpu" else str(amount) for name, amount in amounts.items()}
+
+
 def format_decimal(value: int) -> str:
     """Whole units in Kubernetes' canonical decimal form: 50000 -> "50k", 1200 -> "1200"."""
     if value and value % 1000 == 0:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from manager.autoscaler import node_groups, removal_rules, scale_up_options
-from manager.autoscaler.cloudprovider import build, ownership
+from manager.autoscaler.cloudprovider import ownership, plugin
 from manager.autoscaler.cloudprovider.ownership import Ownership, SizeBounds
 from manager.autoscaler.cluster_state.state import BackoffTimes, HealthLimits
 from manager.autoscaler.decision_settings import FLAGS, DecisionSettings, StartTimes
@@ -29,8 +29,8 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     """Raises InvalidInput that names flag or file, group and field. `clock` (seconds) limits the time of estimates."""
     groups = _groups(settings)
     listed = _listed(settings, groups)
-    provider = build.find(settings.cloud_provider) if settings.cloud_provider else None
-    opted_in = build.opts_in(provider, settings.node_group_auto_discovery)
+    provider = plugin.find(settings.cloud_provider) if settings.cloud_provider else None
+    opted_in = plugin.opts_in(provider, settings.node_group_auto_discovery)
     if not listed and not settings.node_autoprovisioning and not opted_in:
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import Provider
 from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
@@ -128,7 +128,7 @@ def open_cloud(
         minds_drift=decision_settings.disruption.replaces_drifted,
         discovery=settings.node_group_auto_discovery,
     )
-    provider = build.build(
+    provider = plugin.build(
         settings.cloud_provider,
         settings.cloud_config,
         client=access.client,

@@ -37,7 +37,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.cloudprovider.plugin import ProviderGroupOptions
 from manager.autoscaler.settings.modes import Mode
@@ -272,8 +272,8 @@ def _parsed(text: str) -> float | None:
 def _group(given: dict[str, Any], position: int, file: str) -> NodeGroup:
     where = f"node_groups[{position}]"
     source = f"{file}: group {_given_options(given, {'name'}).get('name') or position}"
-    read = _as_fields(given, NodeGroup, build.GROUP.names())
-    kinds = {name: kind for name in build.GROUP.names() if name in read and (kind := build.find(name).group_options)}
+    read = _as_fields(given, NodeGroup, plugin.GROUP.names())
+    kinds = {name: kind for name in plugin.GROUP.names() if name in read and (kind := plugin.find(name).group_options)}
     _warn_of(read, {*NodeGroup.__struct_fields__, *kinds} - {OWN_OPTIONS}, source)
     read.pop(OWN_OPTIONS, None)
     if read.get("predicted_peaks") is False:  # YAML reads an unquoted `off` as false

@@ -14,7 +14,7 @@ from agent.settings import AgentSettings
 from deploy.local.identities import CHART, RELEASE
 from manager.autoscaler import node_groups
 from manager.autoscaler.cloudprovider.aws import config as aws_config
-from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.clusterapi import config as clusterapi_config
 from manager.autoscaler.cloudprovider.karpenter import books as karpenter_books
 from manager.autoscaler.cloudprovider.karpenter import config as karpenter_config

@@ -183,8 +183,8 @@ class Provider(Protocol):
         ...
 
     def target_size(self, group: Group) -> int:
-        """The target of one of `groups`."""
-        ...
+        """The target of one of `groups`; by default the one that it was listed with."""
+        return group.target_size
 
     def instances(self, group: str) -> Sequence[Instance]:
         """Everything that counts towards the target, including instances that are being made or have failed; and

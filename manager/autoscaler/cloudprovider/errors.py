@@ -14,6 +14,7 @@ HeadroomError
 from typing import ClassVar
 
 from shared.errors import HeadroomError, shown
+from shared.kube.errors import ApiError, ServerError, TooManyRequests
 
 
 class ProviderError(HeadroomError):
@@ -65,3 +66,14 @@ class InvalidAnswer(ProviderError):
         self.field = field
         self.value = value
         super().__init__(provider, group, f"{field}: {shown(value)}: {problem}")
+
+
+def api_error(provider: str, group: str, error: HeadroomError, what: str, *, has_begun: bool = False) -> ProviderError:
+    """The error of a failed write to an API server, whose no means that nothing has changed, unless it `has_begun`."""
+    kind = Unavailable if has_begun or api_leaves_doubt(error) else Refused
+    return kind(provider, group, f"{what}: {error}")
+
+
+def api_leaves_doubt(error: HeadroomError) -> bool:
+    """Whether a write to an API server may have taken effect nevertheless."""
+    return not isinstance(error, ApiError) or isinstance(error, ServerError | TooManyRequests)

@@ -13,11 +13,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from manager.autoscaler.expander.chain import ExpanderError
-from manager.autoscaler.expander.contract import ExpanderContext
-from manager.autoscaler.expander.option import Option, PodClass
-from manager.autoscaler.rpc import core_v1
-from manager.autoscaler.rpc.channel import (
+from manager.autoscaler.cloudprovider.externalgrpc import core_v1
+from manager.autoscaler.cloudprovider.externalgrpc.channel import (
     NEEDS_LIBRARY,
     ChannelTls,
     RpcChannel,
@@ -25,7 +22,9 @@ from manager.autoscaler.rpc.channel import (
     authorities_problem,
     is_address,
 )
-from manager.autoscaler.rpc.core_v1 import NodeSketch, PodSketch
+from manager.autoscaler.expander.chain import ExpanderError
+from manager.autoscaler.expander.contract import ExpanderContext
+from manager.autoscaler.expander.option import Option, PodClass
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
 from shared.protobuf import Malformed, as_bytes, as_text, encoded, fields
@@ -79,7 +78,9 @@ def encode_request(options: Sequence[Option]) -> bytes:
     """A BestOptionsRequest."""
     known: dict[str, bytes] = {}
     parts = [encoded(1, _option(option, known)) for option in options]
-    parts += [encoded(3, core_v1.entry(option.group, _node(option))) for option in options]
+    for option in options:
+        node = core_v1.encode_node(option.group, option.machine, option.taints, option.allocatable)
+        parts.append(encoded(3, core_v1.entry(option.group, node)))
     return b"".join(parts)
 
 
@@ -98,23 +99,13 @@ def _option(option: Option, known: dict[str, bytes]) -> bytes:
 
 def _pods(kind: PodClass, known: dict[str, bytes]) -> Iterator[bytes]:
     requests = {name: amount for name, amount in kind.requests.items() if name != _PODS}
-    sketch = PodSketch(requests, dict(kind.node_selector), kind.tolerations, kind.priority)
-    spec = core_v1.pod_spec(sketch)
+    spec = core_v1.pod_spec(requests, dict(kind.node_selector), kind.tolerations, kind.priority)
     for key in kind.keys:
         pod = known.get(key)
         if pod is None:
             namespace, _, name = key.partition("/")
             pod = known[key] = core_v1.pod_metadata(name, namespace, kind.labels) + spec
         yield pod
-
-
-def _node(option: Option) -> bytes:
-    machine = option.machine
-    return core_v1.encode_node(
-        NodeSketch(
-            option.group, machine.labels, machine.annotations, option.taints, machine.capacity, option.allocatable
-        )
-    )
 
 
 @functools.lru_cache(maxsize=1)

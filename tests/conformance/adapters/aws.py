@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from manager.autoscaler.cloudprovider.aws import NAME, fleet, groups, ids, messages, sizes
-from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
+import msgspec
+
+from manager.autoscaler.cloudprovider.aws import NAME, fleet, groups, messages
 from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
-from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
+from manager.autoscaler.cloudprovider.aws.messages import Call, Reply, ScalingGroup
 from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, GroupSelection
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused
@@ -25,7 +26,7 @@ def attach_instances(row: Input) -> object:
     attached = row.get("attach_calls_ok", 0)
     order = [Joining(f"i-{number}", GROUP, "order", running=row["ready"]) for number in range(row["instances"])]
     found = [each.id for each in order]
-    if fleet.step(order, READY_SECONDS, READY_SECONDS) is FleetStep.TERMINATE:
+    if fleet.next_step(order, READY_SECONDS, READY_SECONDS) is FleetStep.TERMINATE:
         return {"terminated": len(found), "error": True}
     calls: list[Sequence[str]] = []
 
@@ -41,12 +42,12 @@ def attach_instances(row: Input) -> object:
 def create_fleet(row: Input) -> object:
     errors = [{"ErrorCode": "code", "ErrorMessage": row.get("message", "error message")}] * row["errors"]
     instances = [{"InstanceIds": [f"i-{number}"]} for number in range(row["instances"])]
-    made = messages.read(Call.CREATE_FLEET, {"Instances": instances, "Errors": errors}, messages.Fleet)
-    return _error_of(lambda: list(fleet.batches(messages.launched(made, GROUP), fleet.ATTACHED_AT_ONCE)))
+    made = messages.read(Call.CREATE_FLEET, {"Instances": instances, "Errors": errors})
+    return _error_of(lambda: list(fleet.batches(made.launched(GROUP), fleet.ATTACHED_AT_ONCE)))
 
 
 def decrease_size(row: Input) -> object:
-    return _error_of(lambda: sizes.lowered_size(GROUP, row["delta"], target=row["desired"], least=row["min"]))
+    return _error_of(lambda: groups.lowered_size(GROUP, row["delta"], target=row["desired"], least=row["min"]))
 
 
 def delete_nodes(row: Input) -> object:
@@ -59,7 +60,7 @@ def delete_nodes(row: Input) -> object:
 
     provider = AwsProvider(ask, GroupSelection([GROUP]), ManualClock())
     provider.refresh()
-    nodes = [NodeRef(each, ids.provider_id(ZONE, each)) for each in row["delete"]]
+    nodes = [NodeRef(each, groups.provider_id(ZONE, each)) for each in row["delete"]]
     found = _error_of(lambda: provider.delete_nodes(GROUP, nodes))
     error = found["error"]
     if error is not None and "belongs in a different node group" in error:  # whatever node and group are called there
@@ -78,7 +79,7 @@ def get_instance(row: Input) -> object:
         return {"Reservations": reservations}
 
     provider = AwsProvider(ask, GroupSelection(), ManualClock())
-    node = NodeRef("n", row.get("provider_id", ids.provider_id(ZONE, "abc123")))
+    node = NodeRef("n", row.get("provider_id", groups.provider_id(ZONE, "abc123")))
     try:
         provider.launched_at(node)
     except InvalidInput as error:
@@ -92,16 +93,16 @@ def get_instance(row: Input) -> object:
 
 
 def increase_size(row: Input) -> object:
-    return _error_of(lambda: sizes.raised_size(GROUP, row["delta"], target=row["desired"], most=row["max"]))
+    return _error_of(lambda: groups.raised_size(GROUP, row["delta"], target=row["desired"], most=row["max"]))
 
 
 def provider_id(row: Input) -> object:
     if "provider_id" not in row:
         (zone,) = (value for key, value in row.items() if "zone" in key or key == "az")
         (instance,) = (value for key, value in row.items() if "instance" in key or key == "id")
-        return ids.provider_id(zone, instance)
+        return groups.provider_id(zone, instance)
     try:
-        return ids.instance_id(row["provider_id"])
+        return groups.instance_id(row["provider_id"])
     except InvalidInput as error:
         return {"error": error.problem}
 
@@ -125,7 +126,7 @@ def template_overrides(row: Input) -> object:
     kinds = row.get("instance_type_overrides") or ()
     if row.get("asgs", 1):
         told = {**_group({"min": 0, "desired": 0}), "VPCZoneIdentifier": subnets_of_group}
-        group = messages.read(Call.DESCRIBE_GROUPS, told, ScalingGroup)
+        group = msgspec.convert(told, ScalingGroup)
     try:
         found = fleet.overrides(group, kinds)
     except Refused as error:

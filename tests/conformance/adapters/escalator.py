@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from manager.autoscaler import node_groups
-from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.snapshot import taints
 from manager.autoscaler.utilization import (

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.aws import fleet
-from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.aws.provider import AwsProvider
 from manager.autoscaler.cloudprovider.contract import (
     ErrorClass,
@@ -139,7 +139,7 @@ class Aws:
         **settings: Any,
     ) -> AwsProvider:
         fleets = fleets or {}
-        made = build.build(
+        made = plugin.build(
             "aws",
             self.config(**settings),
             client=NOBODY,

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.clusterapi import annotations
 from manager.autoscaler.cloudprovider.contract import ErrorClass, NodeRef
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -63,7 +63,7 @@ def file(capi: ClusterApi, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 def guard(file: Path, server: ApiServer) -> Iterator[Guard]:
     """A provider with its guard, and no manager: what is decided is for the test to say."""
     client = server.client(server.manager_connection())
-    provider = build.build(
+    provider = plugin.build(
         "clusterapi",
         str(file),
         client=client,

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -67,7 +67,7 @@ class Fleet:
 
     def begin(self, client: Client | None = None, *, writes: bool = True, **more: Any) -> Guard:
         self.configure(**more)
-        provider = build.build(
+        provider = plugin.build(
             "clusterapi",
             str(self.file),
             client=client or self.client,

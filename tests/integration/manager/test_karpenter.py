@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cloudprovider.karpenter import checked_labels, claims
+from manager.autoscaler.cloudprovider.karpenter import claims
 from manager.autoscaler.cloudprovider.karpenter.departures import STOCK_OUT
+from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
@@ -61,7 +62,7 @@ class Hands:
 
     def __init__(self, town: KarpenterTown, server: ApiServer, *listed: str) -> None:
         self._client = server.client(server.manager_connection())
-        provider = build.build(
+        provider = plugin.build(
             "karpenter",
             str(town.file),
             client=self._client,
@@ -212,7 +213,7 @@ def test_claims_become_nodes_and_exactly_the_named_one_goes(town: KarpenterTown,
     given = template.metadata.labels or {}
     eventually(lambda: all(label(node, "karpenter.sh/initialized") for node in town.karpenter.nodes()))
     for node in town.karpenter.nodes():
-        known = (node.metadata.labels or {}) | {checked_labels.LABEL_HOSTNAME: given[checked_labels.LABEL_HOSTNAME]}
+        known = (node.metadata.labels or {}) | {LABEL_HOSTNAME: given[LABEL_HOSTNAME]}
         assert known.items() >= given.items()
     hands.guard.delete_nodes("web", refs[:1])
     eventually(lambda: hands.states("web") == ["Running"])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceError, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -98,7 +98,7 @@ class Site:
         self._file.write_text(yaml.safe_dump(FILE | more))
 
     def begin(self, *, writes: bool = True) -> Guard:
-        provider = build.build(
+        provider = plugin.build(
             "karpenter",
             str(self._file),
             client=self.client,

@@ -17,7 +17,7 @@ from manager.autoscaler.actuation.group_writer import GroupWriter
 from manager.autoscaler.actuation.node_writer import NodeWriter
 from manager.autoscaler.actuation.scan_actuator import ScanClients
 from manager.autoscaler.actuation.scanning import Scans
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -143,7 +143,7 @@ class Shop:
         )
         self.config = checked_settings.load(settings)
         given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
-        self.cloud = Moody(build.build("simulated", cloud_config, loops=self._loops, **given))
+        self.cloud = Moody(plugin.build("simulated", cloud_config, loops=self._loops, **given))
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
         self.registry = RegistryStore(

@@ -9,7 +9,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler.cloudprovider import build
+from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
@@ -49,7 +49,7 @@ class Cloud:
         """A manager's own, from the beginning."""
         loops = Loops(CollectorRegistry())
         self._loops.append(loops)
-        provider = build.build(
+        provider = plugin.build(
             "simulated",
             str(self.file),
             client=self.client,

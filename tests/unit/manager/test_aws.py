@@ -13,23 +13,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from manager.autoscaler import checked_settings
-from manager.autoscaler.cloudprovider.aws import (
-    activities,
-    config,
-    discovery,
-    failures,
-    fleet,
-    groups,
-    ids,
-    sizes,
-    templates,
-)
-from manager.autoscaler.cloudprovider.aws.calls import Call
+from manager.autoscaler.cloudprovider.aws import config, failures, fleet, groups, templates
 from manager.autoscaler.cloudprovider.aws.config import AwsConfig
 from manager.autoscaler.cloudprovider.aws.drift import drift_of
-from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
-from manager.autoscaler.cloudprovider.aws.messages import Activity, Member, ScalingGroup, Tag, TemplateRef
-from manager.autoscaler.cloudprovider.aws.orders import LaunchProgress
+from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining, LaunchProgress
+from manager.autoscaler.cloudprovider.aws.messages import Activity, Call, Member, ScalingGroup, Tag, TemplateRef
 from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
@@ -47,8 +35,8 @@ NOW = 1_700_000_000.0
     [
         ("", AwsConfig()),
         ("region: eu-west-1", AwsConfig("eu-west-1")),
-        ("{timeout: 1m, profile: p}", AwsConfig(profile="p", timeout_seconds=60.0)),
-        ("{timeout: 2, discover: {a: b}}", AwsConfig(timeout_seconds=2.0, discover={"a": "b"})),
+        ("{timeout: 1m, profile: p}", AwsConfig(profile="p", timeout="1m")),
+        ("{timeout: 2, discover: {a: b}}", AwsConfig(timeout=2, discover={"a": "b"})),
     ],
 )
 def test_a_config_is_read(tmp_path: Path, text: str, expected: AwsConfig) -> None:
@@ -83,7 +71,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_the_library_is_loaded_when_a_provider_needs_it() -> None:
-    program = "import sys, manager.autoscaler.cloudprovider.build; sys.exit('botocore' in sys.modules)"
+    program = "import sys, manager.autoscaler.cloudprovider.plugin; sys.exit('botocore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 
@@ -94,13 +82,13 @@ def test_the_documentation_names_every_permission() -> None:
 
 @given(zone=st.text(st.characters(exclude_characters="/")), instance=st.text(st.characters(exclude_characters="/")))
 def test_an_instance_is_found_in_the_id_that_was_made_of_it(zone: str, instance: str) -> None:
-    assert ids.instance_id(ids.provider_id(zone, instance)) == instance
+    assert groups.instance_id(groups.provider_id(zone, instance)) == instance
 
 
 @given(st.text())
 def test_whatever_is_no_provider_id_is_refused_by_name(text: str) -> None:
     with contextlib.suppress(InvalidInput):
-        found = ids.instance_id(text)
+        found = groups.instance_id(text)
         assert found == text.split("/")[4]
 
 
@@ -144,15 +132,15 @@ def test_later_is_told_from_no_and_from_no_answer(code: str, status: int, kind: 
 @given(delta=st.integers(-20, 20), target=st.integers(0, 20), least=st.integers(0, 20), most=st.integers(0, 20))
 def test_a_new_target_is_within_the_clouds_bounds(delta: int, target: int, least: int, most: int) -> None:
     with contextlib.suppress(Refused):
-        assert target < sizes.raised_size("web", delta, target=target, most=most) <= most
+        assert target < groups.raised_size("web", delta, target=target, most=most) <= most
     with contextlib.suppress(Refused):
-        assert least <= sizes.lowered_size("web", delta, target=target, least=least) < target
+        assert least <= groups.lowered_size("web", delta, target=target, least=least) < target
 
 
 @given(target=st.integers(0, 20), staying=st.integers(0, 20), delta=st.integers(-20, -1))
 def test_a_lower_target_ends_no_instance(target: int, staying: int, delta: int) -> None:
     with contextlib.suppress(Refused):
-        assert sizes.lowered_size("web", delta, target=target, least=0, staying=staying) >= staying
+        assert groups.lowered_size("web", delta, target=target, least=0, staying=staying) >= staying
 
 
 @given(count=st.integers(0, 100), answered=st.integers(0, 6), refused=st.booleans())
@@ -186,7 +174,7 @@ def test_every_instance_of_a_fleet_joins_waits_or_goes(count: int, answered: int
 )
 def test_a_fleet_joins_as_one_or_not_at_all(running: tuple[bool, ...], age: float, expected: FleetStep) -> None:
     order = [Joining(f"i-{number}", "web", "o", running=each, launched_at=NOW) for number, each in enumerate(running)]
-    assert fleet.step(order, NOW + age, 60.0) is expected
+    assert fleet.next_step(order, NOW + age, 60.0) is expected
 
 
 @pytest.mark.parametrize(
@@ -234,7 +222,7 @@ def test_only_a_launch_that_failed_lately_says_why_something_is_missing() -> Non
     failed = Activity(
         description="Launching a new EC2 instance", status_code="Failed", status_message="no AMI", start_time=begun
     )
-    found = activities.launch_failure(failed, NOW)
+    found = failures.launch_failure(failed, NOW)
     assert found is not None
     assert (found.kind, found.message) == (ErrorClass.OTHER, "no AMI")
     for other in (
@@ -242,7 +230,7 @@ def test_only_a_launch_that_failed_lately_says_why_something_is_missing() -> Non
         replace(failed, description="Terminating EC2 instance"),
         replace(failed, start_time=begun - timedelta(seconds=1)),
     ):
-        assert activities.launch_failure(other, NOW) is None
+        assert failures.launch_failure(other, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -274,13 +262,13 @@ def test_an_option_that_means_nothing_is_named(tag: str, value: str) -> None:
     ],
 )
 def test_a_discovery_is_read_in_cluster_autoscalers_words(texts: list[str], found: list[dict[str, str]]) -> None:
-    assert list(discovery.parse_discovery(texts)) == found
+    assert list(config.parse_discovery(texts)) == found
 
 
 @pytest.mark.parametrize("text", ["", "web", "asg:web", "asg:tag=", "asg:tag=a,,b", "asg:tag==x", "mig:namePrefix=a"])
 def test_a_discovery_that_means_nothing_is_refused_with_its_flag_and_value(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        discovery.parse_discovery([text])
+        config.parse_discovery([text])
     assert (refused.value.source, refused.value.value) == ("--node-group-auto-discovery", text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from msgspec.structs import replace
 
-from manager.autoscaler.cloudprovider.aws import discovery
+from manager.autoscaler.cloudprovider.aws import config
 from manager.daemon_settings import DaemonSettings
 from shared import settings
 from tests.support.apiserver import ROOT
@@ -53,7 +53,7 @@ def test_the_arguments_of_the_example_become_its_settings(tmp_path: Path) -> Non
         DaemonSettings, argv=[each for each in arguments if not each.startswith(CHOSEN_BY_CHART)], **common
     )
     one, other = by_file.autoscaler, by_flags.autoscaler
-    found = discovery.parse_discovery(one.node_group_auto_discovery)
-    assert found == discovery.parse_discovery(other.node_group_auto_discovery), "the command line splits it at commas"
+    found = config.parse_discovery(one.node_group_auto_discovery)
+    assert found == config.parse_discovery(other.node_group_auto_discovery), "the command line splits it at commas"
     assert replace(one, node_group_auto_discovery=()) == replace(other, node_group_auto_discovery=())
     assert f"{CHOSEN_BY_CHART}={values['autoscaler']['cloudProvider']}" in arguments

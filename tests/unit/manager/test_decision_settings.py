@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from manager.autoscaler import checked_settings, node_groups
-from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.estimator.limits import ResourceBounds

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.cloudprovider.externalgrpc import config, messages
+from manager.autoscaler.cloudprovider.externalgrpc import config, core_v1, messages
 from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
 from manager.autoscaler.cloudprovider.externalgrpc.provider import ExternalGrpcProvider
-from manager.autoscaler.rpc import core_v1
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.protobuf import Malformed
@@ -99,7 +98,7 @@ def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_the_library_is_loaded_when_a_provider_needs_it() -> None:
-    program = "import sys, manager.autoscaler.cloudprovider.build; sys.exit('grpc' in sys.modules)"
+    program = "import sys, manager.autoscaler.cloudprovider.plugin; sys.exit('grpc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
 
 

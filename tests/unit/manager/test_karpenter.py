@@ -10,20 +10,22 @@ import msgspec
 import pytest
 import yaml
 
+from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.karpenter import checked_labels, claims, config, departures, drift
+from manager.autoscaler.cloudprovider.karpenter import claims, config, departures, groups
 from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
+from manager.autoscaler.cloudprovider.karpenter.catalogue import LABEL_CAPACITY_TYPE, LABEL_NODE_POOL, CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import (
     NodeClaim,
     NodeClaimStatus,
     NodeClassReference,
     NodeDefaults,
 )
-from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterCloud, KarpenterGroup
+from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
-from manager.autoscaler.cloudprovider.karpenter.prices import CataloguePrices
+from manager.autoscaler.cloudprovider.node_template import LABEL_MACHINE_TYPE, LABEL_ZONE
 from manager.autoscaler.pricing.model import Machine, Unpriced
 from shared import names
 from shared.api.core import Condition, Taint
@@ -130,7 +132,7 @@ def test_a_file_that_becomes_invalid_changes_nothing_and_is_told_once(
 ) -> None:
     path = tmp_path / "karpenter.yaml"
     path.write_text(yaml.safe_dump(document()))
-    file = CloudFile(path)
+    file = ReloadedFile(path, config.load)
     path.write_text(yaml.safe_dump(changed("machine_types/0/allocatable/memory", "14")))
     assert file.reread() == file.reread() == config.load(Path(_written(tmp_path, document())))
     assert [message.count("machine_types[0].allocatable.memory") for message in caplog.messages] == [1]
@@ -149,9 +151,9 @@ def claim(name: str = "web-x", /, **fields: Any) -> NodeClaim:
         for kind, (status, reason, message) in fields.pop("conditions", {}).items()
     ]
     requirements = {
-        checked_labels.LABEL_MACHINE_TYPE: "m6i.xlarge",
-        checked_labels.LABEL_ZONE: "a",
-        checked_labels.LABEL_CAPACITY_TYPE: ON_DEMAND,
+        LABEL_MACHINE_TYPE: "m6i.xlarge",
+        LABEL_ZONE: "a",
+        LABEL_CAPACITY_TYPE: ON_DEMAND,
     }
     body = {
         "metadata": {
@@ -216,7 +218,7 @@ def test_a_created_group_can_be_rebuilt_from_its_claims(cloud: KarpenterCloud) -
     ("labels", "ours"),
     [
         ({}, True),
-        ({checked_labels.LABEL_NODE_POOL: "default"}, False),
+        ({LABEL_NODE_POOL: "default"}, False),
         ({names.LABEL_NODE_GROUP: ""}, False),
     ],
 )
@@ -263,11 +265,11 @@ def launched(cloud: KarpenterCloud, *conditions: Condition, **annotations: str) 
 
 
 def test_a_claim_has_not_drifted_as_long_as_the_next_one_of_its_group_is_the_same(cloud: KarpenterCloud) -> None:
-    assert drift.drift_reason(launched(cloud), WEB, DEFAULTS) == ""
+    assert groups.drift_reason(launched(cloud), WEB, DEFAULTS) == ""
     taints = (DEDICATED, DEDICATED)
     group = msgspec.structs.replace(WEB, taints=taints)
     body: Any = claims.body("web-1", group, cloud.machine_types[0], DEFAULTS, 600.0)
-    assert drift.drift_reason(objects.decode(msgspec.json.encode(body), NodeClaim), group, DEFAULTS) == ""
+    assert groups.drift_reason(objects.decode(msgspec.json.encode(body), NodeClaim), group, DEFAULTS) == ""
 
 
 @pytest.mark.parametrize(
@@ -298,7 +300,7 @@ def test_a_claim_has_not_drifted_as_long_as_the_next_one_of_its_group_is_the_sam
 def test_a_claim_has_drifted_once_its_group_would_launch_another(
     cloud: KarpenterCloud, group: KarpenterGroup, defaults: NodeDefaults, reason: str
 ) -> None:
-    assert drift.drift_reason(launched(cloud), group, defaults) == reason
+    assert groups.drift_reason(launched(cloud), group, defaults) == reason
 
 
 @pytest.mark.parametrize(
@@ -315,14 +317,14 @@ def test_a_claim_has_drifted_once_its_node_class_has_another_hash_of_the_same_ve
     cloud: KarpenterCloud, annotations: dict[str, str], has_drifted: bool
 ) -> None:
     reason = "its node class has changed since it was launched (karpenter.k8s.aws/ec2nodeclass-hash)"
-    assert drift.drift_reason(launched(cloud, **annotations), WEB, DEFAULTS) == (reason if has_drifted else "")
+    assert groups.drift_reason(launched(cloud, **annotations), WEB, DEFAULTS) == (reason if has_drifted else "")
 
 
 @pytest.mark.parametrize(("status", "has_drifted"), [("True", True), ("False", False), ("Unknown", False)])
 def test_a_claim_that_says_so_has_drifted(cloud: KarpenterCloud, status: str, has_drifted: bool) -> None:
     said = Condition("Drifted", status, "AMIDrift", "another image")
     expected = "its NodeClaim says that it has drifted: AMIDrift another image" if has_drifted else ""
-    assert drift.drift_reason(launched(cloud, said), WEB, DEFAULTS) == expected
+    assert groups.drift_reason(launched(cloud, said), WEB, DEFAULTS) == expected
 
 
 def known(*given: NodeClaim) -> dict[str, KnownClaim]:
@@ -378,7 +380,7 @@ def test_a_group_is_made_of_the_cheapest_offering_of_those_that_may_be_bought(cl
     made = state.made_of(spec(), NOW)
     assert (made.zone, made.capacity_type) == ("b", ON_DEMAND)  # spot is cheaper, and not wanted
     assert made.name.startswith(f"{PREFIX}-m6i.xlarge-")
-    in_a = state.made_of(GroupSpec("m6i.xlarge", PREFIX, {checked_labels.LABEL_ZONE: "a"}), NOW)
+    in_a = state.made_of(GroupSpec("m6i.xlarge", PREFIX, {LABEL_ZONE: "a"}), NOW)
     assert (in_a.zone, in_a.labels) == ("a", {})  # Karpenter gives the label
     assert in_a.name != made.name
 
@@ -389,7 +391,7 @@ def test_an_offering_that_is_sold_out_is_left_alone_for_a_while(cloud: Karpenter
     cheaper, other = state.made_of(spec(), NOW + 61), state.made_of(spec(), NOW)
     assert (cheaper.zone, other.zone) == ("b", "a")
     assert cheaper.name != other.name  # so that the failure of one backs off that one
-    in_b = GroupSpec("m6i.xlarge", PREFIX, {checked_labels.LABEL_ZONE: "b"})
+    in_b = GroupSpec("m6i.xlarge", PREFIX, {LABEL_ZONE: "b"})
     with pytest.raises(Refused, match=r"out of stock, tried again in 60 s: none left"):
         state.made_of(in_b, NOW)
     assert state.refusal(cheaper, NOW).endswith("none left")
@@ -468,9 +470,9 @@ def test_prices_are_by_machine_type_zone_and_capacity_type(cloud: KarpenterCloud
 
     def machine(zone: str, capacity_type: str) -> Machine:
         labels = {
-            checked_labels.LABEL_MACHINE_TYPE: "m6i.xlarge",
-            checked_labels.LABEL_ZONE: zone,
-            checked_labels.LABEL_CAPACITY_TYPE: capacity_type,
+            LABEL_MACHINE_TYPE: "m6i.xlarge",
+            LABEL_ZONE: zone,
+            LABEL_CAPACITY_TYPE: capacity_type,
         }
         return Machine({}, labels)
 

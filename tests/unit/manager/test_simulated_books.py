@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.cloudprovider import build, gke
+from manager.autoscaler.cloudprovider import gke, plugin
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
@@ -260,7 +260,7 @@ def test_a_running_node_says_whose_it_is() -> None:
 def test_an_unknown_provider_or_no_file_is_refused_at_the_start(tmp_path: Path, name: str, file: str) -> None:
     path = str(tmp_path / file) if file else ""
     with pytest.raises(InvalidInput):
-        build.build(name, path, client=NOBODY, namespace="default", clock=ManualClock(), loops=Loops())
+        plugin.build(name, path, client=NOBODY, namespace="default", clock=ManualClock(), loops=Loops())
 
 
 def test_a_bought_node_has_a_kubelet_version_that_is_one() -> None:

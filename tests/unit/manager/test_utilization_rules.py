@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from manager.autoscaler import node_groups
-from manager.autoscaler.cloudprovider.aws.options import AwsOptions
+from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions
 from manager.autoscaler.node_groups import Compat, NodeGroup
 from manager.autoscaler.utilization import rules
 from manager.autoscaler.utilization.rules import SCALE_UP_FAILURES

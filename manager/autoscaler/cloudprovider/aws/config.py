@@ -9,54 +9,75 @@ discover:                      # also observe groups with all of these tags; emp
   k8s.io/cluster-autoscaler/enabled: ""
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from shared import durations, yaml_file
+from manager.autoscaler.cloudprovider import cloud_file
+from shared import yaml_file
 from shared.errors import InvalidInput
 
-MAX_TIMEOUT_SECONDS = 600.0
-DEFAULT_TIMEOUT = "20s"
+DISCOVERY_FLAG, DISCOVERY_FIELD = "--node-group-auto-discovery", "nodeGroupAutoDiscovery"
+_KIND = "asg:"
+_TAG_PREFIX = f"{_KIND}tag="
+
+Tags = Mapping[str, str]  # a group has all of them; an empty value is any
 
 _TagKey = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    region: str = ""
-    profile: str = ""
-    assume_role_arn: Annotated[str, Meta(pattern=r"^(arn:[^:]+:iam::[0-9]{12}:role/.+)?$")] = ""
-    endpoint_url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
-    timeout: str | float = DEFAULT_TIMEOUT
-    discover: dict[_TagKey, str] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class AwsConfig:
+class AwsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Endpoint, identity and timeout. The library decides about empty values."""
 
     region: str = ""
     profile: str = ""
-    assume_role_arn: str = ""
-    endpoint_url: str = ""
-    timeout_seconds: float = 20.0
-    discover: Mapping[str, str] = field(default_factory=dict)
+    assume_role_arn: Annotated[str, Meta(pattern=r"^(arn:[^:]+:iam::[0-9]{12}:role/.+)?$")] = ""
+    endpoint_url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    timeout: str | float = "20s"
+    discover: dict[_TagKey, str] = {}
+
+    @property
+    def timeout_seconds(self) -> float:
+        return cloud_file.timeout_seconds(self.timeout)
 
 
 def load(path: Path | None) -> AwsConfig:
     """Raises InvalidInput that names file, field and value."""
     if path is None:
         return AwsConfig()
-    file = yaml_file.load(path, _File)
+    file = yaml_file.load(path, AwsConfig)
     try:
-        timeout = durations.parse(file.timeout) if isinstance(file.timeout, str) else file.timeout
+        cloud_file.timeout_seconds(file.timeout)
     except ValueError as error:
         raise InvalidInput(source=str(path), field="timeout", value=file.timeout, problem=str(error)) from error
-    if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
-        problem = f"not within {MAX_TIMEOUT_SECONDS:g} s, or none"
-        raise InvalidInput(source=str(path), field="timeout", value=file.timeout, problem=problem)
-    return AwsConfig(file.region, file.profile, file.assume_role_arn, file.endpoint_url, timeout, file.discover)
+    return file
+
+
+def parse_discovery(texts: Iterable[str]) -> tuple[Tags, ...]:
+    """Which groups ask for an autoscaler by their tags, in the words of Cluster Autoscaler's flag: each text is such as
+    "asg:tag=k8s.io/cluster-autoscaler/enabled,team=web", and a group is found by any of them.
+
+    A key without a value takes any value, "false" included. The command line splits at commas, so what does not begin
+    like a text of its own goes on with the one before. Raises InvalidInput.
+    """
+    found = []
+    for text in _whole(texts):
+        pairs = [part.strip().partition("=") for part in text.removeprefix(_TAG_PREFIX).split(",")]
+        if not text.startswith(_TAG_PREFIX) or not all(key for key, _, _ in pairs):
+            problem = f"expected {_TAG_PREFIX}KEY,KEY=VALUE"
+            raise InvalidInput(source=DISCOVERY_FLAG, field=DISCOVERY_FIELD, value=text, problem=problem)
+        found.append({key: value for key, _, value in pairs})
+    return tuple(found)
+
+
+def _whole(texts: Iterable[str]) -> list[str]:
+    joined: list[str] = []
+    for text in texts:
+        if joined and not text.startswith(_KIND):
+            joined[-1] += f",{text}"
+        else:
+            joined.append(text)
+    return joined

@@ -4,16 +4,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from manager.autoscaler.cloudprovider.aws import messages
-from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
-from manager.autoscaler.cloudprovider.aws.messages import Member, ScalingGroup, TemplateRef
+import msgspec
+
+from manager.autoscaler.cloudprovider.aws import templates
+from manager.autoscaler.cloudprovider.aws.messages import Ask, Member, ScalingGroup, TemplateRef
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from shared.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 STALE_SECONDS = 300.0  # after which AWS is asked again which version is the latest, or the default one
-DEFAULT = "$Default"
 
 
 @dataclass
@@ -40,7 +40,7 @@ class DriftObserver:
     def _wanted(self, name: str, group: ScalingGroup) -> list[TemplateRef]:
         """All templates that the group launches from, with numbers for versions; none if one is not known."""
         refs = group.templates
-        known = [TemplateRef(**_id(each), version=self._version(name, each)) for each in refs]
+        known = [msgspec.structs.replace(each, version=self._version(name, each)) for each in refs]
         return known if all(each.version for each in known) else []
 
     def _version(self, group: str, ref: TemplateRef) -> str:
@@ -51,11 +51,9 @@ class DriftObserver:
         since, version = self._versions.get(ref, (0.0, ""))
         if since <= now < since + STALE_SECONDS:
             return version
-        wanted = {"Versions": [ref.version or DEFAULT]}
         try:
-            reply = self.ask(Call.DESCRIBE_LAUNCH_TEMPLATE, group, **ref.named, **wanted)
-            listed = messages.read(Call.DESCRIBE_LAUNCH_TEMPLATE, reply, messages.TemplateVersions, group)
-            version = next((str(each.version_number) for each in listed.launch_template_versions), "")
+            found = templates.launch_template(self.ask, group, ref)
+            version = "" if found is None else str(found.version_number)
         except ProviderError as error:
             if not self._told:
                 logger.warning("which instances have drifted is not known: %s", error, extra={"group": group})
@@ -87,7 +85,3 @@ def _is_same(one: TemplateRef, other: TemplateRef) -> bool:
 
 def _name(ref: TemplateRef) -> str:
     return ref.launch_template_name or ref.launch_template_id
-
-
-def _id(ref: TemplateRef) -> dict[str, str]:
-    return {"launch_template_id": ref.launch_template_id, "launch_template_name": ref.launch_template_name}

@@ -1,18 +1,20 @@
-"""Auto Scaling groups as AWS describes them, and as values of the contract."""
+"""Auto Scaling groups as AWS describes them, and as values of the contract: states, ids, and limits of their size."""
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
-from manager.autoscaler.cloudprovider.aws import messages
-from manager.autoscaler.cloudprovider.aws.calls import Ask, Call, Reply
-from manager.autoscaler.cloudprovider.aws.discovery import Tags
-from manager.autoscaler.cloudprovider.aws.messages import GroupsPage, ScalingGroup
+from manager.autoscaler.cloudprovider.aws import NAME, messages
+from manager.autoscaler.cloudprovider.aws.config import Tags
+from manager.autoscaler.cloudprovider.aws.messages import Ask, Call, ScalingGroup
 from manager.autoscaler.cloudprovider.contract import InstanceState
+from manager.autoscaler.cloudprovider.errors import Refused
+from shared.errors import InvalidInput
 
 NAMES_AT_ONCE = 50  # maximum of the call
 PAGE = 100  # maximum of an answer
+
+_ID_PREFIX = "aws:///"  # of provider ids, `aws:///<zone>/<instance id>`, which link a Node to its instance
 
 _WARM = "Warmed:"  # kept beside the group, and not part of it
 _LEAVING = ("Terminating", "Terminated", "Detaching", "Detached")
@@ -30,8 +32,13 @@ def describe_groups(ask: Ask, listed: Iterable[str], discover: Iterable[Tags]) -
         queries.append({"AutoScalingGroupNames": names[:NAMES_AT_ONCE]})
         names = names[NAMES_AT_ONCE:]
     queries += ({"Filters": [_filter(key, value) for key, value in tags.items()]} for tags in discover)
-    found = itertools.chain.from_iterable(_groups(ask, query) for query in queries or [{}])
-    return {group.auto_scaling_group_name: _without_warm(group) for group in found if not group.status}
+    return {
+        group.auto_scaling_group_name: _without_warm(group)
+        for query in queries or [{}]
+        for page in messages.pages(ask, Call.DESCRIBE_GROUPS, **query, MaxRecords=PAGE)
+        for group in page.auto_scaling_groups
+        if not group.status
+    }
 
 
 def one(ask: Ask, name: str) -> ScalingGroup | None:
@@ -58,18 +65,52 @@ def is_weighted(group: ScalingGroup) -> bool:
     return any(each.weighted_capacity not in ("", "1") for each in group.overrides)
 
 
-def pages(ask: Ask, call: Call, query: Mapping[str, object]) -> Iterator[Reply]:
-    """All pages of one call; each names the start of the next."""
-    token: str | None = ""
-    while token is not None:
-        reply = ask(call, **query, **({"NextToken": token} if token else {}))
-        yield reply
-        token = reply.get("NextToken") or None
+def provider_id(zone: str, instance: str) -> str:
+    return f"{_ID_PREFIX}{zone}/{instance}"
 
 
-def _groups(ask: Ask, query: Mapping[str, object]) -> Iterator[ScalingGroup]:
-    for reply in pages(ask, Call.DESCRIBE_GROUPS, {**query, "MaxRecords": PAGE}):
-        yield from messages.read(Call.DESCRIBE_GROUPS, reply, GroupsPage).auto_scaling_groups
+def instance_id(given: str) -> str:
+    """Raises InvalidInput for an invalid provider id, in Escalator's words."""
+
+    def refused(problem: str) -> InvalidInput:
+        return InvalidInput(source="Node spec.providerID", field="providerID", value=given, problem=problem)
+
+    if not given:
+        raise refused("empty providerID, it may be set later by cloud controller")
+    parts = given.split("/")
+    if len(parts) < 5:
+        raise refused(f"malformed providerID {given}: expected at least 4 slashes")
+    return parts[4]
+
+
+def raised_size(group: str, delta: int, *, target: int, most: int) -> int:
+    """The new target. Raises Refused in Escalator's words, as the next two."""
+    if delta <= 0:
+        raise Refused(NAME, group, "size increase must be positive")
+    if target + delta > most:
+        raise Refused(NAME, group, "increasing size will breach maximum node size")
+    return target + delta
+
+
+def lowered_size(group: str, delta: int, *, target: int, least: int, staying: int = 0) -> int:
+    """The new target, `delta` < 0 lower; never below the present instances, because AWS would terminate some to reach
+    it.
+    """
+    if delta >= 0:
+        raise Refused(NAME, group, "size decrease delta must be negative")
+    if target + delta < least:
+        raise Refused(NAME, group, "decreasing target size will breach minimum node size")
+    if target + delta < staying:
+        raise Refused(NAME, group, f"decreasing target size would end some of its {staying} instances")
+    return target + delta
+
+
+def deletable(group: str, count: int, *, target: int, least: int) -> None:
+    """Checks whether so many instances may go, together with their places."""
+    if target <= least:
+        raise Refused(NAME, group, "min sized reached, nodes will not be deleted")
+    if target - count < least:
+        raise Refused(NAME, group, "terminating nodes will breach minimum node size")
 
 
 def _without_warm(group: ScalingGroup) -> ScalingGroup:

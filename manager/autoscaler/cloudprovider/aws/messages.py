@@ -1,16 +1,51 @@
-"""The used parts of AWS's answers. Readers raise InvalidAnswer."""
+"""The calls to AWS that this provider makes, and the used parts of its answers. Readers raise InvalidAnswer."""
 
-from collections.abc import Mapping
+import enum
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
 from manager.autoscaler.cloudprovider.aws import NAME
-from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused
 
-T = TypeVar("T")
+Reply = Mapping[str, Any]  # as parsed by the library
+
+
+class Call(enum.Enum):
+    """There are no others. Each value is the action that a policy must allow."""
+
+    DESCRIBE_GROUPS = "autoscaling:DescribeAutoScalingGroups"
+    DESCRIBE_ACTIVITIES = "autoscaling:DescribeScalingActivities"
+    SET_DESIRED_CAPACITY = "autoscaling:SetDesiredCapacity"
+    TERMINATE_IN_GROUP = "autoscaling:TerminateInstanceInAutoScalingGroup"
+    ATTACH_INSTANCES = "autoscaling:AttachInstances"
+    TAG_GROUP = "autoscaling:CreateOrUpdateTags"
+    CREATE_FLEET = "ec2:CreateFleet"
+    DESCRIBE_INSTANCES = "ec2:DescribeInstances"
+    DESCRIBE_INSTANCE_TYPES = "ec2:DescribeInstanceTypes"
+    DESCRIBE_LAUNCH_TEMPLATE = "ec2:DescribeLaunchTemplateVersions"
+    TERMINATE_INSTANCES = "ec2:TerminateInstances"
+    TAG_INSTANCES = "ec2:CreateTags"
+
+    @property
+    def service(self) -> str:
+        return self.value.partition(":")[0]
+
+    @property
+    def operation(self) -> str:
+        return self.value.partition(":")[2]
+
+    @property
+    def writes(self) -> bool:
+        return not self.operation.startswith("Describe")
+
+
+class Ask(Protocol):
+    """One call, for a group or for none. Raises Refused, Unavailable."""
+
+    def __call__(self, call: Call, group: str = "", /, **request: object) -> Reply: ...
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
@@ -20,6 +55,15 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 class Tag(_Message, frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
+
+
+class _Tagged(_Message, frozen=True, kw_only=True):
+    tags: tuple[Tag, ...] = ()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The tags by key."""
+        return {tag.key: tag.value for tag in self.tags}
 
 
 class TemplateRef(_Message, frozen=True, kw_only=True):
@@ -62,7 +106,7 @@ class MixedPolicy(_Message, frozen=True, kw_only=True):
     launch_template: MixedTemplate | None = None
 
 
-class ScalingGroup(_Message, frozen=True, kw_only=True):
+class ScalingGroup(_Tagged, frozen=True, kw_only=True):
     """`status` is empty unless the group itself is being deleted."""
 
     auto_scaling_group_name: str
@@ -72,15 +116,9 @@ class ScalingGroup(_Message, frozen=True, kw_only=True):
     availability_zones: tuple[str, ...] = ()
     vpc_zone_identifier: str = msgspec.field(name="VPCZoneIdentifier", default="")
     instances: tuple[Member, ...] = ()
-    tags: tuple[Tag, ...] = ()
     launch_template: TemplateRef | None = None
     mixed_instances_policy: MixedPolicy | None = None
     status: str = ""
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The group's tags."""
-        return {tag.key: tag.value for tag in self.tags}
 
     @property
     def overrides(self) -> tuple[Override, ...]:
@@ -103,10 +141,6 @@ class ScalingGroup(_Message, frozen=True, kw_only=True):
         return None if mixed is None else mixed.launch_template_specification
 
 
-class GroupsPage(_Message, frozen=True, kw_only=True):
-    auto_scaling_groups: tuple[ScalingGroup, ...] = ()
-
-
 class Activity(_Message, frozen=True, kw_only=True):
     """One attempt to change a group; the last comes first."""
 
@@ -114,10 +148,6 @@ class Activity(_Message, frozen=True, kw_only=True):
     status_code: str = ""
     status_message: str = ""
     start_time: datetime
-
-
-class Activities(_Message, frozen=True, kw_only=True):
-    activities: tuple[Activity, ...] = ()
 
 
 TERMINATED = "terminated"  # AWS shows instances in this state for some time after their end
@@ -131,25 +161,15 @@ class Placement(_Message, frozen=True, kw_only=True):
     availability_zone: str = ""
 
 
-class Ec2Instance(_Message, frozen=True, kw_only=True):
+class Ec2Instance(_Tagged, frozen=True, kw_only=True):
     instance_id: str
     launch_time: datetime
     state: State = State()
     placement: Placement = Placement()
-    tags: tuple[Tag, ...] = ()
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        """The instance's tags."""
-        return {tag.key: tag.value for tag in self.tags}
 
 
 class Reservation(_Message, frozen=True, kw_only=True):
     instances: tuple[Ec2Instance, ...] = ()
-
-
-class InstancesPage(_Message, frozen=True, kw_only=True):
-    reservations: tuple[Reservation, ...] = ()
 
 
 class FleetInstances(_Message, frozen=True, kw_only=True):
@@ -161,12 +181,6 @@ class FleetError(_Message, frozen=True, kw_only=True):
     error_message: str = ""
 
 
-class Fleet(_Message, frozen=True, kw_only=True):
-    fleet_id: str = ""
-    instances: tuple[FleetInstances, ...] = ()
-    errors: tuple[FleetError, ...] = ()
-
-
 class TemplateData(_Message, frozen=True, kw_only=True):
     instance_type: str = ""
 
@@ -174,10 +188,6 @@ class TemplateData(_Message, frozen=True, kw_only=True):
 class TemplateVersion(_Message, frozen=True, kw_only=True):
     version_number: int = 0
     launch_template_data: TemplateData = TemplateData()
-
-
-class TemplateVersions(_Message, frozen=True, kw_only=True):
-    launch_template_versions: tuple[TemplateVersion, ...] = ()
 
 
 class Cpus(_Message, frozen=True, kw_only=True):
@@ -209,32 +219,53 @@ class InstanceType(_Message, frozen=True, kw_only=True):
     gpu_info: GpuInfo = GpuInfo()
 
 
-class InstanceTypes(_Message, frozen=True, kw_only=True):
+class Answer(_Message, frozen=True, kw_only=True):
+    """Each call fills what it answers; `instances` and `errors` are of a fleet."""
+
+    auto_scaling_groups: tuple[ScalingGroup, ...] = ()
+    activities: tuple[Activity, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    instances: tuple[FleetInstances, ...] = ()
+    errors: tuple[FleetError, ...] = ()
+    launch_template_versions: tuple[TemplateVersion, ...] = ()
     instance_types: tuple[InstanceType, ...] = ()
+    next_token: str | None = None
+
+    def launched(self, group: str) -> tuple[str, ...]:
+        """The ids of a fleet's instances. Raises Refused with the first error if there are none."""
+        found = tuple(each for part in self.instances for each in part.instance_ids)
+        if not found:
+            raise Refused(NAME, group, self.errors[0].error_message if self.errors else "a fleet without instances")
+        return found
+
+    def only_instance(self, instance: str) -> Ec2Instance:
+        """The one instance that was requested by its id."""
+        if len(self.reservations) != 1 or len(self.reservations[0].instances) != 1:
+            problem = (
+                "Malformed DescribeInstances response from AWS, expected only 1 Reservation and 1 Instance "
+                f"for id: {instance}"
+            )
+            found = [len(each.instances) for each in self.reservations]
+            raise InvalidAnswer(NAME, "", Call.DESCRIBE_INSTANCES.operation, found, problem)
+        return self.reservations[0].instances[0]
 
 
-def read(call: Call, reply: Reply, kind: type[T], group: str = "") -> T:
+def read(call: Call, reply: Reply, group: str = "") -> Answer:
     try:
-        return msgspec.convert(reply, kind)
+        return msgspec.convert(reply, Answer)
     except msgspec.ValidationError as error:
         raise InvalidAnswer(NAME, group, call.operation, reply, str(error)) from error
 
 
-def launched(fleet: Fleet, group: str) -> tuple[str, ...]:
-    """The ids of a fleet's instances. Raises Refused with the first error if there are none."""
-    found = tuple(each for part in fleet.instances for each in part.instance_ids)
-    if not found:
-        raise Refused(NAME, group, fleet.errors[0].error_message if fleet.errors else "a fleet without instances")
-    return found
+def answer(ask: Ask, call: Call, group: str = "", /, **request: object) -> Answer:
+    """What the call answers, on its first page. Raises ProviderError."""
+    return read(call, ask(call, group, **request), group)
 
 
-def only_instance(page: InstancesPage, instance: str) -> Ec2Instance:
-    """The one instance that was requested by its id."""
-    if len(page.reservations) != 1 or len(page.reservations[0].instances) != 1:
-        problem = (
-            "Malformed DescribeInstances response from AWS, expected only 1 Reservation and 1 Instance "
-            f"for id: {instance}"
-        )
-        found = [len(each.instances) for each in page.reservations]
-        raise InvalidAnswer(NAME, "", Call.DESCRIBE_INSTANCES.operation, found, problem)
-    return page.reservations[0].instances[0]
+def pages(ask: Ask, call: Call, **query: object) -> Iterator[Answer]:
+    """All pages of one call; each names the start of the next. Raises ProviderError."""
+    found = answer(ask, call, **query)
+    yield found
+    while found.next_token:
+        found = answer(ask, call, **query, NextToken=found.next_token)
+        yield found

@@ -1,39 +1,20 @@
 """The provider for AWS's Auto Scaling groups. It keeps the result of the last refresh for the iteration."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
 
-from manager.autoscaler.cloudprovider.aws import (
-    NAME,
-    activities,
-    failures,
-    fleet,
-    groups,
-    ids,
-    messages,
-    sizes,
-    templates,
-)
-from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
-from manager.autoscaler.cloudprovider.aws.discovery import Tags
+from manager.autoscaler.cloudprovider.aws import NAME, config, failures, fleet, groups, messages, templates
+from manager.autoscaler.cloudprovider.aws.config import DISCOVERY_FLAG, Tags
 from manager.autoscaler.cloudprovider.aws.drift import DriftObserver
-from manager.autoscaler.cloudprovider.aws.messages import InstancesPage, ScalingGroup
-from manager.autoscaler.cloudprovider.aws.options import AwsOptions
-from manager.autoscaler.cloudprovider.aws.orders import FleetOrders
+from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions, FleetOrders
+from manager.autoscaler.cloudprovider.aws.messages import Ask, Call, ScalingGroup
+from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
-from manager.autoscaler.cloudprovider.contract import (
-    Created,
-    Gpus,
-    Group,
-    GroupOptions,
-    GroupSpec,
-    Instance,
-    NodeRef,
-    Theoretical,
-)
-from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unsupported
+from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
+from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
@@ -59,8 +40,8 @@ class GroupSelection:
     manages_discovered: bool = False
 
 
-class AwsProvider:
-    """See `contract.Provider`."""
+class AwsProvider(Provider):
+    """See `Provider`. Groups are neither created nor deleted here."""
 
     name = NAME
 
@@ -79,7 +60,7 @@ class AwsProvider:
         self._orders = FleetOrders(ask, clock, wanted.fleets, wanted.enforced)
         self._snapshot = Snapshot()
         self._kinds = templates.Kinds(ask)
-        self._activities = activities.FailedLaunches(ask, clock)
+        self._failed = failures.FailedLaunches(ask, clock)
         self._drift = DriftObserver(ask, clock)
         self._tagged: set[str] = set()
 
@@ -91,35 +72,31 @@ class AwsProvider:
             found = self._described()
         drifts = self._drift.drifts(found) if self._wanted.minds_drift else {}
         managed = found if self._wanted.manages_discovered else self._wanted.listed
-        self._snapshot = Snapshot(found, underway, self._activities.failures(found, managed), drifts)
+        self._snapshot = Snapshot(found, underway, self._failed.failures(found, managed), drifts)
         self._tag(found)
 
     def groups(self) -> Sequence[Group]:
         return [self._snapshot.group_at_target(name) for name in sorted(self._snapshot.groups)]
-
-    def target_size(self, group: Group) -> int:
-        return group.target_size
 
     def instances(self, group: str) -> Sequence[Instance]:
         return self._snapshot.instances(group)
 
     def group_of(self, node: NodeRef) -> str | None:
         try:
-            return self._snapshot.owners.get(ids.instance_id(node.provider_id))
+            return self._snapshot.owners.get(groups.instance_id(node.provider_id))
         except InvalidInput:
             return None
 
     def launched_at(self, node: NodeRef) -> float | None:
         """Raises ProviderError, and InvalidInput for an invalid instance id."""
-        instance = ids.instance_id(node.provider_id)
+        instance = groups.instance_id(node.provider_id)
         try:
-            reply = self._ask(Call.DESCRIBE_INSTANCES, InstanceIds=[instance])
+            answer = messages.answer(self._ask, Call.DESCRIBE_INSTANCES, InstanceIds=[instance])
         except Refused as error:
             if failures.NO_INSTANCE in error.problem:
                 return None
             raise
-        page = messages.read(Call.DESCRIBE_INSTANCES, reply, InstancesPage)
-        found = messages.only_instance(page, instance)
+        found = answer.only_instance(instance)
         return None if found.state.name == messages.TERMINATED else found.launch_time.timestamp()
 
     def template(self, group: str) -> Node:
@@ -132,27 +109,24 @@ class AwsProvider:
     def gpus(self) -> Gpus:
         return Gpus(templates.LABEL_GPU)
 
-    def pricing(self) -> None:
-        return None
-
     def increase(self, group: str, delta: int) -> None:
         """By a fleet if the group has a launch template of its own among its options."""
         now = self._current(group)
         newcomers = len(self._snapshot.newcomers(group))
         target = now.desired_capacity + newcomers
-        sizes.raised_size(group, delta, target=target, most=now.max_size)
+        groups.raised_size(group, delta, target=target, most=now.max_size)
         options = self._wanted.fleets.get(group)
         if options is not None and options.launch_template_id:
             self._snapshot = self._snapshot.ordered(self._orders.place(now, delta))
             return
         self._set_desired(now, now.desired_capacity + delta)
-        self._activities.raised(group)
+        self._failed.raised(group)
 
     def decrease_target(self, group: str, delta: int) -> None:
         now = self._current(group)
         staying = groups.staying(now)
         self._set_desired(
-            now, sizes.lowered_size(group, -delta, target=now.desired_capacity, least=now.min_size, staying=staying)
+            now, groups.lowered_size(group, -delta, target=now.desired_capacity, least=now.min_size, staying=staying)
         )
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
@@ -165,7 +139,7 @@ class AwsProvider:
         wanted = [(node, self._id(group, node)) for node in nodes]
         places = sum(instance not in newcomers for _, instance in wanted)
         if places:
-            sizes.deletable(group, places, target=seen.desired_capacity, least=seen.min_size)
+            groups.deletable(group, places, target=seen.desired_capacity, least=seen.min_size)
         members = {each.instance_id for each in seen.instances}
         if returned := sum(node.provider_id in absent for node in nodes):
             self.decrease_target(group, returned)
@@ -179,21 +153,6 @@ class AwsProvider:
             else:
                 raise _foreign(group, node)
             self._snapshot = self._snapshot.terminated(group, instance)
-
-    def machine_types(self) -> Sequence[str]:
-        self._unsupported()
-
-    def theoretical(self, spec: GroupSpec) -> Theoretical:
-        self._unsupported()
-
-    def create_group(self, spec: GroupSpec) -> Created:
-        self._unsupported()
-
-    def delete_group(self, group: str) -> None:
-        self._unsupported(group)
-
-    def cleanup(self) -> None:
-        """Nodes stay."""
 
     def close(self) -> None:
         self._close()
@@ -223,7 +182,7 @@ class AwsProvider:
 
     def _id(self, group: str, node: NodeRef) -> str:
         try:
-            return ids.instance_id(node.provider_id)
+            return groups.instance_id(node.provider_id)
         except InvalidInput as error:
             raise _foreign(group, node) from error
 
@@ -246,10 +205,32 @@ class AwsProvider:
             except ProviderError as error:
                 logger.warning("not tagged: %s", error, extra={"group": name})
 
-    def _unsupported(self, group: str = "") -> NoReturn:
-        raise Unsupported(NAME, group, "groups are neither created nor deleted here")
-
 
 def _foreign(group: str, node: NodeRef) -> Refused:
     problem = f"node {node.name}, {node.provider_id} belongs in a different node group than {group}"
     return Refused(NAME, group, problem)
+
+
+def make(request: ProviderRequest) -> AwsProvider:
+    file = config.load(request.config)
+    session = Session(file, request.clock)
+    groups = request.groups if request.loops is not None else dataclasses.replace(request.groups, enforced=())
+    discovered = config.parse_discovery(groups.discovery)
+    if discovered and file.discover:
+        problem = f"{DISCOVERY_FLAG} says which groups are managed; groups of other tags cannot be told from them"
+        raise InvalidInput(source=str(request.config), field="discover", value=dict(file.discover), problem=problem)
+    fleets = {name: each for name, each in groups.own_options.items() if isinstance(each, AwsOptions)}
+    wanted = GroupSelection(
+        groups.listed,
+        discovered or ((file.discover,) if file.discover else ()),
+        fleets,
+        groups.enforced,
+        groups.minds_drift,
+        manages_discovered=bool(discovered),
+    )
+    return AwsProvider(session.ask, wanted, request.clock, close=session.close)
+
+
+PLUGIN = ProviderPlugin(
+    make=make, needs_config=False, has_prices=False, discovers_groups=True, group_options=AwsOptions
+)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from manager.autoscaler.cloudprovider.aws import NAME, failures
-from manager.autoscaler.cloudprovider.aws.calls import Call, Reply
 from manager.autoscaler.cloudprovider.aws.config import AwsConfig
+from manager.autoscaler.cloudprovider.aws.messages import Call, Reply
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused, Unavailable
 from shared.clock import Clock
 from shared.errors import InvalidInput

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from manager.autoscaler.cloudprovider.aws import NAME, groups, ids
-from manager.autoscaler.cloudprovider.aws.fleet import Joining
+from manager.autoscaler.cloudprovider.aws import NAME, groups
+from manager.autoscaler.cloudprovider.aws.fleet import Joining, LaunchProgress
 from manager.autoscaler.cloudprovider.aws.messages import ScalingGroup
-from manager.autoscaler.cloudprovider.aws.orders import LaunchProgress
 from manager.autoscaler.cloudprovider.contract import Group, Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
 from shared.cached_property import cached_property
@@ -56,7 +55,7 @@ class Snapshot:
             raise Refused(NAME, name, "its instance types have weights: its sizes are no numbers of nodes")
         members = tuple(
             Instance(
-                ids.provider_id(each.availability_zone, each.instance_id),
+                groups.provider_id(each.availability_zone, each.instance_id),
                 groups.state(each.lifecycle_state),
                 drift=self.drifts.get(each.instance_id, ""),
             )
@@ -104,7 +103,7 @@ class Snapshot:
         if why is None:
             return ()
         count = group.desired_capacity - groups.staying(group)
-        names = (ids.provider_id(_PLACEHOLDER, f"{name}-{number}") for number in range(count))
+        names = (groups.provider_id(_PLACEHOLDER, f"{name}-{number}") for number in range(count))
         return tuple(Instance(each, InstanceState.CREATING, why) for each in names)
 
     def _replace_group(self, group: ScalingGroup) -> "Snapshot":
@@ -112,4 +111,4 @@ class Snapshot:
 
 
 def _newcomer(found: Joining, error: InstanceError | None = None) -> Instance:
-    return Instance(ids.provider_id(found.zone, found.id), InstanceState.CREATING, error)
+    return Instance(groups.provider_id(found.zone, found.id), InstanceState.CREATING, error)

@@ -10,14 +10,20 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider import gke, node_template
 from manager.autoscaler.cloudprovider.aws import NAME, messages
-from manager.autoscaler.cloudprovider.aws.calls import Ask, Call
-from manager.autoscaler.cloudprovider.aws.messages import InstanceType, ScalingGroup, TemplateRef
+from manager.autoscaler.cloudprovider.aws.messages import (
+    Ask,
+    Call,
+    InstanceType,
+    ScalingGroup,
+    TemplateRef,
+    TemplateVersion,
+)
+from manager.autoscaler.cloudprovider.cloud_file import TAINT_EFFECTS
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused, Unsupported
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from shared import durations
 from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
 from shared.api.meta import ObjectMeta
 from shared.names import CPU, MEMORY
@@ -34,23 +40,6 @@ PODS = 110  # the kubelet's default
 RESERVED_MIB = 255 + 11 * PODS + 100
 _TAKEN = 0.075  # of a machine's memory, by its hypervisor and its kernel
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-
-_SHARES = {
-    "scaledownutilizationthreshold": "scale_down_utilization_threshold",
-    "scaledowngpuutilizationthreshold": "scale_down_gpu_utilization_threshold",
-}
-_DURATIONS = {
-    "scaledownunneededtime": "scale_down_unneeded_seconds",
-    "scaledownunreadytime": "scale_down_unready_seconds",
-    "maxnodeprovisiontime": "max_node_provision_seconds",
-    "maxnodestartuptime": "max_node_startup_seconds",
-    "maxnodelifetime": "max_node_lifetime_seconds",
-}
-_FLAGS = {
-    "zeroormaxnodescaling": "zero_or_max_node_scaling",
-    "ignoredaemonsetsutilization": "ignore_daemonsets_utilization",
-}
 
 
 class Kinds:
@@ -67,8 +56,7 @@ class Kinds:
         kind = next((each.instance_type for each in group.overrides if each.instance_type), "")
         kind = kind or self._of_template(name, group.template)
         if kind not in self._types:
-            reply = self._ask(Call.DESCRIBE_INSTANCE_TYPES, name, InstanceTypes=[kind])
-            found = messages.read(Call.DESCRIBE_INSTANCE_TYPES, reply, messages.InstanceTypes, name).instance_types
+            found = messages.answer(self._ask, Call.DESCRIBE_INSTANCE_TYPES, name, InstanceTypes=[kind]).instance_types
             if not found:
                 raise Refused(NAME, name, f"nothing is known of the instance type {kind}")
             self._types[kind] = found[0]
@@ -79,14 +67,20 @@ class Kinds:
             raise Unsupported(NAME, name, "only launch templates say what a node will be")
         if ref in self._numbered:
             return self._numbered[ref]
-        reply = self._ask(Call.DESCRIBE_LAUNCH_TEMPLATE, name, **ref.named, Versions=[ref.version or "$Default"])
-        found = messages.read(Call.DESCRIBE_LAUNCH_TEMPLATE, reply, messages.TemplateVersions, name)
-        kinds = [each.launch_template_data.instance_type for each in found.launch_template_versions]
-        if not kinds or not kinds[0]:
+        found = launch_template(self._ask, name, ref)
+        kind = "" if found is None else found.launch_template_data.instance_type
+        if not kind:
             raise Unsupported(NAME, name, "its launch template names no instance type")
         if ref.version.isdigit():
-            self._numbered[ref] = kinds[0]
-        return kinds[0]
+            self._numbered[ref] = kind
+        return kind
+
+
+def launch_template(ask: Ask, group: str, ref: TemplateRef) -> TemplateVersion | None:
+    """The version that is named, or the default one; None where there is none. Raises ProviderError."""
+    query = {**ref.named, "Versions": [ref.version or "$Default"]}
+    found = messages.answer(ask, Call.DESCRIBE_LAUNCH_TEMPLATE, group, **query).launch_template_versions
+    return found[0] if found else None
 
 
 def node(group: ScalingGroup, kind: InstanceType) -> Node:
@@ -114,13 +108,8 @@ def options(group: ScalingGroup) -> GroupOptions:
     found: dict[str, Any] = {}
     for option, text in _tagged(group.labels, OPTIONS):
         try:
-            if option in _SHARES:
-                found[_SHARES[option]] = float(text)
-            elif option in _DURATIONS:
-                found[_DURATIONS[option]] = durations.parse(text)
-            elif option in _FLAGS:
-                found[_FLAGS[option]] = {"true": True, "false": False}[text.lower()]
-        except (ValueError, KeyError) as error:
+            found |= node_template.read_option(option, text)
+        except ValueError as error:
             raise InvalidAnswer(NAME, group.auto_scaling_group_name, f"{OPTIONS}{option}", text, str(error)) from error
     return GroupOptions(**found)
 
@@ -143,6 +132,6 @@ def _tagged(tags: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
 
 def _taint(group: str, key: str, text: str) -> Taint:
     value, separator, effect = text.rpartition(":")
-    if not separator or effect not in _EFFECTS:
+    if not separator or effect not in TAINT_EFFECTS:
         raise InvalidAnswer(NAME, group, f"{TAINT}{key}", text, "expected <value>:<effect>")
     return Taint(key=key, value=value, effect=effect)

@@ -11,15 +11,18 @@ A value that means nothing is refused, with annotation and value.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from manager.autoscaler.cloudprovider import node_template
+from manager.autoscaler.cloudprovider.cloud_file import TAINT_EFFECTS
 from manager.autoscaler.cloudprovider.clusterapi import NAME
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer
+from manager.autoscaler.cloudprovider.node_template import LABEL_KEY, LABEL_VALUE
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
-from shared import durations, quantity
+from shared import quantity
 from shared.api.core import Quantities, Taint
 from shared.names import CPU, MEMORY
 from shared.quantity import MILLI_PER_CORE
@@ -29,22 +32,9 @@ LABELS, TAINTS, GPU_TYPE, GPU_COUNT, MAX_PODS = (
     CAPACITY + name for name in ("labels", "taints", "gpu-type", "gpu-count", "maxPods")
 )
 PODS, DEFAULT_PODS = "pods", "110"
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _AMOUNTS = {CAPACITY + "cpu": CPU, CAPACITY + "memory": MEMORY, CAPACITY + "ephemeral-disk": "ephemeral-storage"}
 _MOST_CORES, _LEAST_MEMORY_BYTES = 2_000, 64 << 20  # beyond them, a unit is wrong
-_SEGMENT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-_KEY = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_SEGMENT}")
-_VALUE = re.compile(rf"({_SEGMENT})?")
 _COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
-_OPTIONS: Mapping[str, tuple[str, Callable[[str], float]]] = {
-    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", float),
-    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", float),
-    "scaledownunneededtime": ("scale_down_unneeded_seconds", durations.parse),
-    "scaledownunreadytime": ("scale_down_unready_seconds", durations.parse),
-    "maxnodeprovisiontime": ("max_node_provision_seconds", durations.parse),
-    "maxnodestartuptime": ("max_node_startup_seconds", durations.parse),
-    "maxnodelifetime": ("max_node_lifetime_seconds", durations.parse),
-}
 
 
 @dataclass(frozen=True)
@@ -79,11 +69,11 @@ class GroupAnnotations:
         prefix = f"{self.api_group}/autoscaling-options-"
         found: dict[str, Any] = {}
         for key, text in self.given.items():
-            name, read = _OPTIONS.get(key.removeprefix(prefix).lower(), ("", float))
-            if not key.startswith(prefix) or not name or not text:
+            option = key.removeprefix(prefix).lower()
+            if not key.startswith(prefix) or not text or option in node_template.FLAGS:
                 continue
             try:
-                found[name] = read(text)
+                found |= node_template.read_option(option, text)
             except ValueError as error:
                 raise self._refused(key, str(error)) from error
         return GroupOptions(**found)
@@ -98,7 +88,7 @@ class GroupAnnotations:
             resources[PODS] = str(self._count(MAX_PODS, least=1))
         if self.given.get(GPU_COUNT) and (gpus := self._count(GPU_COUNT)):
             kind = self.given.get(GPU_TYPE, "")
-            if not _KEY.fullmatch(kind):
+            if not LABEL_KEY.fullmatch(kind):
                 raise self._refused(GPU_TYPE, f"no name of a resource, and there are {gpus} of it")
             resources[kind] = str(gpus)
         return AnnouncedNode(resources, dict(self._labels()), tuple(self._taint(each) for each in self._listed(TAINTS)))
@@ -107,7 +97,7 @@ class GroupAnnotations:
         found = []
         for text in self._listed(LABELS):
             key, separator, value = text.partition("=")
-            if not (separator and _KEY.fullmatch(key) and _VALUE.fullmatch(value)):
+            if not (separator and LABEL_KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value)):
                 raise self._refused(LABELS, f"{text!r} is no label, as in key=value")
             found.append((key, value))
         return found
@@ -115,7 +105,7 @@ class GroupAnnotations:
     def _taint(self, text: str) -> Taint:
         body, separator, effect = text.rpartition(":")
         key, _, value = body.partition("=")
-        if not (separator and _KEY.fullmatch(key) and _VALUE.fullmatch(value) and effect in EFFECTS):
+        if not (separator and LABEL_KEY.fullmatch(key) and LABEL_VALUE.fullmatch(value) and effect in TAINT_EFFECTS):
             raise self._refused(TAINTS, f"{text!r} is no taint, as in key=value:NoSchedule")
         return Taint(key=key, value=value, effect=effect)
 

@@ -4,27 +4,23 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from manager.autoscaler.cloudprovider.clusterapi import NAME, groups, templates
+from manager.autoscaler.cloudprovider.clusterapi import NAME, config, groups, templates
 from manager.autoscaler.cloudprovider.clusterapi.config import ClusterApiConfig
 from manager.autoscaler.cloudprovider.clusterapi.groups import ScalableGroup, ScalableGroups
-from manager.autoscaler.cloudprovider.clusterapi.own_changes import OwnChanges
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import MachineObject
-from manager.autoscaler.cloudprovider.clusterapi.writing import ClusterApiWriter
-from manager.autoscaler.cloudprovider.contract import (
-    Gpus,
-    Group,
-    GroupOptions,
-    Instance,
-    NodeRef,
-    Provider,
-)
+from manager.autoscaler.cloudprovider.clusterapi.writing import ClusterApiWriter, OwnChanges
+from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.kube.client import Client
+from shared.kube.config import from_kubeconfig
 
 logger = logging.getLogger(__name__)
+
+USER_AGENT = "headroom-manager"
 
 
 class ClusterApiProvider(Provider):
@@ -184,3 +180,15 @@ def _as_group(group: ScalableGroup) -> Group:
         target_size=group.replicas,
         debug=f"cluster {group.object.spec.cluster_name}",
     )
+
+
+def make(request: ProviderRequest) -> ClusterApiProvider:
+    file = config.load(request.config)
+    writes = request.loops is not None
+    if not file.kubeconfig:
+        return ClusterApiProvider(file, request.client, request.clock, may_write=writes)
+    client = Client(from_kubeconfig(file.kubeconfig), USER_AGENT, clock=request.clock)
+    return ClusterApiProvider(file, client, request.clock, may_write=writes, close=client.close)
+
+
+PLUGIN = ProviderPlugin(make=make, needs_config=False, has_prices=False, groups_opt_in=True)

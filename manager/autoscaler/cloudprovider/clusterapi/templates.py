@@ -1,15 +1,16 @@
 """The next Node of a group that has none: its annotations, over what the infrastructure provider says. Pure."""
 
+from manager.autoscaler.cloudprovider import node_template
 from manager.autoscaler.cloudprovider.clusterapi import NAME
 from manager.autoscaler.cloudprovider.clusterapi.annotations import CAPACITY, DEFAULT_PODS, PODS
 from manager.autoscaler.cloudprovider.clusterapi.groups import ScalableGroup
 from manager.autoscaler.cloudprovider.clusterapi.wire import InfrastructureTemplate
 from manager.autoscaler.cloudprovider.errors import Refused
+from manager.autoscaler.cloudprovider.node_template import LABEL_ARCH, LABEL_HOSTNAME, LABEL_OS
 from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
 from shared.api.meta import ObjectMeta
 from shared.names import CPU, MEMORY
 
-LABEL_ARCH, LABEL_OS, LABEL_HOSTNAME = "kubernetes.io/arch", "kubernetes.io/os", "kubernetes.io/hostname"
 LABEL_GPU = "cluster-api/accelerator"
 # Labels of a Machine in these domains, and below them, are its Node's, too.
 _MANAGED = ("node-role.kubernetes.io", "node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
@@ -36,7 +37,7 @@ def node(group: ScalableGroup, template: InfrastructureTemplate | None, default_
         LABEL_HOSTNAME: name,
         LABEL_ARCH: said.node_info.architecture or default_arch,
         LABEL_OS: said.node_info.operating_system or "linux",
-        **{key: value for key, value in (meta.labels or {}).items() if _is_managed(key)},
+        **{key: value for key, value in (meta.labels or {}).items() if node_template.is_of_domain(key, _MANAGED)},
         **group.announced.labels,
     }
     return Node(
@@ -49,8 +50,3 @@ def node(group: ScalableGroup, template: InfrastructureTemplate | None, default_
 def _taints(given: tuple[Taint, ...], announced: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """What is announced takes the place of the same key and effect."""
     return tuple({(each.key, each.effect): each for each in (*given, *announced)}.values())
-
-
-def _is_managed(key: str) -> bool:
-    domain = key.rpartition("/")[0]
-    return any(domain == each or domain.endswith(f".{each}") for each in _MANAGED)

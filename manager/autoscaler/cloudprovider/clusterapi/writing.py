@@ -1,24 +1,27 @@
-"""What is written: replicas of groups, and delete marks on Machines.
+"""What is written: replicas of groups, and delete marks on Machines; and where something else undoes it.
 
 A number of replicas is written only in place of the one that was seen before, so that no write takes effect twice, or
 undoes what another has decided meanwhile.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from manager.autoscaler.cloudprovider.clusterapi import NAME
 from manager.autoscaler.cloudprovider.clusterapi.groups import OUR_MARK, ScalableGroup, read_group
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import MACHINES, MachineObject
-from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, api_error, api_leaves_doubt
 from shared import durations
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
+from shared.kube.errors import Conflict, NotFound
 
 logger = logging.getLogger(__name__)
 
+WATCHED_SECONDS = 300.0  # after a write; a change that comes later is a decision of others, as any
+HOLD_SECONDS = 600.0
 _TRIES = 5  # Cluster API writes the status of the same object
 
 
@@ -48,9 +51,8 @@ class ClusterApiWriter:
             except ProviderError:
                 raise
             except HeadroomError as error:
-                raise provider_error(
-                    error, group.id, f"{group.replicas} replicas could not become {replicas}"
-                ) from error
+                what = f"{group.replicas} replicas could not become {replicas}"
+                raise api_error(NAME, group.id, error, what) from error
         raise Later(NAME, group.id, f"it changes all the time: {_TRIES} writes came too late")
 
     def mark(self, group: ScalableGroup, machines: Sequence[MachineObject], now: float) -> None:
@@ -60,7 +62,7 @@ class ClusterApiWriter:
             try:
                 self._annotate(group, each, f"{OUR_MARK} {durations.timestamp(now)}")
             except HeadroomError as error:
-                self.unmark(group, [*done, each] if _leaves_doubt(error) else done)
+                self.unmark(group, [*done, each] if api_leaves_doubt(error) else done)
                 problem = f"Machine {each.metadata.name} could not be marked to go"
                 raise Refused(NAME, group.id, f"{problem}: {error}") from error
             done.append(each)
@@ -83,13 +85,49 @@ class ClusterApiWriter:
         self._client.patch(self._reader.api().resource(MACHINES), meta.name, patch, meta.namespace)
 
 
-def provider_error(error: HeadroomError, group: str, what: str) -> ProviderError:
-    """The server's no means that nothing has changed."""
-    return (Unavailable if _leaves_doubt(error) else Refused)(NAME, group, f"{what}: {error}")
+@dataclass(frozen=True)
+class _Change:
+    before: int
+    after: int
+    at: float
 
 
-def _leaves_doubt(error: HeadroomError) -> bool:
-    return not isinstance(error, ApiError) or isinstance(error, ServerError | TooManyRequests)
+class OwnChanges:
+    """Numbers of replicas that we wrote, and groups where something else has put the old one back.
+
+    The topology of a Cluster that names replicas does that at once, and so may a tool that applies manifests. A group
+    that is written to in each round, and undone in each, would make and delete machines without an end.
+
+    All times are monotonic, in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._changes: dict[str, _Change] = {}
+        self._held: dict[str, float] = {}  # until when
+
+    def note(self, group: str, before: int, after: int, now: float) -> None:
+        self._changes[group] = _Change(before, after, now)
+
+    def compare(self, groups: Mapping[str, ScalableGroup], now: float) -> dict[str, str]:
+        """What is new, by the groups that are left alone from now on."""
+        self._held = {name: until for name, until in self._held.items() if until > now}
+        found = {}
+        for name, change in list(self._changes.items()):
+            group = groups.get(name)
+            if now - change.at > WATCHED_SECONDS:
+                del self._changes[name]
+            elif group is not None and group.replicas == change.before:
+                del self._changes[name]
+                self._held[name] = now + HOLD_SECONDS
+                found[name] = f"its replicas were made {change.after}, and something else has made them {change.before}"
+        return found
+
+    def refusal(self, group: str, now: float) -> str:
+        """Why the group is left alone; empty if it is not."""
+        left = self._held.get(group, now) - now
+        if left <= 0:
+            return ""
+        return f"something else, such as a Cluster's topology, has undone our last change; tried again in {left:.0f} s"
 
 
 def _check_unchanged(seen: ScalableGroup, now: ScalableGroup | None, replicas: int) -> None:

@@ -1,52 +1,102 @@
-"""The connection to a provider: gRPC's failures as `ProviderError`."""
+"""One connection to a gRPC server: the only module that imports the library, on first use."""
 
-from manager.autoscaler.cloudprovider.errors import NoAnswer, ProviderError, Refused, Unavailable, Unsupported
-from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
-from manager.autoscaler.cloudprovider.externalgrpc.messages import SERVICE
-from manager.autoscaler.rpc.channel import NEEDS_LIBRARY, RpcChannel, RpcError
-from shared.errors import InvalidInput
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-# With these codes a server refuses; with all others the call may have taken effect.
-_REFUSALS = (
-    "INVALID_ARGUMENT",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "UNAUTHENTICATED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "OUT_OF_RANGE",
+if TYPE_CHECKING:
+    import grpc
+
+MAX_MESSAGE_BYTES = 128 << 20
+NEEDS_LIBRARY = "it needs grpcio, which is not installed: pip install 'headroom[grpc]'"
+# Reconnects happen soon: callers have a loop and a deadline.
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2000),
 )
-_SILENCE = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
+_ENDPOINT = re.compile(r"(dns:(//[^/\s]*/)?|ipv[46]:)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})")
+_SOCKET = re.compile(r"unix(-abstract)?:\S+")
 
 
-class Channel:
-    """Calls in bytes, each of which ends within the timeout."""
+class RpcError(Exception):
+    """A call failed. `code` is the name of gRPC's status code."""
 
-    def __init__(self, config: GrpcConfig, provider: str) -> None:
-        """Raises InvalidInput if the library is not installed, or rejects the certificates."""
+    def __init__(self, method: str, code: str, details: str) -> None:
+        self.code = code
+        super().__init__(f"{method}: {code}: {details}")
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTls:
+    """PEM; None for the system's authorities, or for no client certificate."""
+
+    authorities: bytes | None
+    certificate: bytes | None = None
+    key: bytes | None = None
+
+
+class RpcChannel:
+    """Calls of one service in bytes, each of which ends within the timeout. Connects on first use."""
+
+    def __init__(self, service: str, address: str, tls: ChannelTls | None, timeout_seconds: float) -> None:
+        """Without `tls` nothing is encrypted. Raises ImportError without the library."""
+        import grpc
+
+        self._grpc = grpc
+        self._service = service
+        self._timeout_seconds = timeout_seconds
+        if tls is None:
+            self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        else:
+            credentials = grpc.ssl_channel_credentials(tls.authorities, tls.key, tls.certificate)
+            self._channel = grpc.secure_channel(address, credentials, options=_OPTIONS)
+
+    def call(self, method: str, request: bytes) -> bytes:
+        """The answer. Raises RpcError."""
+        ask: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel.unary_unary(f"/{self._service}/{method}")
         try:
-            self._channel = RpcChannel(SERVICE, config.address, config.tls, config.timeout_seconds)
-        except ImportError as error:
-            raise InvalidInput(
-                source="--cloud-provider", field=provider, value=provider, problem=NEEDS_LIBRARY
-            ) from error
-        self._provider = provider
-
-    def call(self, method: str, request: bytes, group: str = "") -> bytes:
-        """The answer. Raises Unsupported, Refused, Unavailable."""
-        try:
-            return self._channel.call(method, request)
-        except RpcError as error:
-            raise self._failure(error, group) from error
+            return ask(request, timeout=self._timeout_seconds)
+        except self._grpc.RpcError as error:
+            known = isinstance(error, self._grpc.Call)
+            code, details = (error.code().name, error.details()) if known else ("UNKNOWN", str(error))
+            raise RpcError(method, code, details or "") from error
 
     def close(self) -> None:
         self._channel.close()
 
-    def _failure(self, error: RpcError, group: str) -> ProviderError:
-        if error.code == "UNIMPLEMENTED":
-            return Unsupported(self._provider, group, str(error))
-        if error.code in _REFUSALS:
-            return Refused(self._provider, group, str(error))
-        kind = NoAnswer if error.code in _SILENCE else Unavailable
-        return kind(self._provider, group, str(error))
+
+def is_address(text: str) -> bool:
+    """Whether gRPC can connect to it; gRPC would call a bare host at a port that no setting names."""
+    if _SOCKET.fullmatch(text):
+        return True
+    found = _ENDPOINT.fullmatch(text)
+    return found is not None and 0 < int(found["port"]) < 1 << 16
+
+
+def authorities_problem(file: str) -> str:
+    """What is wrong with a file of certificates in PEM; empty if nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _problem(lambda: context.load_verify_locations(file))
+
+
+def certificate_problem(certificate: str, key: str) -> str:
+    """What is wrong with a certificate in PEM and its key; empty if nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return _problem(lambda: context.load_cert_chain(certificate, key, _no_password))
+
+
+def _problem(load: Callable[[], None]) -> str:
+    """OpenSSL's error; empty if none."""
+    try:
+        load()
+    except (OSError, ValueError) as error:  # SSLError is one of these
+        return str(error)
+    return ""
+
+
+def _no_password() -> str:
+    """The process has no terminal to ask for one."""
+    raise ValueError("the key is encrypted")

@@ -14,11 +14,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.rpc.channel import ChannelTls, authorities_problem, certificate_problem, is_address
-from shared import durations, yaml_file
+from manager.autoscaler.cloudprovider import cloud_file
+from manager.autoscaler.cloudprovider.externalgrpc.channel import (
+    ChannelTls,
+    authorities_problem,
+    certificate_problem,
+    is_address,
+)
+from shared import yaml_file
 from shared.errors import InvalidInput
-
-MAX_TIMEOUT_SECONDS = 600.0
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,11 +56,9 @@ def load(path: Path) -> GrpcConfig:
             raise refused(field, name, error.strerror or str(error)) from error
 
     try:
-        timeout = durations.parse(file.grpc_timeout) if isinstance(file.grpc_timeout, str) else file.grpc_timeout
+        timeout = cloud_file.timeout_seconds(file.grpc_timeout)
     except ValueError as error:
         raise refused("grpc_timeout", file.grpc_timeout, str(error)) from error
-    if not 0 < timeout <= MAX_TIMEOUT_SECONDS:
-        raise refused("grpc_timeout", file.grpc_timeout, f"not within {MAX_TIMEOUT_SECONDS:g} s, or none")
     if not is_address(file.address):
         raise refused("address", file.address, "expected host:port")
     if bool(file.key) != bool(file.cert):

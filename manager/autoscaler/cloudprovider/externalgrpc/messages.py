@@ -11,7 +11,7 @@ from manager.autoscaler.cloudprovider.contract import (
     InstanceState,
     NodeRef,
 )
-from manager.autoscaler.rpc import core_v1
+from manager.autoscaler.cloudprovider.externalgrpc import core_v1
 from shared import protobuf
 from shared.protobuf import as_bytes, as_double, as_int, as_text, encoded, fields
 

@@ -4,50 +4,64 @@ This protocol cannot create groups.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NoReturn, TypeVar
+from typing import TypeVar
 
-from manager.autoscaler.cloudprovider.contract import (
-    Created,
-    Gpus,
-    Group,
-    GroupOptions,
-    GroupSpec,
-    Instance,
-    NodeRef,
-    Theoretical,
+from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
+from manager.autoscaler.cloudprovider.errors import (
+    InvalidAnswer,
+    NoAnswer,
+    ProviderError,
+    Refused,
+    Unavailable,
+    Unsupported,
 )
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Unsupported
-from manager.autoscaler.cloudprovider.externalgrpc import NAME, messages
-from manager.autoscaler.cloudprovider.externalgrpc.channel import Channel
+from manager.autoscaler.cloudprovider.externalgrpc import NAME, config, core_v1, messages
+from manager.autoscaler.cloudprovider.externalgrpc.channel import NEEDS_LIBRARY, RpcChannel, RpcError
 from manager.autoscaler.cloudprovider.externalgrpc.config import GrpcConfig
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from manager.autoscaler.pricing.model import Machine, PricingModel
-from manager.autoscaler.rpc import core_v1
 from shared.api.core import Node
 from shared.clock import Clock
+from shared.errors import InvalidInput
 from shared.protobuf import Malformed
 from shared.quantity import Amounts
 
 T = TypeVar("T")
 
 PRICED_SECONDS = 3600.0
+# With these codes a server refuses; with all others the call may have taken effect.
+_REFUSALS = (
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "OUT_OF_RANGE",
+)
+_SILENCE = ("DEADLINE_EXCEEDED", "UNAVAILABLE")
 
 
-class ExternalGrpcProvider:
-    """See `contract.Provider`."""
+class ExternalGrpcProvider(Provider):
+    """See `Provider`."""
 
     name = NAME
 
-    def __init__(self, config: GrpcConfig, clock: Clock, defaults: GroupOptions | None = None) -> None:
+    def __init__(self, server: GrpcConfig, clock: Clock, defaults: GroupOptions | None = None) -> None:
         """Connects on first use. `defaults` are the options of groups whose cloud overrides none.
 
-        Raises InvalidInput without the library.
+        Raises InvalidInput if the library is not installed, or rejects the certificates.
         """
-        self._channel = Channel(config, NAME)
+        try:
+            self._channel = RpcChannel(messages.SERVICE, server.address, server.tls, server.timeout_seconds)
+        except ImportError as error:
+            raise InvalidInput(source="--cloud-provider", field=NAME, value=NAME, problem=NEEDS_LIBRARY) from error
         self._clock = clock
         self._defaults = defaults or GroupOptions()
 
     def refresh(self) -> None:
-        self._channel.call("Refresh", b"")
+        self._call("Refresh", b"")
 
     def groups(self) -> Sequence[Group]:
         return self._read("NodeGroups", b"", messages.read_groups)
@@ -99,38 +113,45 @@ class ExternalGrpcProvider:
         return self._read("PricingPodPrice", request, messages.read_double)
 
     def increase(self, group: str, delta: int) -> None:
-        self._channel.call("NodeGroupIncreaseSize", messages.with_delta(group, delta), group)
+        self._call("NodeGroupIncreaseSize", messages.with_delta(group, delta), group)
 
     def decrease_target(self, group: str, delta: int) -> None:
-        self._channel.call("NodeGroupDecreaseTargetSize", messages.with_delta(group, -delta), group)
+        self._call("NodeGroupDecreaseTargetSize", messages.with_delta(group, -delta), group)
 
     def delete_nodes(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        self._channel.call("NodeGroupDeleteNodes", messages.delete_nodes(group, nodes), group)
-
-    def machine_types(self) -> Sequence[str]:
-        self._unsupported()
-
-    def theoretical(self, spec: GroupSpec) -> Theoretical:
-        self._unsupported()
-
-    def create_group(self, spec: GroupSpec) -> Created:
-        self._unsupported()
-
-    def delete_group(self, group: str) -> None:
-        self._unsupported(group)
+        self._call("NodeGroupDeleteNodes", messages.delete_nodes(group, nodes), group)
 
     def cleanup(self) -> None:
-        self._channel.call("Cleanup", b"")
+        self._call("Cleanup", b"")
 
     def close(self) -> None:
         self._channel.close()
 
     def _read(self, method: str, request: bytes, reader: Callable[[bytes], T], group: str = "") -> T:
-        answer = self._channel.call(method, request, group)
+        answer = self._call(method, request, group)
         try:
             return reader(answer)
         except Malformed as error:
             raise InvalidAnswer(NAME, group, method, answer, f"not the protocol's: {error}") from error
 
-    def _unsupported(self, group: str = "") -> NoReturn:
-        raise Unsupported(NAME, group, "groups are neither created nor deleted over this protocol")
+    def _call(self, method: str, request: bytes, group: str = "") -> bytes:
+        """The answer. Raises Unsupported, Refused, Unavailable."""
+        try:
+            return self._channel.call(method, request)
+        except RpcError as error:
+            raise _kind_of(error.code)(NAME, group, str(error)) from error
+
+
+def _kind_of(code: str) -> type[ProviderError]:
+    if code == "UNIMPLEMENTED":
+        return Unsupported
+    if code in _REFUSALS:
+        return Refused
+    return NoAnswer if code in _SILENCE else Unavailable
+
+
+def make(request: ProviderRequest) -> ExternalGrpcProvider:
+    return ExternalGrpcProvider(config.load(request.file), request.clock, request.groups.options)
+
+
+PLUGIN = ProviderPlugin(make=make)

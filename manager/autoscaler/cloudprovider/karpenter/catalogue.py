@@ -1,20 +1,31 @@
-"""The catalogue: machine types, what pods find on them, where they are offered, and at which price.
+"""The catalogue: machine types, what pods find on them, where they are offered, and at which price; and the labels by
+which Karpenter tells them apart.
 
 Pure. No object of Karpenter's says any of it, so it is a file, and what NodeClaims and Nodes report checks it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider.karpenter import checked_labels
+from manager.autoscaler.cloudprovider import node_template
+from manager.autoscaler.cloudprovider.cloud_file import Mistake
+from manager.autoscaler.cloudprovider.node_template import LABEL_ARCH, LABEL_MACHINE_TYPE, LABEL_OS, LABEL_ZONE
+from manager.autoscaler.pricing.model import SEED_PRICES, Machine, Unpriced
 from shared import quantity
+from shared.api import pods
 from shared.api.core import Quantities
 from shared.names import CPU, MEMORY
 from shared.quantity import MILLI_PER_CORE, Amounts, QuantityError
+
+LABEL_CAPACITY_TYPE = "karpenter.sh/capacity-type"
+LABEL_NODE_POOL = "karpenter.sh/nodepool"
+# What stands there is for Kubernetes, for Karpenter and for its providers to say.
+_RESERVED = ("kubernetes.io", "k8s.io", "karpenter.sh")
+_OPEN = ("node-role.kubernetes.io", "node-restriction.kubernetes.io")
 
 PODS = "pods"
 DEFAULT_PODS = 110
@@ -29,7 +40,6 @@ _TOLERANCE = {MEMORY: 0.01, "ephemeral-storage": 0.05}
 
 CapacityType = Annotated[str, Meta(pattern="^(on-demand|spot|reserved)$")]
 Price = Annotated[float, Meta(ge=0, le=10_000)]
-Mistake = tuple[str, object, str]  # field, value, problem
 
 
 class Offering(NamedTuple):
@@ -69,8 +79,8 @@ class KarpenterMachineType(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
     @property
     def node_labels(self) -> dict[str, str]:
         """The labels of every node of the type."""
-        usual = {checked_labels.LABEL_ARCH: "amd64", checked_labels.LABEL_OS: "linux"}
-        return usual | self.labels | {checked_labels.LABEL_MACHINE_TYPE: self.name}
+        usual = {LABEL_ARCH: "amd64", LABEL_OS: "linux"}
+        return usual | self.labels | {LABEL_MACHINE_TYPE: self.name}
 
     def price(self, zone: str, capacity_type: str) -> float | None:
         """None where it is not offered."""
@@ -130,10 +140,44 @@ class Catalogue:
         return found
 
 
+class CataloguePrices:
+    """The catalogue's prices; see `PricingModel`. A machine that the catalogue does not have has no price."""
+
+    def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
+        self._catalogue = catalogue
+
+    def node_price(self, machine: Machine) -> float:
+        name = machine.labels.get(LABEL_MACHINE_TYPE, "")
+        zone, capacity_type = machine.labels.get(LABEL_ZONE, ""), machine.labels.get(LABEL_CAPACITY_TYPE, "")
+        known = self._catalogue().types.get(name)
+        price = known.price(zone, capacity_type) if known is not None else None
+        if price is None:
+            raise Unpriced(f"the catalogue has no price of {name or 'a machine without a type'} in {zone or 'no zone'}")
+        return price
+
+    def pod_price(self, requests: Amounts) -> float:
+        return SEED_PRICES.price(requests)
+
+
+def problem_of(key: str, value: str) -> str:
+    """Why a group may not ask for this label; empty if it may."""
+    if not node_template.LABEL_KEY.fullmatch(key):
+        return "not a label's key"
+    if not node_template.LABEL_VALUE.fullmatch(value):
+        return "not a label's value"
+    return "a label of this domain is not a group's to set" if is_reserved(key) else ""
+
+
+def is_reserved(key: str) -> bool:
+    """Whether only the cloud gives such a label, in particular the one of a NodePool."""
+    if node_template.is_of_domain(key, _OPEN):
+        return False
+    return "karpenter" in key.rpartition("/")[0].split(".") or node_template.is_of_domain(key, _RESERVED)
+
+
 def amounts(quantities: Quantities) -> dict[str, int]:
     """With room for pods. Raises QuantityError."""
-    found = {name: quantity.milli(text) if name == CPU else quantity.whole(text) for name, text in quantities.items()}
-    return {PODS: DEFAULT_PODS, **found}
+    return {PODS: DEFAULT_PODS, **pods.amounts(quantities)}
 
 
 def _show(resource: str, amount: int) -> str:

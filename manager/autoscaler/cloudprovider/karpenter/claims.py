@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Instance, InstanceError, InstanceState
-from manager.autoscaler.cloudprovider.karpenter import checked_labels
-from manager.autoscaler.cloudprovider.karpenter.catalogue import PODS, KarpenterMachineType, Offering
+from manager.autoscaler.cloudprovider.karpenter.catalogue import (
+    LABEL_CAPACITY_TYPE,
+    LABEL_NODE_POOL,
+    PODS,
+    KarpenterMachineType,
+    Offering,
+)
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterGroup
+from manager.autoscaler.cloudprovider.node_template import LABEL_ARCH, LABEL_MACHINE_TYPE, LABEL_OS, LABEL_ZONE
 from shared import durations, names, quantity
 from shared.api.core import Condition, Quantities, Taint
 from shared.api.meta import ObjectMeta, Wire, prepared
@@ -64,7 +70,7 @@ class NodeClaim(Wire, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        return bool(self.group) and self.metadata.label(checked_labels.LABEL_NODE_POOL) is None
+        return bool(self.group) and self.metadata.label(LABEL_NODE_POOL) is None
 
     @property
     def is_leaving(self) -> bool:
@@ -79,7 +85,7 @@ class NodeClaim(Wire, frozen=True):
     def offering(self) -> Offering:
         """What it asks for; "" for what it does not name."""
         wanted = {each.key: each.values[0] for each in self.spec.requirements if each.values}
-        keys = (checked_labels.LABEL_MACHINE_TYPE, checked_labels.LABEL_ZONE, checked_labels.LABEL_CAPACITY_TYPE)
+        keys = (LABEL_MACHINE_TYPE, LABEL_ZONE, LABEL_CAPACITY_TYPE)
         return Offering(*(wanted.get(key, "") for key in keys))
 
     def condition(self, kind: str) -> Condition | None:
@@ -137,11 +143,11 @@ def body(
     not be disrupted would otherwise keep it for ever.
     """
     wanted = {
-        checked_labels.LABEL_MACHINE_TYPE: group.machine_type,
-        checked_labels.LABEL_ZONE: group.zone,
-        checked_labels.LABEL_CAPACITY_TYPE: group.capacity_type,
-        checked_labels.LABEL_ARCH: machine.node_labels[checked_labels.LABEL_ARCH],
-        checked_labels.LABEL_OS: machine.node_labels[checked_labels.LABEL_OS],
+        LABEL_MACHINE_TYPE: group.machine_type,
+        LABEL_ZONE: group.zone,
+        LABEL_CAPACITY_TYPE: group.capacity_type,
+        LABEL_ARCH: machine.node_labels[LABEL_ARCH],
+        LABEL_OS: machine.node_labels[LABEL_OS],
     }
     # A node counts as initialized once its devices are there; cores and memory are the machine type's.
     devices = {

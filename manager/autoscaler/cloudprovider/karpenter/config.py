@@ -29,7 +29,6 @@ autoprovisioning:               # creates groups on demand; none if absent
   max: 100                      # nodes in one group
 """
 
-import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -37,18 +36,16 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider.karpenter import checked_labels
+from manager.autoscaler.cloudprovider import cloud_file
+from manager.autoscaler.cloudprovider.cloud_file import Mistake
+from manager.autoscaler.cloudprovider.karpenter import catalogue
 from manager.autoscaler.cloudprovider.karpenter.catalogue import CapacityType, Catalogue, KarpenterMachineType
 from shared import durations, yaml_file
 from shared.api.core import Taint
-from shared.errors import InvalidInput
-
-logger = logging.getLogger(__name__)
 
 # Names of NodeClaims derive from it, and become labels, too.
 GROUP_PATTERN = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"
 MAX_GROUP_NAME = 57
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MOST_SECONDS = 86_400.0
 
 GroupName = Annotated[str, Meta(pattern=GROUP_PATTERN, max_length=MAX_GROUP_NAME)]
@@ -126,38 +123,14 @@ class KarpenterCloud(_Closed, frozen=True, kw_only=True):
         return durations.parse(self.termination_grace_period)
 
 
-class CloudFile:
-    """The configuration in force: the last valid version of the file.
-
-    Raises InvalidInput at the start; a file that becomes invalid later changes nothing, and is told once.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._problem = ""
-        self.cloud = load(path)
-
-    def reread(self) -> KarpenterCloud:
-        problem = ""
-        try:
-            self.cloud = load(self._path)
-        except InvalidInput as error:
-            problem = str(error)
-        if problem and problem != self._problem:
-            logger.error("the last good configuration stays: %s", problem)
-        self._problem = problem
-        return self.cloud
-
-
 def load(path: Path) -> KarpenterCloud:
     """Raises InvalidInput that names file, field and value."""
     cloud = yaml_file.load(path, KarpenterCloud)
-    for field, value, problem in _mistakes(cloud):
-        raise InvalidInput(source=str(path), field=field, value=value, problem=problem)
+    cloud_file.refuse_first(_mistakes(cloud), path)
     return cloud
 
 
-def _mistakes(cloud: KarpenterCloud) -> Iterator[tuple[str, object, str]]:
+def _mistakes(cloud: KarpenterCloud) -> Iterator[Mistake]:
     if bool(cloud.node_pool) == (cloud.node_class is not None):
         yield "node_class", cloud.node_class, "either node_class or node_pool says how nodes are made"
     for field in ("termination_grace_period", "launch_timeout", "sold_out"):
@@ -169,12 +142,12 @@ def _mistakes(cloud: KarpenterCloud) -> Iterator[tuple[str, object, str]]:
             continue
         if not 0 < seconds <= MOST_SECONDS:
             yield field, text, "not within a day, or none"
-    yield from _named_twice([each.name for each in cloud.machine_types], "machine_types")
+    yield from cloud_file.named_twice([each.name for each in cloud.machine_types], "machine_types")
     for position, machine in enumerate(cloud.machine_types):
         for field, value, problem in machine.mistakes():
             yield f"machine_types[{position}].{field}", value, problem
     known = {each.name: each for each in cloud.machine_types}
-    yield from _named_twice([each.name for each in cloud.groups], "groups")
+    yield from cloud_file.named_twice([each.name for each in cloud.groups], "groups")
     for position, group in enumerate(cloud.groups):
         for field, value, problem in _group_mistakes(group, known):
             yield f"groups[{position}].{field}", value, problem
@@ -184,15 +157,7 @@ def _mistakes(cloud: KarpenterCloud) -> Iterator[tuple[str, object, str]]:
                 yield f"autoprovisioning.machine_types[{position}]", name, "not in machine_types"
 
 
-def _named_twice(names: list[str], field: str) -> Iterator[tuple[str, object, str]]:
-    for position, name in enumerate(names):
-        if name in names[:position]:
-            yield f"{field}[{position}].name", name, "twice"
-
-
-def _group_mistakes(
-    group: KarpenterGroup, known: Mapping[str, KarpenterMachineType]
-) -> Iterator[tuple[str, object, str]]:
+def _group_mistakes(group: KarpenterGroup, known: Mapping[str, KarpenterMachineType]) -> Iterator[Mistake]:
     machine = known.get(group.machine_type)
     if machine is None:
         yield "machine_type", group.machine_type, "not in machine_types"
@@ -203,10 +168,6 @@ def _group_mistakes(
     if group.autoprovisioned:
         yield "autoprovisioned", True, "made by auto-provisioning alone"
     for key, value in group.labels.items():
-        if problem := checked_labels.problem_of(key, value):
+        if problem := catalogue.problem_of(key, value):
             yield f"labels.{key}", value, problem
-    for position, taint in enumerate(group.taints):
-        if not taint.key:
-            yield f"taints[{position}].key", taint.key, "a taint has a key"
-        if taint.effect not in EFFECTS:
-            yield f"taints[{position}].effect", taint.effect, f"one of {', '.join(EFFECTS)}"
+    yield from cloud_file.taint_mistakes(group.taints, "taints")

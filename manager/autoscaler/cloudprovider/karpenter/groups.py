@@ -1,32 +1,30 @@
-"""Groups: what a spec becomes, and the Node that a group's next claim will be. Pure."""
+"""Groups: what a spec becomes, the Node that a group's next claim will be, and whether a node is still that. Pure."""
 
-import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
-from manager.autoscaler.cloudprovider.karpenter import NAME, checked_labels
+from manager.autoscaler.cloudprovider.karpenter import NAME, catalogue, claims
 from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
-from manager.autoscaler.cloudprovider.karpenter.catalogue import Offering
-from manager.autoscaler.cloudprovider.karpenter.claims import NodeDefaults
+from manager.autoscaler.cloudprovider.karpenter.catalogue import LABEL_CAPACITY_TYPE, Offering
+from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeDefaults
 from manager.autoscaler.cloudprovider.karpenter.config import (
     MAX_GROUP_NAME,
     KarpenterAutoprovisioning,
     KarpenterCloud,
     KarpenterGroup,
 )
+from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME, LABEL_ZONE, SUFFIX_LENGTH, digest_suffix
 from shared import names
-from shared.api.core import Node, NodeSpec, NodeStatus, Quantities
+from shared.api.core import Node, NodeSpec, NodeStatus, Taint
 from shared.api.meta import ObjectMeta
-from shared.names import CPU
-from shared.quantity import Amounts, format_milli
+from shared.quantity import format_amounts
 
-SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they form no words
-SUFFIX_LENGTH = 5
+HASH, HASH_VERSION = "-hash", "-hash-version"  # of annotations; hashes of different versions cannot be compared
 # What Karpenter gives to every node that is up.
 _OF_KARPENTER = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 
@@ -106,7 +104,7 @@ class BuyingState:
         for key, value in spec.labels.items():
             if given.get(key, value) != value:
                 raise Refused(NAME, "", f"label {key}: {value!r}: it is {given[key]!r} on all of them")
-            if key not in given and (problem := checked_labels.problem_of(key, value)):
+            if key not in given and (problem := catalogue.problem_of(key, value)):
                 raise Refused(NAME, "", f"label {key}: {value!r}: {problem}")
         own = {key: value for key, value in spec.labels.items() if key not in given}
         return msgspec.structs.replace(group, labels=own)
@@ -117,19 +115,20 @@ class BuyingState:
         if machine is None:
             raise Refused(NAME, group.name, f"machine type {group.machine_type} is not in the catalogue")
         name = f"template-{group.name}"
-        labels = self._given_labels(group) | group.labels | {checked_labels.LABEL_HOSTNAME: name}
+        labels = self._given_labels(group) | group.labels | {LABEL_HOSTNAME: name}
         return Node(
             metadata=ObjectMeta(name=name, labels=labels),
             spec=NodeSpec(taints=tuple(dict.fromkeys((*self.defaults.taints, *group.taints)))),
             status=NodeStatus(
-                capacity=_quantities(machine.capacity_amounts), allocatable=_quantities(machine.allocatable_amounts)
+                capacity=format_amounts(machine.capacity_amounts),
+                allocatable=format_amounts(machine.allocatable_amounts),
             ),
         )
 
     def _offering(self, spec: GroupSpec, offered: KarpenterAutoprovisioning, now: float) -> Offering:
         """Raises Refused."""
-        zone = spec.labels.get(checked_labels.LABEL_ZONE)
-        capacity_type = spec.labels.get(checked_labels.LABEL_CAPACITY_TYPE)
+        zone = spec.labels.get(LABEL_ZONE)
+        capacity_type = spec.labels.get(LABEL_CAPACITY_TYPE)
         found = [
             offering
             for _, offering in self.cloud.catalogue.offerings(spec.machine_type, offered.zones, offered.capacity_types)
@@ -152,8 +151,8 @@ class BuyingState:
             | machine.node_labels
             | _OF_KARPENTER
             | {
-                checked_labels.LABEL_ZONE: group.zone,
-                checked_labels.LABEL_CAPACITY_TYPE: group.capacity_type,
+                LABEL_ZONE: group.zone,
+                LABEL_CAPACITY_TYPE: group.capacity_type,
                 names.LABEL_NODE_GROUP: group.name,
             }
         )
@@ -163,13 +162,41 @@ def offering_of(group: KarpenterGroup) -> Offering:
     return Offering(group.machine_type, group.zone, group.capacity_type)
 
 
+def drift_reason(claim: NodeClaim, group: KarpenterGroup, defaults: NodeDefaults) -> str:
+    """How the claim differs from the next one of its group; empty where it does not."""
+    said = claim.condition(claims.DRIFTED)
+    if said is not None and said.status == "True":
+        return f"its NodeClaim says that it has drifted: {said.reason} {said.message}".rstrip()
+    offering, node_class = offering_of(group), claim.spec.node_class_ref
+    if claim.offering != offering:
+        return f"it was launched as {claim.offering}, and its group launches {offering} now"
+    if node_class != defaults.node_class:
+        return f"it was launched by {node_class}, and its group launches by {defaults.node_class} now"
+    if _read(claim.spec.taints or ()) != _read((*defaults.taints, *group.taints)):
+        return "it was launched with other taints than those of its group"
+    labels = claim.metadata.labels or {}
+    other = [key for key, value in (dict(defaults.labels) | group.labels).items() if labels.get(key) != value]
+    if other:
+        return f"it was launched with another label {min(other)} than its group has"
+    return _hash_reason(claim, dict(defaults.hashes))
+
+
+def _hash_reason(claim: NodeClaim, now: dict[str, str]) -> str:
+    """Karpenter's providers write a hash of the node class into the class, and into each claim at its launch."""
+    launched = claim.metadata.annotations or {}
+    for key, value in now.items():
+        version = key + HASH_VERSION.removeprefix(HASH)
+        comparable = key.endswith(HASH) and key in launched and launched.get(version) == now.get(version)
+        if comparable and launched[key] != value:
+            return f"its node class has changed since it was launched ({key})"
+    return ""
+
+
+def _read(taints: Iterable[Taint]) -> frozenset[tuple[str, str, str]]:
+    return frozenset((each.key, each.value, each.effect) for each in taints)
+
+
 def _named(spec: GroupSpec, offering: Offering, suffix: str) -> str:
-    digest = hashlib.sha256(msgspec.json.encode((spec, offering), order="deterministic")).digest()
-    suffix = suffix or "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
     machine_type = re.sub(r"[^a-z0-9.-]+", "-", spec.machine_type.lower())
     kept = f"{spec.prefix}-{machine_type}"[: MAX_GROUP_NAME - SUFFIX_LENGTH - 1].rstrip(".-")
-    return f"{kept}-{suffix}"
-
-
-def _quantities(found: Amounts) -> Quantities:
-    return {resource: format_milli(amount) if resource == CPU else str(amount) for resource, amount in found.items()}
+    return f"{kept}-{suffix or digest_suffix((spec, offering))}"

@@ -4,11 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.errors import Later, Unavailable
 from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures
 from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
-from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterGroup
+from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim, KnownClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
 from manager.autoscaler.cloudprovider.karpenter.reading import KarpenterReader
@@ -42,7 +43,9 @@ class SeenClaims:
 class ClaimObserver:
     """Observes claims and keeps the books. One thread observes; others may read `seen`."""
 
-    def __init__(self, file: CloudFile, client: Client, ledger: KarpenterLedger, clock: Clock) -> None:
+    def __init__(
+        self, file: ReloadedFile[KarpenterCloud], client: Client, ledger: KarpenterLedger, clock: Clock
+    ) -> None:
         self.seen = SeenClaims(BuyingState(file.cloud))
         self._file = file
         self._reader = KarpenterReader(client)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import msgspec
 
+from manager.autoscaler.cloudprovider import node_template
+from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import (
     Created,
     Group,
@@ -15,21 +17,22 @@ from manager.autoscaler.cloudprovider.contract import (
     Provider,
     Theoretical,
 )
-from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, claims, drift, groups
-from manager.autoscaler.cloudprovider.karpenter.books import KarpenterLedger
+from manager.autoscaler.cloudprovider.errors import Later, Refused, api_error
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims, config, groups
+from manager.autoscaler.cloudprovider.karpenter.books import CONFIG_MAP, KEY, KarpenterLedger
+from manager.autoscaler.cloudprovider.karpenter.catalogue import CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
-from manager.autoscaler.cloudprovider.karpenter.config import CloudFile, KarpenterGroup
+from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
-from manager.autoscaler.cloudprovider.karpenter.groups import SUFFIX_LENGTH, SUFFIX_LETTERS
 from manager.autoscaler.cloudprovider.karpenter.observer import ClaimObserver, SeenClaims
-from manager.autoscaler.cloudprovider.karpenter.prices import CataloguePrices
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, ApiError, NotFound, ServerError, TooManyRequests
+from shared.kube.configmap_store import ConfigMapStore
+from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import NODECLAIMS
 
 
@@ -40,7 +43,7 @@ class KarpenterProvider(Provider):
 
     def __init__(
         self,
-        file: CloudFile,
+        file: ReloadedFile[KarpenterCloud],
         client: Client,
         ledger: KarpenterLedger,
         clock: Clock,
@@ -62,9 +65,6 @@ class KarpenterProvider(Provider):
     def groups(self) -> Sequence[Group]:
         seen = self._seen
         return [self._group(seen, each) for each in seen.groups.values()]
-
-    def target_size(self, group: Group) -> int:
-        return group.target_size
 
     def instances(self, group: str) -> Sequence[Instance]:
         seen = self._seen
@@ -114,7 +114,8 @@ class KarpenterProvider(Provider):
             except AlreadyExists:
                 pass  # the first answer was lost: no other uses the name
             except HeadroomError as error:
-                raise _provider_error(error, group, f"{number} of {delta} NodeClaims created", number) from error
+                what = f"{number} of {delta} NodeClaims created"
+                raise api_error(NAME, group, error, what, has_begun=number > 0) from error
             self._observer.add_created(KnownClaim(name, group, groups.offering_of(found)))
 
     def decrease_target(self, group: str, delta: int) -> None:
@@ -135,7 +136,8 @@ class KarpenterProvider(Provider):
                 pass
             except HeadroomError as error:
                 self._observer.unmark_deleted(name)
-                raise _provider_error(error, group, f"NodeClaim {name} could not be deleted", number) from error
+                what = f"NodeClaim {name} could not be deleted"
+                raise api_error(NAME, group, error, what, has_begun=number > 0) from error
 
     def machine_types(self) -> Sequence[str]:
         return self._seen.state.machine_types()
@@ -174,7 +176,7 @@ class KarpenterProvider(Provider):
         found = seen.groups.get(claim.group)
         if not self._minds_drift or found is None or seen.state.problem or not claim.holds(claims.REGISTERED):
             return ""
-        return drift.drift_reason(claim, found, seen.state.defaults)
+        return groups.drift_reason(claim, found, seen.state.defaults)
 
     def _group(self, seen: SeenClaims, found: KarpenterGroup) -> Group:
         staying = sum(not each.is_leaving for each in seen.claims_of(found.name))
@@ -216,10 +218,20 @@ class KarpenterProvider(Provider):
             raise Refused(NAME, group, "it is only read from")
 
     def _suffix(self) -> str:
-        return "".join(self._chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
+        return node_template.random_suffix(self._chance)
 
 
-def _provider_error(error: HeadroomError, group: str, what: str, done: int) -> ProviderError:
-    """The server's no means that nothing has changed, unless part of it was `done` before."""
-    refused = isinstance(error, ApiError) and not isinstance(error, ServerError | TooManyRequests) and not done
-    return (Refused if refused else Unavailable)(NAME, group, f"{what}: {error}")
+def make(request: ProviderRequest) -> KarpenterProvider:
+    writes = request.loops is not None
+    ledger = KarpenterLedger(ConfigMapStore(request.client, request.namespace, CONFIG_MAP, KEY), writes=writes)
+    return KarpenterProvider(
+        ReloadedFile(request.file, config.load),
+        request.client,
+        ledger,
+        request.clock,
+        may_write=writes,
+        minds_drift=request.groups.minds_drift,
+    )
+
+
+PLUGIN = ProviderPlugin(make=make, creates_groups=True)

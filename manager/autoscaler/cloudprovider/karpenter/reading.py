@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from manager.autoscaler.cloudprovider.errors import Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, checked_labels, drift
+from manager.autoscaler.cloudprovider.karpenter import NAME, catalogue, groups
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeClassReference, NodeDefaults
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, NodeClassRef
 from shared import names
@@ -90,7 +90,7 @@ class KarpenterReader:
         labels = {
             key: value
             for key, value in (template.metadata.labels or {}).items()
-            if not checked_labels.is_reserved(key) and key != names.LABEL_NODE_GROUP
+            if not catalogue.is_reserved(key) and key != names.LABEL_NODE_GROUP
         }
         found = NodeDefaults(
             template.spec.node_class_ref,
@@ -128,7 +128,7 @@ class KarpenterReader:
         except (NotFound, Forbidden) as error:
             return NodeDefaults(reference), f"{reference}, which says how nodes are made, cannot be read: {error}"
         annotations = sorted((found.metadata.annotations or {}).items())
-        hashes = tuple((key, value) for key, value in annotations if key.endswith((drift.HASH, drift.HASH_VERSION)))
+        hashes = tuple((key, value) for key, value in annotations if key.endswith((groups.HASH, groups.HASH_VERSION)))
         return NodeDefaults(reference, hashes=hashes), _unready(str(reference), found.status.conditions, READY)
 
 

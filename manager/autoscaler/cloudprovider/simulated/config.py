@@ -29,15 +29,17 @@ increase are ever made), `never_register` (machines boot, but get no Node), `han
 """
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider import cloud_file, gke
+from manager.autoscaler.cloudprovider.cloud_file import Mistake
 from shared import quantity, yaml_file
+from shared.api import pods
 from shared.api.core import Quantities, Taint
 from shared.errors import InvalidInput
 from shared.names import CPU, MEMORY
@@ -46,13 +48,12 @@ from shared.quantity import Amounts, QuantityError
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"
 MAX_NAME = 50  # names of Nodes derive from it, and must fit into a label, too
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_UNKNOWN_TYPE = "no such machine type"
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN, max_length=MAX_NAME)]
 Count = Annotated[int, Meta(ge=0, le=100_000)]
 Seconds = Annotated[float, Meta(ge=0, le=86_400)]
 Price = Annotated[float, Meta(ge=0, le=1e9)]
-NamedT = TypeVar("NamedT", "MachineType", "GroupConfig")
 
 
 class _Closed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -137,74 +138,50 @@ class SimulatedCloud(_Closed, frozen=True, kw_only=True):
 
 def amounts(quantities: Quantities) -> dict[str, int]:
     """The amounts with room for pods. Raises QuantityError."""
-    found = {
-        resource: quantity.milli(text) if resource == CPU else quantity.whole(text)
-        for resource, text in quantities.items()
-    }
-    return {"pods": gke.POD_CAPACITY, **found}
+    return {"pods": gke.POD_CAPACITY, **pods.amounts(quantities)}
 
 
 def load(path: Path) -> SimulatedCloud:
     """Raises InvalidInput that names file, field and value."""
     cloud = yaml_file.load(path, SimulatedCloud)
-    source = str(path)
-    _named_once(cloud.machine_types, "machine_types", source)
-    _named_once(cloud.groups, "groups", source)
-    for position, machine in enumerate(cloud.machine_types):
-        _check_capacity(machine.capacity, f"machine_types[{position}].capacity", source)
-    for position, group in enumerate(cloud.groups):
-        _check_group(cloud, group, f"groups[{position}]", source)
-    for position, name in enumerate(cloud.offered):
-        _check_known(cloud, name, f"autoprovisioning.machine_types[{position}]", source)
+    cloud_file.refuse_first(_mistakes(cloud), path)
     return cloud
 
 
-def _named_once(listed: tuple[NamedT, ...], field: str, source: str) -> None:
-    seen: set[str] = set()
-    for position, each in enumerate(listed):
-        if each.name in seen:
-            raise InvalidInput(source=source, field=f"{field}[{position}].name", value=each.name, problem="twice")
-        seen.add(each.name)
+def _mistakes(cloud: SimulatedCloud) -> Iterator[Mistake]:
+    yield from cloud_file.named_twice([each.name for each in cloud.machine_types], "machine_types")
+    yield from cloud_file.named_twice([each.name for each in cloud.groups], "groups")
+    for position, machine in enumerate(cloud.machine_types):
+        yield from _capacity_mistakes(machine.capacity, f"machine_types[{position}].capacity")
+    for position, group in enumerate(cloud.groups):
+        for field, value, problem in _group_mistakes(cloud, group):
+            yield f"groups[{position}].{field}", value, problem
+    for position, name in enumerate(cloud.offered):
+        if cloud.capacity(name) is None:
+            yield f"autoprovisioning.machine_types[{position}]", name, _UNKNOWN_TYPE
 
 
-def _check_capacity(capacity: Mapping[str, str | int | float], field: str, source: str) -> None:
+def _capacity_mistakes(capacity: Quantities, field: str) -> Iterator[Mistake]:
     for resource in (CPU, MEMORY, *capacity):
         text = capacity.get(resource, 0)
         try:
-            enough = quantity.milli(text) > 0
+            if quantity.milli(text) <= 0:
+                yield f"{field}.{resource}", text, "a machine has some of it"
         except QuantityError as error:
-            raise InvalidInput(source=source, field=f"{field}.{resource}", value=text, problem=str(error)) from error
-        if not enough:
-            raise InvalidInput(
-                source=source, field=f"{field}.{resource}", value=text, problem="a machine has some of it"
-            )
+            yield f"{field}.{resource}", text, str(error)
 
 
-def _check_known(cloud: SimulatedCloud, machine_type: str, field: str, source: str) -> None:
-    if cloud.capacity(machine_type) is None:
-        raise InvalidInput(source=source, field=field, value=machine_type, problem="no such machine type")
-
-
-def _check_group(cloud: SimulatedCloud, group: GroupConfig, field: str, source: str) -> None:
-    _check_known(cloud, group.machine_type, f"{field}.machine_type", source)
+def _group_mistakes(cloud: SimulatedCloud, group: GroupConfig) -> Iterator[Mistake]:
+    if cloud.capacity(group.machine_type) is None:
+        yield "machine_type", group.machine_type, _UNKNOWN_TYPE
     if group.min > group.max:
-        raise InvalidInput(source=source, field=f"{field}.min", value=group.min, problem=f"above max {group.max}")
+        yield "min", group.min, f"above max {group.max}"
     if group.size is not None and not group.min <= group.size <= group.max:
-        problem = f"not within {group.min} and {group.max}"
-        raise InvalidInput(source=source, field=f"{field}.size", value=group.size, problem=problem)
-    for position, taint in enumerate(group.taints):
-        where = f"{field}.taints[{position}]"
-        if not taint.key:
-            raise InvalidInput(source=source, field=f"{where}.key", value=taint.key, problem="a taint has a key")
-        if taint.effect not in EFFECTS:
-            problem = f"one of {', '.join(EFFECTS)}"
-            raise InvalidInput(source=source, field=f"{where}.effect", value=taint.effect, problem=problem)
+        yield "size", group.size, f"not within {group.min} and {group.max}"
+    yield from cloud_file.taint_mistakes(group.taints, "taints")
     if group.autoprovisioned:
-        problem = "made by auto-provisioning alone"
-        raise InvalidInput(source=source, field=f"{field}.autoprovisioned", value=True, problem=problem)
+        yield "autoprovisioned", True, "made by auto-provisioning alone"
     try:
         gke.node_labels("", group.machine_type, group.zone, group.labels)
     except InvalidInput as error:
-        raise InvalidInput(
-            source=source, field=f"{field}.{error.field}", value=error.value, problem=error.problem
-        ) from error
+        yield error.field, error.value, error.problem

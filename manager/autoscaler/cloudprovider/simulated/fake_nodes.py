@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.simulated.config import GroupConfig, SimulatedCloud
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint
+from shared.api.core import Node, NodeSpec, NodeStatus, Taint
 from shared.api.meta import ObjectMeta
 from shared.errors import InvalidInput
 from shared.kube import node_heartbeat
 from shared.kube.client import Client
 from shared.kube.resources import NODES
-from shared.names import CPU
-from shared.quantity import Amounts, format_milli
+from shared.quantity import format_amounts
 
 LABEL_CLOUD = "headroom.io/simulated-cloud"  # equal on all of them, so that groups can still be similar
 CLOUD = "true"
@@ -57,7 +56,7 @@ def node(name: str, group: GroupConfig, cloud: SimulatedCloud) -> Node:
     return Node(
         metadata=ObjectMeta(name=name, labels={**labels, LABEL_CLOUD: CLOUD}, annotations=annotations),
         spec=NodeSpec(taints=tuple(taints), provider_id=provider_id(name)),
-        status=NodeStatus(capacity=_quantities(capacity), allocatable=_quantities(gke.allocatable(capacity))),
+        status=NodeStatus(capacity=format_amounts(capacity), allocatable=format_amounts(gke.allocatable(capacity))),
     )
 
 
@@ -98,10 +97,6 @@ def belongs_to(found: Node) -> str | None:
 
 def is_ready(found: Node) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in found.status.conditions or ())
-
-
-def _quantities(found: Amounts) -> Quantities:
-    return {resource: format_milli(amount) if resource == CPU else str(amount) for resource, amount in found.items()}
 
 
 def _node_info(labels: Mapping[str, str]) -> dict[str, str]:

@@ -9,11 +9,10 @@ from typing import Protocol
 import msgspec
 
 from manager.autoscaler.cloudprovider.simulated.books import Books
-from shared.api.core import ConfigMap
 from shared.errors import InvalidInput
 from shared.kube.client import Client
-from shared.kube.errors import AlreadyExists, Conflict, NotFound
-from shared.kube.resources import CONFIGMAPS
+from shared.kube.configmap_store import ConfigMapStore
+from shared.kube.errors import AlreadyExists, Conflict
 
 CONFIG_MAP = "headroom-simulated-cloud"
 KEY = "books"
@@ -51,45 +50,34 @@ class BooksLedger:
 
     def read(self) -> Books:
         """Empty if nothing is stored yet."""
-        return self._read()[0]
+        return _read(self._store())
 
     def change(self, step: Callable[[Books], Books]) -> Books:
         """See `BooksStore`; `step` is called again after a conflict."""
         for attempt in range(1, ATTEMPTS + 1):
-            before, version = self._read()
+            kept = self._store()
+            before = _read(kept)
             after = step(before)
             if after == before:
                 break
             try:
-                self._write(after, version)
+                kept.write(msgspec.json.encode(after).decode())
+                break
             except (AlreadyExists, Conflict):
                 if attempt == ATTEMPTS:
                     raise
-            else:
-                break
         return after
 
-    def _read(self) -> tuple[Books, str]:
-        try:
-            found = self._client.get(CONFIGMAPS, CONFIG_MAP, self._namespace, into=ConfigMap)
-        except NotFound:
-            return Books(), ""
-        text = (found.data or {}).get(KEY, "")
-        try:
-            return msgspec.json.decode(text, type=Books), found.metadata.resource_version
-        except msgspec.DecodeError as error:
-            source = f"ConfigMap {self._namespace}/{CONFIG_MAP}"
-            raise InvalidInput(source=source, field=KEY, value=text, problem=str(error)) from error
+    def _store(self) -> ConfigMapStore:
+        """A new one for each change, as it holds the version that is replaced: other threads have theirs."""
+        return ConfigMapStore(self._client, self._namespace, CONFIG_MAP, KEY)
 
-    def _write(self, books: Books, version: str) -> None:
-        metadata = {"name": CONFIG_MAP, "namespace": self._namespace}
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {**metadata, "resourceVersion": version} if version else metadata,
-            "data": {KEY: msgspec.json.encode(books).decode()},
-        }
-        if version:
-            self._client.replace(CONFIGMAPS, CONFIG_MAP, body, self._namespace)
-        else:
-            self._client.create(CONFIGMAPS, body, self._namespace)
+
+def _read(kept: ConfigMapStore) -> Books:
+    text, version = kept.read()
+    if text is None and not version:
+        return Books()
+    try:
+        return msgspec.json.decode(text or "", type=Books)
+    except msgspec.DecodeError as error:
+        raise InvalidInput(source=kept.source, field=KEY, value=text or "", problem=str(error)) from error

@@ -1,13 +1,14 @@
 """The configuration in force: the last valid version of the file."""
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import GroupSpec
+from manager.autoscaler.cloudprovider.node_template import SUFFIX_LENGTH
 from manager.autoscaler.cloudprovider.simulated import config
 from manager.autoscaler.cloudprovider.simulated.books import Books
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
@@ -15,30 +16,14 @@ from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
 from shared.errors import InvalidInput
 
-logger = logging.getLogger(__name__)
-
-SUFFIX_LENGTH = 5
 MAX_GROUP_NAME = 63 - SUFFIX_LENGTH - 1
 
 
-class MachineOffer:
-    """Raises InvalidInput at the start; a file that becomes invalid later changes nothing."""
+class MachineOffer(ReloadedFile[SimulatedCloud]):
+    """The groups of the file, and those that are created under it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self.cloud: SimulatedCloud = config.load(path)
-        self._problem = ""
-
-    def reread(self) -> None:
-        """Reports a problem with the file once."""
-        problem = ""
-        try:
-            self.cloud = config.load(self._path)
-        except InvalidInput as error:
-            problem = str(error)
-        if problem and problem != self._problem:
-            logger.error("the last good configuration stays: %s", problem)
-        self._problem = problem
+        super().__init__(path, config.load)
 
     def groups(self, books: Books) -> dict[str, GroupConfig]:
         """All groups: those of the file, and created ones, which have the present timing and faults."""

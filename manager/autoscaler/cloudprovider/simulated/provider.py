@@ -1,32 +1,34 @@
 """The provider of the simulated cloud."""
 
-import hashlib
+import functools
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from manager.autoscaler.cloudprovider import gke
+from manager.autoscaler.cloudprovider import gke, node_template
 from manager.autoscaler.cloudprovider.contract import (
     Created,
     ErrorClass,
     Gpus,
     Group,
-    GroupOptions,
     GroupSpec,
     Instance,
     InstanceError,
     InstanceState,
     NodeRef,
+    Provider,
     Theoretical,
 )
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable, Unsupported
+from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
-from manager.autoscaler.cloudprovider.simulated.ledger import BooksStore
-from manager.autoscaler.cloudprovider.simulated.offer import SUFFIX_LENGTH, MachineOffer
+from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger, BooksStore, Unwritten
+from manager.autoscaler.cloudprovider.simulated.machines import Machines
+from manager.autoscaler.cloudprovider.simulated.offer import MachineOffer
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import Machine, PricingModel
 from manager.autoscaler.pricing.price_file import FilePricing
@@ -34,8 +36,6 @@ from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
 from shared.quantity import Amounts
-
-SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they form no words
 
 _STATES = {
     books.CREATING: InstanceState.CREATING,
@@ -45,8 +45,8 @@ _STATES = {
 }
 
 
-class SimulatedProvider:
-    """See `contract.Provider`. Nodes come and go only while `machines` run, here or elsewhere."""
+class SimulatedProvider(Provider):
+    """See `Provider`. Nodes come and go only while `machines` run, here or elsewhere."""
 
     name = NAME
 
@@ -75,9 +75,6 @@ class SimulatedProvider:
         self._check_outage("")
         known = self._offer.groups(self._books)
         return [_group(each, self._books.groups[name]) for name, each in known.items() if name in self._books.groups]
-
-    def target_size(self, group: Group) -> int:
-        return group.target_size
 
     def instances(self, group: str) -> Sequence[Instance]:
         self._check_outage(group)
@@ -108,9 +105,6 @@ class SimulatedProvider:
             return fake_nodes.node(f"template-{group}", found, self._offer.cloud)
         except InvalidInput as error:
             raise Refused(NAME, group, str(error)) from error
-
-    def options(self, group: str) -> GroupOptions:
-        raise Unsupported(NAME, group, "it has no options of its own")
 
     def gpus(self) -> Gpus:
         return Gpus(LABEL_ACCELERATOR, gke.ACCELERATORS)
@@ -159,10 +153,8 @@ class SimulatedProvider:
     def theoretical(self, spec: GroupSpec) -> Theoretical:
         """Its name distinguishes specs; the group that is created from it has another name."""
         offered = self._autoprovisioning()
-        digest = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).digest()
-        suffix = "".join(SUFFIX_LETTERS[byte % len(SUFFIX_LETTERS)] for byte in digest[:SUFFIX_LENGTH])
         try:
-            group, *extras = self._offer.created_groups(spec, offered, suffix)
+            group, *extras = self._offer.created_groups(spec, offered, node_template.digest_suffix(spec))
             template = fake_nodes.node(f"template-{group.name}", group, self._offer.cloud)
         except InvalidInput as error:
             raise Refused(NAME, "", str(error)) from error
@@ -197,12 +189,6 @@ class SimulatedProvider:
             return current.without_group(group)
 
         self._books = self._ledger.change(step)
-
-    def cleanup(self) -> None:
-        """Nodes stay, as they would in any cloud."""
-
-    def close(self) -> None:
-        """It has no connection of its own."""
 
     def _change(self, group: str, step: Callable[[GroupEntry, GroupConfig], GroupEntry]) -> None:
         found = self._config(group)
@@ -256,7 +242,7 @@ class SimulatedProvider:
         return found
 
     def _suffix(self) -> str:
-        return "".join(self._chance.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
+        return node_template.random_suffix(self._chance)
 
     def _names(self, group: str, entry: GroupEntry) -> Callable[[], str]:
         taken = {each.name for each in entry.instances}
@@ -312,3 +298,15 @@ def _instance(entry: InstanceEntry, group: GroupConfig | None) -> Instance:
     if group is not None and entry.launched_as not in ("", group.shape):
         drift = f"it was launched as {entry.launched_as}, and its group launches {group.shape} now"
     return Instance(fake_nodes.provider_id(entry.name), _STATES[entry.phase], error, drift)
+
+
+def make(request: ProviderRequest) -> SimulatedProvider:
+    offer, kept = MachineOffer(request.file), BooksLedger(request.client, request.namespace)
+    listed = functools.partial(fake_nodes.listed, request.client)
+    if request.loops is None:
+        return SimulatedProvider(offer, Unwritten(kept.read), listed, request.clock)
+    Machines(request.client, kept, offer, request.clock).start(request.loops)
+    return SimulatedProvider(offer, kept, listed, request.clock)
+
+
+PLUGIN = ProviderPlugin(make=make, creates_groups=True)

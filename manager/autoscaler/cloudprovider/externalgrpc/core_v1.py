@@ -1,12 +1,11 @@
 """Nodes and Pods in protocol buffers (k8s.io/api/core/v1), as far as templates, prices and expanders need them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from manager.autoscaler.pricing.model import Machine
 from shared import protobuf, quantity
 from shared.api.core import Node, NodeSpec, NodeStatus, Quantities, Taint, Toleration
 from shared.api.meta import ObjectMeta
-from shared.names import CPU
 from shared.protobuf import as_bytes, as_text, encoded, fields
 from shared.quantity import Amounts
 
@@ -24,19 +23,9 @@ def node(data: bytes) -> Node:
     return Node(metadata=metadata, spec=spec, status=status)
 
 
-@dataclass(frozen=True, slots=True)
-class PodSketch:
-    """The facts of a Pod's spec that are sent."""
-
-    requests: Amounts
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    tolerations: Sequence[Toleration] = ()
-    priority: int | None = None
-
-
 def pod(requests: Amounts) -> bytes:
     """A Pod with one container of these requests."""
-    return pod_metadata("pod", "default", {}) + pod_spec(PodSketch(requests))
+    return pod_metadata("pod", "default", {}) + pod_spec(requests)
 
 
 def pod_metadata(name: str, namespace: str, labels: Mapping[str, str]) -> bytes:
@@ -44,33 +33,25 @@ def pod_metadata(name: str, namespace: str, labels: Mapping[str, str]) -> bytes:
     return encoded(1, encoded(1, name) + encoded(3, namespace) + text_map(labels, 11))
 
 
-def pod_spec(sketch: PodSketch) -> bytes:
+def pod_spec(
+    requests: Amounts,
+    node_selector: Mapping[str, str] | None = None,
+    tolerations: Sequence[Toleration] = (),
+    priority: int | None = None,
+) -> bytes:
     """The second part of a Pod with one container, which pods of one kind share."""
-    container = encoded(1, "main") + encoded(8, _quantities(sketch.requests, 2))
-    priority = b"" if sketch.priority is None else encoded(25, sketch.priority)
-    tolerations = b"".join(encoded(22, _toleration(each)) for each in sketch.tolerations)
-    return encoded(2, encoded(2, container) + text_map(sketch.node_selector, 7) + tolerations + priority)
+    container = encoded(1, "main") + encoded(8, _quantities(requests, 2))
+    tolerated = b"".join(encoded(22, _toleration(each)) for each in tolerations)
+    ranked = b"" if priority is None else encoded(25, priority)
+    return encoded(2, encoded(2, container) + text_map(node_selector or {}, 7) + tolerated + ranked)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSketch:
-    """The facts of a Node that are sent."""
-
-    name: str
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    taints: Sequence[Taint]
-    capacity: Amounts
-    allocatable: Amounts
-
-
-def encode_node(sketch: NodeSketch) -> bytes:
-    metadata = encoded(1, sketch.name) + text_map(sketch.labels, 11) + text_map(sketch.annotations, 12)
+def encode_node(name: str, machine: Machine, taints: Sequence[Taint], allocatable: Amounts) -> bytes:
+    metadata = encoded(1, name) + text_map(machine.labels, 11) + text_map(machine.annotations, 12)
     spec = b"".join(
-        encoded(5, encoded(1, taint.key) + encoded(2, taint.value) + encoded(3, taint.effect))
-        for taint in sketch.taints
+        encoded(5, encoded(1, taint.key) + encoded(2, taint.value) + encoded(3, taint.effect)) for taint in taints
     )
-    status = _quantities(sketch.capacity, 1) + _quantities(sketch.allocatable, 2)
+    status = _quantities(machine.capacity, 1) + _quantities(allocatable, 2)
     return encoded(1, metadata) + encoded(2, spec) + encoded(3, status)
 
 
@@ -85,19 +66,13 @@ def text_map(data: Mapping[str, str], number: int) -> bytes:
 
 
 def _quantities(amounts: Amounts, number: int) -> bytes:
-    return b"".join(
-        encoded(number, entry(resource, encoded(1, _quantity(resource, amount))))
-        for resource, amount in amounts.items()
-    )
+    found = quantity.format_amounts(amounts)
+    return b"".join(encoded(number, entry(resource, encoded(1, text))) for resource, text in found.items())
 
 
 def _toleration(toleration: Toleration) -> bytes:
     texts = (toleration.key, toleration.operator, toleration.value, toleration.effect)
     return b"".join(encoded(number, text) for number, text in enumerate(texts, 1))
-
-
-def _quantity(resource: str, amount: int) -> str:
-    return quantity.format_milli(amount) if resource == CPU else str(amount)
 
 
 def _metadata(data: bytes) -> ObjectMeta:

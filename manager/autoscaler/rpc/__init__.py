@@ -1,1 +1,0 @@
-"""gRPC without generated code: a channel that carries bytes, and Kubernetes' objects in protocol buffers."""
