@@ -27,7 +27,7 @@ from manager.autoscaler.actuation import scanning
 from manager.autoscaler.cloudprovider import plugin, simulated
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cloudprovider.plugin import ManagedGroups
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderRequest
 from manager.autoscaler.cloudprovider.simulated import books as cloud_books
 from manager.autoscaler.cloudprovider.simulated import config as cloud_file
 from manager.autoscaler.cloudprovider.simulated import fake_nodes
@@ -225,18 +225,16 @@ def _seen(settings: PlanSettings) -> Seen:
 def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> Provider:
     name = settings.cloud_provider or simulated.NAME
     if seen.client is not None:
-        return plugin.build(
-            name,
-            settings.cloud_config,
-            client=seen.client,
-            namespace=settings.namespace,
-            clock=SystemClock(),
-            ours=ManagedGroups(
-                options=chosen.group_options,
-                minds_drift=chosen.disruption.replaces_drifted,
-                discovery=settings.node_group_auto_discovery,
-            ),
+        groups = ManagedGroups(
+            options=chosen.group_options,
+            minds_drift=chosen.disruption.replaces_drifted,
+            discovery=settings.node_group_auto_discovery,
         )
+        config = Path(settings.cloud_config) if settings.cloud_config else None
+        request = ProviderRequest(
+            config=config, client=seen.client, namespace=settings.namespace, clock=SystemClock(), groups=groups
+        )
+        return plugin.build(name, request)
     offer = MachineOffer(Path(settings.cloud_config))
     members: dict[str, set[str]] = {group.name: set() for group in offer.cloud.groups}
     for node in seen.objects.nodes:

@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
@@ -16,7 +17,7 @@ from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import Provider
 from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
-from manager.autoscaler.cloudprovider.plugin import ManagedGroups
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderRequest
 from manager.autoscaler.cloudprovider.reader import CloudReader
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.listers import Expected, Peaks
@@ -128,15 +129,15 @@ def open_cloud(
         minds_drift=decision_settings.disruption.replaces_drifted,
         discovery=settings.node_group_auto_discovery,
     )
-    provider = plugin.build(
-        settings.cloud_provider,
-        settings.cloud_config,
+    request = ProviderRequest(
+        config=Path(settings.cloud_config) if settings.cloud_config else None,
         client=access.client,
         namespace=access.namespace,
         clock=process.clock,
+        groups=ours,
         loops=None if access.dry_run else process.loops,
-        ours=ours,
     )
+    provider = plugin.build(settings.cloud_provider, request)
     seconds = settings.cloud_provider_timeout_seconds
     guard = Guard(provider, decision_settings.ownership, deadline_seconds=seconds)
     return CloudAccess(guard, PlanCloud(provider, guard, deadline_seconds=seconds))

@@ -6,7 +6,8 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
 
 from manager.autoscaler.cloudprovider.errors import Later, NoAnswer, NotAsked, ProviderError, Unavailable
 from shared.errors import HeadroomError
@@ -15,26 +16,6 @@ from shared.plugins import reraise_interrupt
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class _Call(Generic[T]):
-    def __init__(self, work: Callable[[], T]) -> None:
-        self.done = threading.Event()
-        self.error: BaseException | None = None
-        self._work = work
-        self._result: T
-
-    def run(self) -> None:
-        try:
-            self._result = self._work()
-        except BaseException as error:
-            self.error = error
-        self.done.set()
-
-    def result(self) -> T:
-        if self.error is not None:
-            raise self.error
-        return self._result
 
 
 class Caller:
@@ -48,7 +29,7 @@ class Caller:
         self._provider = provider
         self._deadline_seconds = deadline_seconds
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._late: tuple[str, threading.Event] | None = None
+        self._late: tuple[str, Future[Any]] | None = None
         self._thread: threading.Thread | None = None
         self._ends = math.inf  # by the monotonic clock
 
@@ -58,18 +39,18 @@ class Caller:
 
     def call(self, what: str, work: Callable[[], T], *, group: str = "") -> T:
         """The result of `work()`. Raises ProviderError for any failure; NoAnswer after the deadline."""
-        if self._late is not None and not self._late[1].is_set():
+        if self._late is not None and not self._late[1].done():
             raise NotAsked(self._provider, group, f"{what}: not asked, as {self._late[0]} has not ended yet")
         patience = min(self._deadline_seconds, self._ends - time.monotonic())
         if patience <= 0:
             raise Later(self._provider, group, f"{what}: not asked, as the calls before it have taken too long")
-        call = _Call(work)
+        call: Future[T] = Future()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=f"provider {self._provider}", daemon=True)
             self._thread.start()
-        self._calls.put(call.run)
-        if not call.done.wait(patience):
-            self._late = (what, call.done)
+        self._calls.put(lambda: _answer(call, work))
+        if not wait([call], patience).done:
+            self._late = (what, call)
             raise NoAnswer(self._provider, group, f"{what}: no answer within {patience:.3g} s")
         try:
             return call.result()
@@ -90,3 +71,10 @@ class Caller:
     def _run(self) -> None:
         while (work := self._calls.get()) is not None:
             work()
+
+
+def _answer(call: Future[T], work: Callable[[], T]) -> None:
+    try:
+        call.set_result(work())
+    except BaseException as error:
+        call.set_exception(error)

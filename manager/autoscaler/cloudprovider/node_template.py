@@ -11,7 +11,6 @@ from shared import durations
 
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 LABEL_ZONE = "topology.kubernetes.io/zone"
-LABEL_REGION = "topology.kubernetes.io/region"
 LABEL_MACHINE_TYPE = "node.kubernetes.io/instance-type"
 LABEL_ARCH, LABEL_OS = "kubernetes.io/arch", "kubernetes.io/os"
 

@@ -53,14 +53,14 @@ class ProviderRequest:
     """What a provider is made with.
 
     `config` is the file that `--cloud-config` names, None without one. `loops` run the provider's own threads; without
-    them no thread may run, and the provider is only read from. `namespace` is the manager's.
+    them no thread may run, the provider is only read from, and nothing is written. `namespace` is the manager's.
     """
 
     config: Path | None
     client: Client
     namespace: str
     clock: Clock
-    groups: ManagedGroups
+    groups: ManagedGroups = field(default_factory=ManagedGroups)
     loops: Loops | None = None
 
     @property
@@ -111,35 +111,15 @@ def opts_in(provider: ProviderPlugin | None, discovery: Sequence[str]) -> bool:
     return True
 
 
-def check(name: str, cloud_config: str) -> None:
+def check(name: str, config: Path | str | None) -> None:
     """Checks that the flags fit together. Raises InvalidInput."""
-    if find(name).needs_config and not cloud_config:
+    if find(name).needs_config and not config:
         raise InvalidInput(source="--cloud-config", field="cloudConfig", value="", problem=f"{name} needs a file")
 
 
-def build(
-    name: str,
-    cloud_config: str,
-    *,
-    client: Client,
-    namespace: str,
-    clock: Clock,
-    loops: Loops | None = None,
-    ours: ManagedGroups | None = None,
-) -> Provider:
-    """`loops` run the provider's own threads; without them, it is only read from, and nothing is written.
-
-    Raises InvalidInput for unknown names and invalid configurations.
-    """
-    check(name, cloud_config)
-    request = ProviderRequest(
-        config=Path(cloud_config) if cloud_config else None,
-        client=client,
-        namespace=namespace,
-        clock=clock,
-        groups=ours or ManagedGroups(),
-        loops=loops,
-    )
+def build(name: str, request: ProviderRequest) -> Provider:
+    """Raises InvalidInput for unknown names and invalid configurations."""
+    check(name, request.config)
     try:
         made = find(name).make(request)
     except InvalidInput:

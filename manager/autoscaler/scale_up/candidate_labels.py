@@ -19,7 +19,6 @@ from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.expander.option import GPU_RESOURCES
 from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU
-from manager.autoscaler.scale_up import candidate_labels
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, NodeInfo
 from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
@@ -131,7 +130,7 @@ def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequenc
     found: dict[str, list[EquivalenceGroup]] = {}
     for each in classes:
         if each.facts.requests.get(rules.resource, 0) > 0:
-            required = candidate_labels.wanted_labels(each.facts.demands, {}) or {}
+            required = wanted_labels(each.facts.demands, {}) or {}
             found.setdefault(required.get(rules.label) or rules.default_type, []).append(each)
     return [
         GpuDemand(kind, count, tuple(each for each in members if _count(each, rules) <= count))

@@ -8,9 +8,10 @@ import msgspec
 from manager.autoscaler.cloudprovider.aws import NAME, fleet, groups, messages
 from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining
 from manager.autoscaler.cloudprovider.aws.messages import Call, Reply, ScalingGroup
-from manager.autoscaler.cloudprovider.aws.provider import AwsProvider, GroupSelection
+from manager.autoscaler.cloudprovider.aws.provider import AwsProvider
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, ProviderError, Refused
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.conformance.matching import Holds
@@ -58,7 +59,7 @@ def delete_nodes(row: Input) -> object:
             raise Refused(NAME, GROUP, refusal)
         return {"AutoScalingGroups": [_group(row)]} if call is Call.DESCRIBE_GROUPS else {}
 
-    provider = AwsProvider(ask, GroupSelection([GROUP]), ManualClock())
+    provider = AwsProvider(ask, ManagedGroups([GROUP]), ManualClock())
     provider.refresh()
     nodes = [NodeRef(each, groups.provider_id(ZONE, each)) for each in row["delete"]]
     found = _error_of(lambda: provider.delete_nodes(GROUP, nodes))
@@ -78,7 +79,7 @@ def get_instance(row: Input) -> object:
             raise Refused(NAME, "", refusals[0])
         return {"Reservations": reservations}
 
-    provider = AwsProvider(ask, GroupSelection(), ManualClock())
+    provider = AwsProvider(ask, ManagedGroups(), ManualClock())
     node = NodeRef("n", row.get("provider_id", groups.provider_id(ZONE, "abc123")))
     try:
         provider.launched_at(node)

@@ -10,12 +10,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.clusterapi import annotations
 from manager.autoscaler.cloudprovider.contract import ErrorClass, NodeRef
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
 from shared.kube.events import Recorder
@@ -26,8 +24,9 @@ from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.clusterapi import CLUSTER, MACHINES, MARK, MAX, MIN, SIZE, TEMPLATES, ClusterApi
+from tests.support.clusterapi import CLUSTER, MAX, MIN, SIZE, TEMPLATES, ClusterApi
 from tests.support.foreign_controller import require_built
+from tests.support.observing import guarded
 
 pytestmark = pytest.mark.real_only("Cluster API asks for a real API server")
 
@@ -63,15 +62,7 @@ def file(capi: ClusterApi, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 def guard(file: Path, server: ApiServer) -> Iterator[Guard]:
     """A provider with its guard, and no manager: what is decided is for the test to say."""
     client = server.client(server.manager_connection())
-    provider = plugin.build(
-        "clusterapi",
-        str(file),
-        client=client,
-        namespace=names.INSTALL_NAMESPACE,
-        clock=SystemClock(),
-        loops=Loops(CollectorRegistry()),
-    )
-    guard = Guard(provider, Ownership(opted_in=True))
+    guard = guarded("clusterapi", file, Ownership(opted_in=True), client=client, clock=SystemClock())
     yield guard
     guard.close()
     client.close()
@@ -128,19 +119,6 @@ def test_a_machine_that_cannot_be_made_is_a_failure_and_goes_when_it_is_given_up
     guard.delete_nodes(web, [NodeRef("", failed.provider_id)])
     eventually(lambda: not states(guard, web), PATIENT_SECONDS)
     assert capi.replicas("web") == 0
-
-
-def test_a_mark_that_nothing_follows_is_taken_back(capi: ClusterApi, guard: Guard) -> None:
-    capi.add_group("web", 1, {MAX: "2"})
-    web = f"MachineDeployment/{capi.namespace}/web"
-    eventually(lambda: states(guard, web) == ["Running"], PATIENT_SECONDS)
-    (machine,) = capi.machines()
-    name = machine["metadata"]["name"]
-    patch = {"metadata": {"annotations": {MARK: "headroom of a process that has died"}}}
-    capi.client.patch(MACHINES, name, patch, capi.namespace)
-    guard.observe()
-    (machine,) = capi.machines()
-    assert MARK not in machine["metadata"].get("annotations", {})
 
 
 def test_a_manager_buys_a_machine_for_a_pod_from_nothing_and_gives_it_back(

@@ -10,24 +10,21 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import NodeRef
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
-from shared import names
 from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.kube.errors import AlreadyExists, ApiError
 from shared.kube.resources import Resource
-from shared.telemetry import Loops
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
 from tests.support.clusterapi import definition
 from tests.support.custom_kinds import CRDS
+from tests.support.observing import guarded
 
 GROUP = "capi.example.com"
 MACHINES, DEPLOYMENTS, SETS, POOLS = (
@@ -67,15 +64,8 @@ class Fleet:
 
     def begin(self, client: Client | None = None, *, writes: bool = True, **more: Any) -> Guard:
         self.configure(**more)
-        provider = plugin.build(
-            "clusterapi",
-            str(self.file),
-            client=client or self.client,
-            namespace=names.INSTALL_NAMESPACE,
-            clock=self.clock,
-            loops=Loops(CollectorRegistry()) if writes else None,
-        )
-        self._guards.append(Guard(provider, Ownership(opted_in=True)))
+        given: dict[str, Any] = {"client": client or self.client, "clock": self.clock}
+        self._guards.append(guarded("clusterapi", self.file, Ownership(opted_in=True), writes=writes, **given))
         return self._guards[-1]
 
     def add(

@@ -1,16 +1,15 @@
-"""Nodes bought of real Karpenter: the scenarios of node auto-provisioning with NodeClaims, and what goes wrong."""
+"""Nodes bought of real Karpenter: scenarios of node auto-provisioning in which NodeClaims have a part, and what goes
+wrong.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.karpenter import claims
 from manager.autoscaler.cloudprovider.karpenter.departures import STOCK_OUT
 from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME
@@ -19,7 +18,6 @@ from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
 from shared.clock import SystemClock
 from shared.kube.resources import NODECLAIMS, NODEPOOLS, NODES
-from shared.telemetry import Loops
 from tests.apiserver import karpenter_build
 from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
@@ -28,6 +26,7 @@ from tests.support import eventually
 from tests.support.apiserver import ApiServer
 from tests.support.foreign_controller import require_built
 from tests.support.karpenter import NODE_CLASS, NODE_CLASSES, ZONES, Karpenter, catalogue
+from tests.support.observing import guarded
 
 pytestmark = pytest.mark.real_only("Karpenter asks for a real API server")
 
@@ -62,16 +61,9 @@ class Hands:
 
     def __init__(self, town: KarpenterTown, server: ApiServer, *listed: str) -> None:
         self._client = server.client(server.manager_connection())
-        provider = plugin.build(
-            "karpenter",
-            str(town.file),
-            client=self._client,
-            namespace=names.INSTALL_NAMESPACE,
-            clock=SystemClock(),
-            loops=Loops(CollectorRegistry()),
-            ours=ManagedGroups(minds_drift=True),
-        )
-        self.guard = Guard(provider, Ownership(dict.fromkeys(listed)))
+        given: dict[str, Any] = {"client": self._client, "clock": SystemClock()}
+        groups = ManagedGroups(minds_drift=True)
+        self.guard = guarded("karpenter", town.file, Ownership(dict.fromkeys(listed)), groups=groups, **given)
 
     def states(self, group: str) -> list[str]:
         return sorted(each.state.value for each in self.guard.observe().groups[group].instances)
@@ -111,24 +103,6 @@ def test_seed_nap_tc_001_a_pod_with_big_requirements_gets_a_big_node_without_tai
     assert eventually(lambda: town.said("big", "TriggeredScaleUp"), BOUND_SECONDS)
 
 
-def test_seed_nap_tc_002_and_003_pods_with_incompatible_selectors_get_two_groups(town: KarpenterTown) -> None:
-    town.begin()
-    town.add_pod("one", nodeSelector={"team": "a"})
-    town.add_pod("two", nodeSelector={"team": "b"})
-    placed = town.bound("one", "two")
-    assert [label(placed[name], "team") for name in ("one", "two")] == ["a", "b"]
-    assert len(town.kept().groups) == 2
-
-
-def test_seed_nap_tc_004_pods_with_different_compatible_selectors_share_a_group(town: KarpenterTown) -> None:
-    town.add_pod("one", nodeSelector={"team": "a"})
-    town.add_pod("two", nodeSelector={"disk": "ssd"})
-    town.begin()  # it sees both at once
-    placed = town.bound("one", "two")
-    assert [(label(node, "team"), label(node, "disk")) for node in placed.values()] == [("a", "ssd")] * 2
-    assert len(town.kept().groups) == 1
-
-
 def test_seed_nap_tc_005_and_006_pods_with_different_tolerations_get_two_groups_with_taints(
     town: KarpenterTown,
 ) -> None:
@@ -152,26 +126,6 @@ def test_seed_nap_tc_007_a_group_that_was_made_goes_when_it_is_empty(town: Karpe
     assert len(town.kept().groups) == 1
     town.delete_pod("picky")
     eventually(lambda: not town.claims() and not town.kept().groups, GONE_SECONDS)
-
-
-def test_seed_nap_tc_008_no_group_is_created_without_quota(town: KarpenterTown) -> None:
-    town.offer(autoprovisioning={"machine_types": ["c-4"]})
-    town.begin(max_cpu=2)
-    town.add_pod("unlucky", nodeSelector={"team": "a"})
-    said = eventually(lambda: town.said("unlucky", "NotTriggerScaleUp"), BOUND_SECONDS)
-    assert "cpu" in said[0]
-    assert not town.kept().groups
-    assert not town.claims()
-
-
-def test_seed_nap_tc_009_many_pods_of_many_kinds_all_find_a_node(town: KarpenterTown) -> None:
-    pods = [f"p{number}" for number in range(24)]
-    for number, name in enumerate(pods):
-        town.add_pod(name, f"{250 * (1 + number % 8)}m", nodeSelector={"team": "abc"[number % 3]})
-    town.begin()
-    placed = town.bound(*pods)
-    assert all(label(placed[name], "team") == "abc"[number % 3] for number, name in enumerate(pods))
-    assert len({node.metadata.name for node in placed.values()}) < len(pods)
 
 
 def test_a_nodepool_of_karpenter_and_its_claims_are_left_alone(town: KarpenterTown, hands: Hands) -> None:

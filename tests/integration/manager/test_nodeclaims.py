@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry
 
-from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceError, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
@@ -19,14 +17,13 @@ from shared import names
 from shared.clock import ManualClock
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, Resource
-from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
-from tests.support.custom_kinds import CRDS, is_served
+from tests.support.custom_kinds import CRDS, definition_of, is_served
+from tests.support.observing import guarded
 
 pytestmark = pytest.mark.embedded_only("on a real API server Karpenter itself answers")
 
-OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 ID = "cloud:///a/i-1"
 UP = (claims.LAUNCHED, claims.REGISTERED)
 POOL = {
@@ -75,38 +72,17 @@ class Site:
         self.guard = self.begin()
 
     def define(self, kind: str, plural: str) -> None:
-        version = {
-            "name": "v1",
-            "served": True,
-            "storage": True,
-            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": OPEN, "status": OPEN}}},
-            "subresources": {"status": {}},
-        }
-        called = {"plural": plural, "kind": kind}
-        spec = {"group": "karpenter.sh", "scope": "Cluster", "names": called, "versions": [version]}
-        body = {
-            "apiVersion": CRDS.api_version,
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.karpenter.sh"},
-            "spec": spec,
-        }
+        resource = Resource("karpenter.sh", "v1", plural, namespaced=False)
         with contextlib.suppress(AlreadyExists):
-            self.client.create(CRDS, body)
-        eventually(lambda: is_served(self.client, Resource("karpenter.sh", "v1", plural, namespaced=False)))
+            self.client.create(CRDS, definition_of(resource, kind))
+        eventually(lambda: is_served(self.client, resource))
 
     def offer(self, **more: Any) -> None:
         self._file.write_text(yaml.safe_dump(FILE | more))
 
     def begin(self, *, writes: bool = True) -> Guard:
-        provider = plugin.build(
-            "karpenter",
-            str(self._file),
-            client=self.client,
-            namespace=self._namespace,
-            clock=self.clock,
-            loops=Loops(CollectorRegistry()) if writes else None,
-        )
-        self._guards.append(Guard(provider, Ownership({"web": None})))
+        given: dict[str, Any] = {"client": self.client, "namespace": self._namespace, "clock": self.clock}
+        self._guards.append(guarded("karpenter", self._file, Ownership({"web": None}), writes=writes, **given))
         return self._guards[-1]
 
     def pool_is_ready(self, status: str) -> None:
@@ -307,12 +283,6 @@ def test_who_only_reads_buys_nothing_and_writes_nothing(site: Site, cluster: Clu
     assert not site.claims()
     with pytest.raises(NotFound):
         site.client.get(CONFIGMAPS, books.CONFIG_MAP, cluster.namespace)
-
-
-def test_no_more_is_bought_than_the_group_may_have(site: Site) -> None:
-    site.guard.observe()
-    with pytest.raises(Refused, match="above the maximum of 3"):
-        site.guard.increase("web", 4)
 
 
 def test_without_karpenter_in_the_cluster_nothing_is_observed(site: Site) -> None:

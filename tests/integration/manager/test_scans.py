@@ -21,6 +21,7 @@ from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import Group, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
+from manager.autoscaler.cloudprovider.plugin import ProviderRequest
 from manager.autoscaler.cluster_state import registry_store
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.registry_store import NOT_LEADING, RegistryStore
@@ -143,7 +144,8 @@ class Shop:
         )
         self.config = checked_settings.load(settings)
         given: dict[str, Any] = {"client": self.client, "namespace": town.home, "clock": self.clock}
-        self.cloud = Moody(plugin.build("simulated", cloud_config, loops=self._loops, **given))
+        request = ProviderRequest(config=town.file, loops=self._loops, **given)
+        self.cloud = Moody(plugin.build("simulated", request))
         self.guard = Guard(cast(Provider, self.cloud), self.config.ownership, deadline_seconds=5)
         lock = threading.Lock()
         self.registry = RegistryStore(

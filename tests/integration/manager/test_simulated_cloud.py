@@ -9,11 +9,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
-from manager.autoscaler.cloudprovider import plugin
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
-from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds
+from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from shared.api.core import Node
 from shared.clock import SystemClock
@@ -26,6 +25,7 @@ from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
+from tests.support.observing import guarded
 
 ours = pytest.mark.own_decision("the cloud is simulated by the product, whichever API server keeps its books")
 
@@ -45,19 +45,12 @@ class Cloud:
     def offer(self, *groups: dict[str, Any], **more: Any) -> None:
         self.file.write_text(yaml.safe_dump({"groups": list(groups), **more}))
 
-    def start(self, ownership: Ownership | None = None) -> Guard:
+    def start(self) -> Guard:
         """A manager's own, from the beginning."""
         loops = Loops(CollectorRegistry())
         self._loops.append(loops)
-        provider = plugin.build(
-            "simulated",
-            str(self.file),
-            client=self.client,
-            namespace=self._namespace,
-            clock=SystemClock(),
-            loops=loops,
-        )
-        self._guards.append(Guard(provider, ownership or Ownership({"web": None}), deadline_seconds=20))
+        given: dict[str, Any] = {"client": self.client, "namespace": self._namespace, "clock": SystemClock()}
+        self._guards.append(guarded("simulated", self.file, Ownership({"web": None}), loops=loops, **given))
         return self._guards[-1]
 
     def stop(self) -> None:
@@ -93,10 +86,7 @@ def states(observed: CloudObservation, group: str = "web") -> list[str]:
 
 
 def refs(nodes: list[Node]) -> list[NodeRef]:
-    return [
-        NodeRef(n.metadata.name, n.spec.provider_id, n.metadata.labels or {}, n.metadata.annotations or {})
-        for n in nodes
-    ]
+    return [NodeRef.from_node(node) for node in nodes]
 
 
 def observes(guard: Guard, expected: list[str]) -> Callable[[], bool]:
@@ -329,27 +319,6 @@ def test_a_node_of_the_same_name_that_is_somebody_elses_stays(cloud: Cloud, clus
     guard.delete_nodes("web", [NodeRef(name, each.provider_id) for each in failed])
     eventually(observes(guard, []))
     assert cluster.client.get(NODES, name, into=Node).status.capacity == {"cpu": "4", "memory": "8Gi"}
-
-
-@ours
-def test_groups_that_are_not_ours_are_seen_and_left_alone(cloud: Cloud) -> None:
-    cloud.offer(GROUP, GROUP | {"name": "main", "size": 1})
-    guard = cloud.start()
-    observed = guard.observe()
-    assert observed.unmanaged == {"main"}
-    with pytest.raises(Refused, match="not ours"):
-        guard.increase("main", 1)
-    eventually(lambda: len(cloud.nodes) == 1)
-    assert guard.observe(refs(cloud.nodes)).group_of_node == {}
-
-
-@ours
-def test_our_own_bounds_hold_beside_the_clouds(cloud: Cloud) -> None:
-    cloud.offer(GROUP)
-    guard = cloud.start(Ownership({"web": SizeBounds(0, 1)}))
-    guard.observe()
-    with pytest.raises(Refused, match="above the maximum of 1"):
-        guard.increase("web", 2)
 
 
 @ours

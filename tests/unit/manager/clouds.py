@@ -1,4 +1,4 @@
-"""A cloud in memory, which says and does what a test wants."""
+"""A cloud in memory, which says and does what a test wants; and the file of a cloud of Karpenter's."""
 
 import contextlib
 import threading
@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from manager.autoscaler.cloudprovider.contract import (
     Created,
-    Gpus,
     Group,
     GroupOptions,
     GroupSpec,
     Instance,
     InstanceState,
     NodeRef,
+    Provider,
     Theoretical,
 )
 from manager.autoscaler.cloudprovider.errors import ProviderError, Unsupported
@@ -22,8 +22,27 @@ from shared.api.core import Node, NodeStatus
 
 NODE = Node(status=NodeStatus(capacity={"cpu": "4", "memory": "8Gi"}, allocatable={"cpu": "3900m", "memory": "7Gi"}))
 
+KARPENTER_FILE = """
+node_class: {group: karpenter.k8s.aws, version: v1, kind: EC2NodeClass, name: default}
+machine_types:
+- name: m6i.xlarge
+  allocatable: {cpu: 3920m, memory: 14Gi, pods: "58"}
+  capacity: {cpu: "4", memory: 16Gi}
+  labels: {karpenter.k8s.aws/instance-family: m6i}
+  offerings:
+  - {zone: a, price: 0.23}
+  - {zone: b, price: 0.21}
+  - {zone: a, capacity_type: spot, price: 0.08}
+- name: g5.xlarge
+  allocatable: {cpu: 3920m, memory: 14Gi, nvidia.com/gpu: "1"}
+  offerings: [{zone: a, price: 30}]
+groups:
+- {name: web, machine_type: m6i.xlarge, zone: a, labels: {team: web}}
+autoprovisioning: {}
+"""
 
-class MemoryCloud:
+
+class MemoryCloud(Provider):
     """Does as it is told at once. `hang` is waited for in every refresh, which ends in the `outage` if there is one;
     `trouble` is called in every write: before it happens or, with `too_late`, after it.
     """
@@ -55,9 +74,6 @@ class MemoryCloud:
     def groups(self) -> Sequence[Group]:
         return list(self.listed)
 
-    def target_size(self, group: Group) -> int:
-        return group.target_size
-
     def instances(self, group: str) -> Sequence[Instance]:
         return list(self.members[group])
 
@@ -75,9 +91,6 @@ class MemoryCloud:
 
     def options(self, group: str) -> GroupOptions:
         return self.given_options
-
-    def gpus(self) -> Gpus:
-        return Gpus()
 
     def pricing(self) -> PricingModel | None:
         return self.model

@@ -116,33 +116,6 @@ def test_seed_nap_tc_001_a_pod_with_big_requirements_gets_a_big_node_without_lab
     assert decision.creations[0].spec == GroupSpec("n1-highcpu-16", PREFIX)
 
 
-def test_seed_nap_tc_002_a_pod_with_a_selector_gets_a_group_with_these_labels() -> None:
-    decision = provisioned(pending({"nodeSelector": {"team": "a"}}))
-    assert decision.creations[0].spec.labels == {"team": "a"}
-
-
-def test_seed_nap_tc_003_pods_with_incompatible_selectors_get_two_groups_eventually() -> None:
-    created = eventually(pending({"nodeSelector": {"team": "a"}}, {"nodeSelector": {"team": "b"}}))
-    assert [each.labels for each in created] == [{"team": "a"}, {"team": "b"}]
-
-
-def test_seed_nap_tc_004_pods_with_different_compatible_selectors_get_one_group() -> None:
-    created = eventually(pending({"nodeSelector": {"team": "a"}}, {"nodeSelector": {"disk": "ssd"}}))
-    assert [each.labels for each in created] == [{"team": "a", "disk": "ssd"}]
-
-
-def test_seed_nap_tc_005_a_pod_with_a_toleration_gets_a_node_with_taints_where_that_is_wanted() -> None:
-    always = replace(RULES, tolerations=TolerationMode.ALWAYS)
-    created = eventually(pending(tolerating("dedicated", "batch")), always)
-    assert [each.taints for each in created] == [(Taint("dedicated", "batch", "NoSchedule"),)]
-
-
-def test_seed_nap_tc_006_pods_with_different_tolerations_get_two_groups_eventually() -> None:
-    always = replace(RULES, tolerations=TolerationMode.ALWAYS)
-    created = eventually(pending(tolerating("dedicated", "a"), tolerating("dedicated", "b")), always)
-    assert sorted(taint.value for each in created for taint in each.taints) == ["a", "b"]
-
-
 def test_seed_nap_tc_007_a_group_of_ours_goes_when_neither_a_target_nor_an_instance_is_left() -> None:
     given = [
         Group(f"{PREFIX}-empty", 0, 9, 0, autoprovisioned=True),

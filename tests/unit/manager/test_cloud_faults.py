@@ -240,21 +240,6 @@ def test_whatever_the_cloud_does_targets_stay_within_what_was_asked_and_all_agre
         assert cloud.target("web") == before + 1
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_lie_costs_the_round_or_the_group_and_moves_nothing(lie: str) -> None:
-    cloud = FaultyCloud(WEB)
-    rounds = Rounds(cloud)
-    rounds.turn(2)
-    cloud.boot()
-    before = cloud.target("web"), list(cloud.members["web"]), rounds.registry.requests
-    cloud.lie = lie
-    found = rounds.turn(3)
-    assert (cloud.target("web"), cloud.members["web"], rounds.registry.requests) == before
-    if found is not None:
-        assert "web" in found.state.refused
-        assert not found.corrections
-
-
 def test_an_increase_that_is_done_after_its_deadline_is_noticed_and_not_repeated() -> None:
     cloud = FaultyCloud(WEB)
     rounds = Rounds(cloud)

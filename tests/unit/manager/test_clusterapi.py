@@ -1,8 +1,5 @@
 """The pure parts of the Cluster API provider: annotations, groups with their machines, and the next node."""
 
-import textwrap
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler import checked_settings
-from manager.autoscaler.cloudprovider.clusterapi import annotations, config, groups, templates
+from manager.autoscaler.cloudprovider.clusterapi import annotations, groups, templates
 from manager.autoscaler.cloudprovider.clusterapi.annotations import GroupAnnotations
 from manager.autoscaler.cloudprovider.clusterapi.config import ClusterApiConfig, GroupSelector
 from manager.autoscaler.cloudprovider.clusterapi.groups import ManagementObjects, ScalableGroup, ScalableGroups
@@ -26,7 +23,6 @@ from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState,
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
-from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
 
 GROUP = "cluster.x-k8s.io"
@@ -379,53 +375,6 @@ def test_only_what_may_be_selected_is_listed() -> None:
     assert (two.namespaces, two.cluster_selector) == (["a", "b"], f"{GROUP}/cluster-name in (x,y)")
     mixed = ClusterApiConfig(discover=(GroupSelector(namespace="b"), GroupSelector(cluster_name="x")))
     assert (mixed.namespaces, mixed.cluster_selector) == ([None], None)
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Callable[[Any], ClusterApiConfig]:
-    def load(document: Any) -> ClusterApiConfig:
-        file = tmp_path / "cloud.yaml"
-        file.write_text(yaml.safe_dump(document))
-        return config.load(file)
-
-    return load
-
-
-@pytest.mark.parametrize(
-    ("document", "field"),
-    [
-        ({"kubecfg": "x"}, "kubecfg"),
-        ({"discover": [{"namespace": "A B"}]}, "discover[0].namespace"),
-        ({"discover": [{"cluster": "prod"}]}, "discover[0]"),
-        ({"infrastructure_templates": ["awsmachinetemplates"]}, "infrastructure_templates[0]"),
-        ({"api_group": "cluster"}, "api_group"),
-        ({"default_arch": "vax"}, "default_arch"),
-    ],
-)
-def test_a_file_that_means_nothing_is_refused_by_field(
-    load: Callable[[Any], ClusterApiConfig], document: Any, field: str
-) -> None:
-    with pytest.raises(InvalidInput) as raised:
-        load(document)
-    assert field in str(raised.value)
-
-
-def test_no_file_takes_every_group_of_this_cluster(load: Callable[[Any], ClusterApiConfig]) -> None:
-    assert config.load(None) == load(None) == ClusterApiConfig()
-
-
-@pytest.mark.parametrize("path", ["examples/cluster-api/values.yaml", "deploy/helm/headroom/ci/clusterapi-values.yaml"])
-def test_the_examples_are_configurations(load: Callable[[Any], ClusterApiConfig], path: str) -> None:
-    values = yaml.safe_load((ROOT / path).read_text())
-    assert load(values["manager"]["autoscaler"]["cloudConfig"]).discover
-
-
-def test_the_configurations_of_the_documentation_are_some(load: Callable[[Any], ClusterApiConfig]) -> None:
-    page = (ROOT / "docs" / "how-to" / "cluster-api.md").read_text()
-    blocks = [textwrap.dedent(block.split("```")[0]) for block in page.split("```yaml\n")[1:]]
-    found = [load(yaml.safe_load(block)["manager"]["autoscaler"]["cloudConfig"]) for block in blocks]
-    assert [each.cluster_selector for each in found] == [f"{GROUP}/cluster-name in (prod)"] * 2
-    assert found[1].kubeconfig
 
 
 def test_the_annotations_of_the_example_are_ones() -> None:

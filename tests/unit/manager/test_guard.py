@@ -31,7 +31,7 @@ from manager.autoscaler.cloudprovider.errors import (
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds, parse_nodes
-from manager.autoscaler.pricing.model import Machine, NotOffered, Unpriced
+from manager.autoscaler.pricing.model import Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node, NodeStatus
 from shared.errors import InvalidInput
@@ -216,17 +216,6 @@ def test_a_created_group_is_ours_at_once_and_can_be_deleted_when_it_is_empty() -
     assert cloud.listed == []
 
 
-def test_after_a_creation_of_unknown_end_nothing_is_created_before_the_next_round() -> None:
-    cloud = MemoryCloud()
-    guard = observed_by(cloud, Ownership())
-    cloud.fail(Unavailable("memory", "", "lost"), too_late=True)
-    for _ in range(2):
-        with pytest.raises(Unavailable):
-            guard.create_group(SPEC)
-    assert [group.id for group in cloud.listed] == [NEW]
-    assert guard.observe().groups.keys() == {NEW}
-
-
 def test_a_group_that_we_did_not_make_is_not_deleted() -> None:
     cloud = MemoryCloud(replace(WEB, target_size=0))
     with pytest.raises(Refused, match="not autoprovisioned"):
@@ -359,31 +348,43 @@ class Countable(FilePricing):
         return 1.0
 
 
-@pytest.mark.parametrize(
-    ("error", "others"),
-    [(Unavailable("memory", "", "it broke down"), 2), (Refused("memory", "", "no such type"), 2)],
-)
-def test_a_price_that_fails_is_asked_for_once_a_round(error: ProviderError, others: int) -> None:
+def priced_by(model: PricingModel) -> tuple[Guard, PricingModel]:
     cloud = MemoryCloud(WEB)
-    cloud.model = model = Countable(error)
+    cloud.model = model
     guard = observed_by(cloud)
     prices = guard.pricing()
     assert prices is not None
+    return guard, prices
+
+
+@pytest.mark.parametrize(
+    ("error", "asks_on"),
+    [
+        (Unavailable("memory", "", "it broke down"), True),
+        (Refused("memory", "", "no such type"), True),
+        (NoAnswer("memory", "", "nobody there"), False),
+        (Later("memory", "", "too often"), False),
+    ],
+)
+def test_a_price_that_fails_is_asked_for_once_a_round_and_others_only_of_a_cloud_that_answers(
+    error: ProviderError, asks_on: bool
+) -> None:
+    model = Countable(error)
+    guard, prices = priced_by(model)
     for _ in range(3):
         with pytest.raises(Unpriced, match=error.problem):
             prices.node_price(Machine({"cpu": 1}))
-    assert prices.node_price(Machine({"cpu": 2})) == 1.0
-    assert model.asked == others
+    with contextlib.nullcontext() if asks_on else pytest.raises(Unpriced, match=error.problem):
+        assert prices.node_price(Machine({"cpu": 2})) == 1.0
+    assert model.asked == (2 if asks_on else 1)
     guard.observe()
     assert prices.node_price(Machine({"cpu": 1})) == 1.0
 
 
 def test_a_cloud_has_prices_of_machines_or_none_until_it_is_asked_again() -> None:
-    cloud, error = MemoryCloud(WEB), Unsupported("memory", "", "no prices")
-    cloud.model = model = Countable(error)
-    guard = observed_by(cloud)
-    prices = guard.pricing()
-    assert prices is not None
+    error = Unsupported("memory", "", "no prices")
+    model = Countable(error)
+    guard, prices = priced_by(model)
     for cores in (1, 1, 2):
         with pytest.raises(NotOffered, match="no prices"):
             prices.node_price(Machine({"cpu": cores}))
@@ -396,38 +397,26 @@ def test_a_cloud_has_prices_of_machines_or_none_until_it_is_asked_again() -> Non
     assert not isinstance(raised.value, NotOffered)
 
 
-@pytest.mark.parametrize("error", [NoAnswer("memory", "", "nobody there"), Later("memory", "", "too often")])
-def test_prices_that_nobody_answers_are_not_waited_for_again(error: ProviderError) -> None:
-    cloud = MemoryCloud(WEB)
-    cloud.model = model = Countable(error)
-    guard = observed_by(cloud)
-    prices = guard.pricing()
-    assert prices is not None
-    for cores in range(5):
-        with pytest.raises(Unpriced, match=error.problem):
-            prices.node_price(Machine({"cpu": cores}))
-    assert model.asked == 1
-    guard.observe()
-    assert prices.node_price(Machine({"cpu": 1})) == 1.0
-
-
-def test_what_is_passed_by_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_options_that_fail_are_those_of_before_told_once_and_cost_the_round_where_nobody_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     class Unhelpful(MemoryCloud):
-        def options(self, group: str) -> GroupOptions:
-            raise Unavailable(self.name, group, "options: UNKNOWN: not implemented")
+        trouble_of_options: ProviderError | None = None
 
-    guard = observed_by(Unhelpful(WEB))
-    guard.observe()
+        def options(self, group: str) -> GroupOptions:
+            if self.trouble_of_options is not None:
+                raise self.trouble_of_options
+            return super().options(group)
+
+    cloud = Unhelpful(WEB)
+    cloud.given_options = before = GroupOptions(zero_or_max_node_scaling=True)
+    guard = observed_by(cloud)
+    cloud.trouble_of_options = Unavailable("memory", "web", "options: UNKNOWN: not implemented")
+    assert [guard.observe().groups["web"].options for _ in range(2)] == [before] * 2
     assert [each for each in caplog.messages if "no options of group web" in each] == [caplog.messages[0]]
-
-
-def test_options_that_are_not_answered_in_time_cost_the_round() -> None:
-    class Slow(MemoryCloud):
-        def options(self, group: str) -> GroupOptions:
-            raise NoAnswer(self.name, group, "options: DEADLINE_EXCEEDED")
-
+    cloud.trouble_of_options = NoAnswer("memory", "web", "options: DEADLINE_EXCEEDED")
     with pytest.raises(NoAnswer):
-        observed_by(Slow(WEB))
+        guard.observe()
 
 
 def test_only_whoever_has_acted_has_the_cloud_clean_up() -> None:
@@ -443,20 +432,12 @@ def test_prices_that_are_none_leave_things_unpriced() -> None:
         def pod_price(self, requests: Amounts) -> float:
             return float(requests.get("price", 0)) or float("nan")
 
-        def node_price(self, machine: Machine) -> float:
-            raise Unavailable("memory", "", "no prices today")
-
-    cloud = MemoryCloud(WEB)
-    assert observed_by(cloud).pricing() is None
-    cloud.model = Odd()
-    model = observed_by(cloud).pricing()
-    assert model is not None
+    assert observed_by(MemoryCloud(WEB)).pricing() is None
+    _, model = priced_by(Odd())
     assert model.pod_price({"price": 2}) == 2
     for requests in ({}, {"price": -1}):
         with pytest.raises(Unpriced, match="is no price"):
             model.pod_price(requests)
-    with pytest.raises(Unpriced, match="no prices today"):
-        model.node_price(Machine({}))
 
 
 @pytest.mark.parametrize(
@@ -492,6 +473,10 @@ def test_nodes_flags_that_mean_nothing_are_refused(texts: list[str]) -> None:
 )
 def test_a_group_is_ours_by_list_or_by_the_prefix_of_its_name(group: str, is_ours: bool) -> None:
     assert OURS.owns(group) is is_ours
+    guard = observed_by(MemoryCloud(WEB, Group(group, 0, 5, 1)) if group != "web" else MemoryCloud(WEB))
+    assert (group in guard.observed.groups, group in guard.observed.unmanaged) == (is_ours, not is_ours)
+    with contextlib.nullcontext() if is_ours else pytest.raises(Refused, match="not ours"):
+        guard.increase(group, 1)
     assert not Ownership(prefix="").owns(group)
 
 

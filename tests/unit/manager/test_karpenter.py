@@ -1,16 +1,12 @@
 """The pure parts of the Karpenter provider: catalogue, groups, claims, and what became of them."""
 
-import textwrap
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.karpenter import claims, config, departures, groups
@@ -23,15 +19,13 @@ from manager.autoscaler.cloudprovider.karpenter.claims import (
     NodeDefaults,
 )
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
-from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
 from manager.autoscaler.cloudprovider.node_template import LABEL_MACHINE_TYPE, LABEL_ZONE
 from manager.autoscaler.pricing.model import Machine, Unpriced
 from shared import names
 from shared.api.core import Condition, Taint
-from shared.errors import InvalidInput
 from shared.kube import objects
-from tests.support.apiserver import ROOT
+from tests.unit.manager.clouds import KARPENTER_FILE
 
 NOW = 1_800_000_000.0
 CREATED = "2027-01-15T08:00:00Z"  # NOW
@@ -39,109 +33,9 @@ PREFIX = "nodeautoprovisioning"
 ON_DEMAND, SPOT = "on-demand", "spot"
 
 
-def document() -> dict[str, Any]:
-    """A file as users write it."""
-    return {
-        "node_class": {"group": "karpenter.k8s.aws", "version": "v1", "kind": "EC2NodeClass", "name": "default"},
-        "machine_types": [
-            {
-                "name": "m6i.xlarge",
-                "allocatable": {"cpu": "3920m", "memory": "14Gi", "pods": "58"},
-                "capacity": {"cpu": "4", "memory": "16Gi"},
-                "labels": {"karpenter.k8s.aws/instance-family": "m6i"},
-                "offerings": [
-                    {"zone": "a", "price": 0.23},
-                    {"zone": "b", "price": 0.21},
-                    {"zone": "a", "capacity_type": SPOT, "price": 0.08},
-                ],
-            },
-            {
-                "name": "g5.xlarge",
-                "allocatable": {"cpu": "3920m", "memory": "14Gi", "nvidia.com/gpu": "1"},
-                "offerings": [{"zone": "a", "price": 30}],
-            },
-        ],
-        "groups": [{"name": "web", "machine_type": "m6i.xlarge", "zone": "a", "labels": {"team": "web"}}],
-        "autoprovisioning": {},
-    }
-
-
-@pytest.fixture
-def load(tmp_path: Path) -> Callable[[dict[str, Any]], KarpenterCloud]:
-    def load(text: dict[str, Any]) -> KarpenterCloud:
-        file = tmp_path / "karpenter.yaml"
-        file.write_text(yaml.safe_dump(text))
-        return config.load(file)
-
-    return load
-
-
-@pytest.fixture
-def cloud(load: Callable[[dict[str, Any]], KarpenterCloud]) -> KarpenterCloud:
-    return load(document())
-
-
-def changed(path: str, value: object) -> dict[str, Any]:
-    """The file with another value, or a new field, at a path like machine_types.0.name."""
-    text = document()
-    at: Any = text
-    *steps, last = path.split("/")
-    for step in steps:
-        at = at[int(step) if step.isdigit() else step]
-    at[int(last) if last.isdigit() else last] = value
-    return text
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "field", "problem"),
-    [
-        ("machine_types/0/allocatable/memory", "14", "machine_types[0].allocatable.memory", "the unit is a byte"),
-        ("machine_types/0/allocatable/memory", "14T", "machine_types[0].allocatable.memory", "above the capacity"),
-        ("machine_types/0/allocatable/cpu", "3920", "machine_types[0].allocatable.cpu", "the unit is a core"),
-        ("machine_types/0/allocatable/cpu", "4x", "machine_types[0].allocatable.cpu", "not a quantity"),
-        ("machine_types/0/offerings/0/price", 168.0, "machine_types[0].offerings[0].price", "per hour"),
-        ("machine_types/0/offerings/0/price", -1, "machine_types[0].offerings[0].price", ">= 0"),
-        ("machine_types/0/offerings/0/price_per_month", 1, "machine_types[0].offerings[0]", "unknown field"),
-        ("machine_types/0/offerings/1/zone", "a", "machine_types[0].offerings[1]", "twice"),
-        ("machine_types/1/name", "m6i.xlarge", "machine_types[1].name", "twice"),
-        ("groups/0/machine_type", "m7i", "groups[0].machine_type", "not in machine_types"),
-        ("groups/0/zone", "c", "groups[0].zone", "not offered there"),
-        ("groups/0/min", 101, "groups[0].min", "above max"),
-        ("groups/0/autoprovisioned", True, "groups[0].autoprovisioned", "made by auto-provisioning"),
-        ("groups/0/labels", {"karpenter.sh/nodepool": "x"}, "groups[0].labels.karpenter.sh/nodepool", "not a group's"),
-        ("groups/0/labels", {"team": "a b"}, "groups[0].labels.team", "not a label's value"),
-        ("groups/0/taints", [{"key": "a", "effect": "x"}], "groups[0].taints[0].effect", "NoSchedule"),
-        ("launch_timeout", "soon", "launch_timeout", "not a duration"),
-        ("launch_timeout", "0s", "launch_timeout", "none"),
-        ("node_pool", "default", "node_class", "either"),
-        ("autoprovisioning/machine_types", ["m7i"], "autoprovisioning.machine_types[0]", "not in machine_types"),
-        ("colour", "red", "(document)", "unknown field"),
-    ],
-)
-def test_a_mistake_in_the_file_is_named_by_field_and_value(
-    load: Callable[[dict[str, Any]], KarpenterCloud], path: str, value: object, field: str, problem: str
-) -> None:
-    with pytest.raises(InvalidInput) as raised:
-        load(changed(path, value))
-    assert raised.value.field == field
-    assert problem in raised.value.problem
-
-
-def test_a_file_that_becomes_invalid_changes_nothing_and_is_told_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "karpenter.yaml"
-    path.write_text(yaml.safe_dump(document()))
-    file = ReloadedFile(path, config.load)
-    path.write_text(yaml.safe_dump(changed("machine_types/0/allocatable/memory", "14")))
-    assert file.reread() == file.reread() == config.load(Path(_written(tmp_path, document())))
-    assert [message.count("machine_types[0].allocatable.memory") for message in caplog.messages] == [1]
-
-
-def _written(folder: Path, text: dict[str, Any]) -> Path:
-    path = folder / "another.yaml"
-    path.write_text(yaml.safe_dump(text))
-    return path
+@pytest.fixture(scope="module")
+def cloud() -> KarpenterCloud:
+    return msgspec.convert(yaml.safe_load(KARPENTER_FILE), KarpenterCloud)
 
 
 def claim(name: str = "web-x", /, **fields: Any) -> NodeClaim:
@@ -327,8 +221,8 @@ def test_a_claim_that_says_so_has_drifted(cloud: KarpenterCloud, status: str, ha
     assert groups.drift_reason(launched(cloud, said), WEB, DEFAULTS) == expected
 
 
-def known(*given: NodeClaim) -> dict[str, KnownClaim]:
-    return {each.metadata.name: departures.remember(each) for each in given}
+def known(*given: NodeClaim) -> dict[str, NodeClaim]:
+    return {each.metadata.name: each for each in given}
 
 
 LAUNCHED_ONLY = {claims.LAUNCHED: TRUE}
@@ -347,8 +241,8 @@ def test_a_claim_that_vanishes_before_it_is_a_node_has_failed(
     before: NodeClaim, events: list[tuple[str, str]], kind: ErrorClass, code: str
 ) -> None:
     (failed,) = departures.failures(known(before), {}, set(), {"web-x": events}, NOW)
-    assert (failed.group, failed.error.kind, failed.error.code) == ("web", kind, code)
-    assert str(failed.offering) == f"m6i.xlarge/a/{ON_DEMAND}"
+    assert (failed.claim.group, failed.error.kind, failed.error.code) == ("web", kind, code)
+    assert str(failed.claim.offering) == f"m6i.xlarge/a/{ON_DEMAND}"
 
 
 def test_what_we_delete_and_what_has_been_a_node_has_not_failed() -> None:
@@ -488,17 +382,3 @@ def test_prices_are_by_machine_type_zone_and_capacity_type(cloud: KarpenterCloud
 )
 def test_the_path_of_a_node_class_follows_from_its_kind(kind: str, plural: str, path: str) -> None:
     assert config.NodeClassRef(group="x.y", version="v1", kind=kind, name="a", plural=plural).resource_name == path
-
-
-@pytest.mark.parametrize("path", ["examples/karpenter/values.yaml", "deploy/helm/headroom/ci/karpenter-values.yaml"])
-def test_the_examples_are_configurations(load: Callable[[dict[str, Any]], KarpenterCloud], path: str) -> None:
-    values = yaml.safe_load((ROOT / path).read_text())
-    found = load(values["manager"]["autoscaler"]["cloudConfig"])
-    assert BuyingState(found).machine_types()
-
-
-def test_the_configuration_of_the_documentation_is_one(load: Callable[[dict[str, Any]], KarpenterCloud]) -> None:
-    page = (ROOT / "docs" / "how-to" / "karpenter.md").read_text()
-    block = page.split("```yaml\n")[1].split("```")[0]
-    values = yaml.safe_load(textwrap.dedent(block))
-    assert load(values["manager"]["autoscaler"]["cloudConfig"]).autoprovisioning

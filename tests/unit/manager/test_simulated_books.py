@@ -11,11 +11,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from manager.autoscaler.cloudprovider import gke, plugin
+from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX
-from manager.autoscaler.cloudprovider.simulated import books, config, fake_nodes
+from manager.autoscaler.cloudprovider.simulated import books, fake_nodes
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry
 from manager.autoscaler.cloudprovider.simulated.config import Faults, GroupConfig, SimulatedCloud
 from manager.autoscaler.cloudprovider.simulated.ledger import Unwritten
@@ -25,11 +25,9 @@ from manager.autoscaler.pricing.gce import LABEL_ACCELERATOR
 from manager.autoscaler.pricing.model import NVIDIA_GPU, Machine
 from shared.api.core import Taint
 from shared.clock import ManualClock
-from shared.errors import InvalidInput
 from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.quantity import milli, whole
-from shared.telemetry import Loops
 
 GROUP: dict[str, Any] = {"name": "web", "machine_type": "n1-standard-4"}
 NOBODY = Client(Connection("http://127.0.0.1:1"), "test").single_attempt()
@@ -39,15 +37,6 @@ def provider(folder: Path, **file: Any) -> SimulatedProvider:
     path = folder / "cloud.yaml"
     path.write_text(yaml.safe_dump(file))
     return SimulatedProvider(MachineOffer(path), Unwritten(Books), list, ManualClock(), random.Random(0))
-
-
-def test_what_is_wrong_with_the_file_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cloud = provider(tmp_path, groups=[GROUP])
-    for text, told in (("groups: 3", 1), ("groups: 3", 1), ("groups: 4", 2), ("groups: []", 2), ("groups: 4", 3)):
-        (tmp_path / "cloud.yaml").write_text(text)
-        cloud.refresh()
-        assert len(caplog.records) == told
-    assert "groups: 4: Expected `array`" in caplog.text
 
 
 steps = st.lists(
@@ -94,53 +83,6 @@ def test_books_owe_no_fewer_than_are_there_and_survive_their_own_form(
         assert msgspec.json.decode(msgspec.json.encode(kept), type=Books) == kept
     leaving = {each.name for each in entry.instances if each.phase == books.DELETING}
     assert books.remove_nodes(entry, leaving).target == entry.target
-
-
-@pytest.mark.parametrize(
-    ("file", "field"),
-    [
-        ({"group": []}, "(document)"),
-        ({"groups": [{"name": "web"}]}, "groups[0]"),
-        ({"groups": [GROUP, GROUP]}, "groups[1].name"),
-        ({"groups": [GROUP | {"name": "Web_1"}]}, "groups[0].name"),
-        ({"groups": [GROUP | {"machine_type": "abacus"}]}, "groups[0].machine_type"),
-        ({"groups": [GROUP | {"min": 3, "max": 2}]}, "groups[0].min"),
-        ({"groups": [GROUP | {"min": -3}]}, "groups[0].min"),
-        ({"groups": [GROUP | {"max": 2, "size": 3}]}, "groups[0].size"),
-        ({"groups": [GROUP | {"boot_seconds": -1}]}, "groups[0].boot_seconds"),
-        ({"groups": [GROUP | {"price": float("nan")}]}, "groups[0].price"),
-        ({"groups": [GROUP | {"faults": {"stocks": 1}}]}, "groups[0].faults"),
-        ({"groups": [GROUP | {"autoprovisioned": True}]}, "groups[0].autoprovisioned"),
-        ({"groups": [GROUP | {"taints": [{"key": "", "effect": "NoSchedule"}]}]}, "groups[0].taints[0].key"),
-        ({"groups": [GROUP | {"taints": [{"key": "a", "effect": "Never"}]}]}, "groups[0].taints[0].effect"),
-        ({"groups": [GROUP | {"labels": {"kubernetes.io/os": "windows"}}]}, "groups[0].labels[kubernetes.io/os]"),
-        ({"machine_types": [{"name": "m", "capacity": {"cpu": "1"}}]}, "machine_types[0].capacity.memory"),
-        ({"machine_types": [{"name": "m", "capacity": {"cpu": "x"}}]}, "machine_types[0].capacity.cpu"),
-        ({"autoprovisioning": {"zones": []}}, "autoprovisioning.zones"),
-        ({"autoprovisioning": {"machine_types": ["abacus"]}}, "autoprovisioning.machine_types[0]"),
-    ],
-)
-def test_a_file_that_means_nothing_is_refused_by_field(tmp_path: Path, file: Any, field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        provider(tmp_path, **file)
-    assert (caught.value.source, caught.value.field) == (str(tmp_path / "cloud.yaml"), field)
-
-
-def test_a_file_that_is_spoilt_later_changes_nothing(tmp_path: Path) -> None:
-    cloud = provider(tmp_path, groups=[GROUP])
-    (tmp_path / "cloud.yaml").write_text("groups: 1")
-    cloud.refresh()
-    assert cloud.template("web").status.capacity
-    assert [each.id for each in cloud.groups()] == ["web"]
-
-
-def test_the_documented_file_is_one(tmp_path: Path) -> None:
-    assert config.__doc__ is not None
-    _, _, text = config.__doc__.partition("\n\n")
-    (tmp_path / "cloud.yaml").write_text(text.partition("\n\nFaults")[0])
-    cloud = config.load(tmp_path / "cloud.yaml")
-    assert cloud.groups[0].faults.stock == 1
-    assert cloud.offered == ("n1-standard-1", "n1-standard-2")
 
 
 @pytest.mark.parametrize(
@@ -254,13 +196,6 @@ def test_a_running_node_says_whose_it_is() -> None:
     template = fake_nodes.node("n", GroupConfig(**GROUP), SimulatedCloud())
     assert fake_nodes.belongs_to(template) == "web"
     assert fake_nodes.belongs_to(msgspec.structs.replace(template, metadata=type(template.metadata)(name="n"))) is None
-
-
-@pytest.mark.parametrize(("name", "file"), [("gce", "x"), ("simulated", ""), ("simulated", "missing.yaml")])
-def test_an_unknown_provider_or_no_file_is_refused_at_the_start(tmp_path: Path, name: str, file: str) -> None:
-    path = str(tmp_path / file) if file else ""
-    with pytest.raises(InvalidInput):
-        plugin.build(name, path, client=NOBODY, namespace="default", clock=ManualClock(), loops=Loops())
 
 
 def test_a_bought_node_has_a_kubelet_version_that_is_one() -> None:

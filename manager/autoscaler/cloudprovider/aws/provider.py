@@ -2,8 +2,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
 from manager.autoscaler.cloudprovider.aws import NAME, config, failures, fleet, groups, messages, templates
 from manager.autoscaler.cloudprovider.aws.config import DISCOVERY_FLAG, Tags
@@ -14,30 +13,12 @@ from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
 from manager.autoscaler.cloudprovider.errors import ProviderError, Refused
-from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderPlugin, ProviderRequest
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupSelection:
-    """The groups to observe: the `listed` ones and those with all tags of one of `discover`; all groups if there is
-    neither.
-
-    `fleets` are Escalator's AWS options, by group; fleets of `enforced` groups are advanced. `minds_drift`: instances
-    tell how they differ from what their group would launch now. `manages_discovered`: groups of `discover` are managed,
-    too.
-    """
-
-    listed: Collection[str] = ()
-    discover: Sequence[Tags] = ()
-    fleets: Mapping[str, AwsOptions] = field(default_factory=dict)
-    enforced: Collection[str] = ()
-    minds_drift: bool = False
-    manages_discovered: bool = False
 
 
 class AwsProvider(Provider):
@@ -48,16 +29,21 @@ class AwsProvider(Provider):
     def __init__(
         self,
         ask: Ask,
-        wanted: GroupSelection,
+        wanted: ManagedGroups,
         clock: Clock,
         *,
+        discover: Sequence[Tags] = (),
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`close` ends the connection of `ask`."""
+        """The listed groups are observed, and those with all tags of one of `discover`; all groups if there is neither.
+        Fleets of enforced groups are advanced. `close` ends the connection of `ask`.
+        """
         self._ask = ask
         self._close = close
         self._wanted = wanted
-        self._orders = FleetOrders(ask, clock, wanted.fleets, wanted.enforced)
+        self._discover = discover
+        self._fleets = {name: each for name, each in wanted.own_options.items() if isinstance(each, AwsOptions)}
+        self._orders = FleetOrders(ask, clock, self._fleets, wanted.enforced)
         self._snapshot = Snapshot()
         self._kinds = templates.Kinds(ask)
         self._failed = failures.FailedLaunches(ask, clock)
@@ -71,7 +57,7 @@ class AwsProvider(Provider):
         if underway.joined:
             found = self._described()
         drifts = self._drift.drifts(found) if self._wanted.minds_drift else {}
-        managed = found if self._wanted.manages_discovered else self._wanted.listed
+        managed = found if self._wanted.discovery else self._wanted.listed
         self._snapshot = Snapshot(found, underway, self._failed.failures(found, managed), drifts)
         self._tag(found)
 
@@ -115,7 +101,7 @@ class AwsProvider(Provider):
         newcomers = len(self._snapshot.newcomers(group))
         target = now.desired_capacity + newcomers
         groups.raised_size(group, delta, target=target, most=now.max_size)
-        options = self._wanted.fleets.get(group)
+        options = self._fleets.get(group)
         if options is not None and options.launch_template_id:
             self._snapshot = self._snapshot.ordered(self._orders.place(now, delta))
             return
@@ -158,7 +144,7 @@ class AwsProvider(Provider):
         self._close()
 
     def _described(self) -> dict[str, ScalingGroup]:
-        return groups.describe_groups(self._ask, self._wanted.listed, self._wanted.discover)
+        return groups.describe_groups(self._ask, self._wanted.listed, self._discover)
 
     def _current(self, name: str) -> ScalingGroup:
         """The present group: AWS sets sizes, not differences, so the new size must start from the present one."""
@@ -188,7 +174,7 @@ class AwsProvider(Provider):
 
     def _tag(self, found: Mapping[str, ScalingGroup]) -> None:
         """Adds Escalator's tag, if a group's options ask for it. Nothing depends on it."""
-        wanted = {name for name, each in self._wanted.fleets.items() if each.resource_tagging}
+        wanted = {name for name, each in self._fleets.items() if each.resource_tagging}
         for name in wanted.intersection(self._wanted.enforced, found) - self._tagged:
             self._tagged.add(name)
             if fleet.TAG_ESCALATOR in found[name].labels:
@@ -219,16 +205,8 @@ def make(request: ProviderRequest) -> AwsProvider:
     if discovered and file.discover:
         problem = f"{DISCOVERY_FLAG} says which groups are managed; groups of other tags cannot be told from them"
         raise InvalidInput(source=str(request.config), field="discover", value=dict(file.discover), problem=problem)
-    fleets = {name: each for name, each in groups.own_options.items() if isinstance(each, AwsOptions)}
-    wanted = GroupSelection(
-        groups.listed,
-        discovered or ((file.discover,) if file.discover else ()),
-        fleets,
-        groups.enforced,
-        groups.minds_drift,
-        manages_discovered=bool(discovered),
-    )
-    return AwsProvider(session.ask, wanted, request.clock, close=session.close)
+    discover = discovered or ((file.discover,) if file.discover else ())
+    return AwsProvider(session.ask, groups, request.clock, discover=discover, close=session.close)
 
 
 PLUGIN = ProviderPlugin(

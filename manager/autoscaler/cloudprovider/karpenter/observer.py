@@ -10,7 +10,7 @@ from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures
 from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
-from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim, KnownClaim
+from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
 from manager.autoscaler.cloudprovider.karpenter.reading import KarpenterReader
 from shared.clock import Clock
@@ -51,7 +51,7 @@ class ClaimObserver:
         self._reader = KarpenterReader(client)
         self._ledger = ledger
         self._clock = clock
-        self._known: dict[str, KnownClaim] = {}
+        self._known: Mapping[str, NodeClaim] = {}
         self._since: dict[str, float] = {}  # monotonic: when each claim was first seen
         self._deleted: set[str] = set()  # claims that we have deleted, while they are there
         self._compared: set[str] = set()  # machine types of which a Node has been read
@@ -84,14 +84,14 @@ class ClaimObserver:
             by_group.setdefault(each.group, []).append(each)
         by_provider_id = {each.status.provider_id: each for each in listed.values() if each.status.provider_id}
         seen = SeenClaims(state, books, listed, by_group, by_provider_id)
-        failed = {name: each for name, each in self.seen.failed.items() if each.group in seen.groups}
+        failed = {name: each for name, each in self.seen.failed.items() if each.claim.group in seen.groups}
         self.seen = replace(seen, failed=failed)
         self._report({"nothing can be bought": problem, **withheld})
 
-    def add_created(self, claim: KnownClaim) -> None:
+    def add_created(self, claim: NodeClaim) -> None:
         """Adds a claim that was created since the observation."""
-        self._known[claim.name] = claim
-        self._since[claim.name] = self._clock.monotonic()
+        self._known = {**self._known, claim.metadata.name: claim}
+        self._since[claim.metadata.name] = self._clock.monotonic()
 
     def mark_deleted(self, name: str) -> None:
         """Marks a claim whose deletion is being asked for."""
@@ -122,10 +122,10 @@ class ClaimObserver:
     def _follow(self, listed: Mapping[str, NodeClaim], now: float) -> None:
         """Remembers claims that have failed since the last look, and tells of those that others delete."""
         gone = [each for name, each in self._known.items() if name not in listed and name not in self._deleted]
-        events = self._reader.warnings() if any(not each.registered for each in gone) else {}
+        events = self._reader.warnings() if any(not each.holds(claims.REGISTERED) for each in gone) else {}
         failed = departures.failures(self._known, listed, self._deleted, events, now)
         for each in failed:
-            logger.warning("a NodeClaim has failed: %s", each.error.message, extra={"group": each.group})
+            logger.warning("a NodeClaim has failed: %s", each.error.message, extra={"group": each.claim.group})
         for deletion in departures.foreign_deletions(self._known, listed, self._deleted):
             logger.warning(
                 "a node goes that Headroom has not deleted: NodeClaim %s, node %s. %s",
@@ -134,8 +134,10 @@ class ClaimObserver:
                 deletion.reason,
                 extra={"group": deletion.group},
             )
-        self.seen = replace(self.seen, failed={**self.seen.failed, **{each.name: each for each in failed}})
-        self._known = {name: departures.remember(each) for name, each in listed.items()}
+        self.seen = replace(
+            self.seen, failed={**self.seen.failed, **{each.claim.metadata.name: each for each in failed}}
+        )
+        self._known = listed
         self._deleted &= listed.keys()
 
     def _written(
@@ -151,7 +153,7 @@ class ClaimObserver:
         sold_out = {name: each for name, each in before.sold_out.items() if each.until >= now}
         sold_out |= {name: each for name, each in left_alone.items() if name not in sold_out}
         sold_out |= {
-            str(each.offering): SoldOut(each.at + seconds, each.error.message)
+            str(each.claim.offering): SoldOut(each.at + seconds, each.error.message)
             for each in self.seen.failed.values()
             if each.is_stock_out and each.at + seconds >= now
         }

@@ -23,7 +23,6 @@ from manager.autoscaler.cloudprovider.karpenter.books import CONFIG_MAP, KEY, Ka
 from manager.autoscaler.cloudprovider.karpenter.catalogue import CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
-from manager.autoscaler.cloudprovider.karpenter.departures import KnownClaim
 from manager.autoscaler.cloudprovider.karpenter.observer import ClaimObserver, SeenClaims
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
 from manager.autoscaler.pricing.model import PricingModel
@@ -76,7 +75,7 @@ class KarpenterProvider(Provider):
             )
             for each in seen.claims_of(group)
         )
-        return [*there, *(each.instance for each in seen.failed.values() if each.group == group)]
+        return [*there, *(each.instance for each in seen.failed.values() if each.claim.group == group)]
 
     def group_of(self, node: NodeRef) -> str | None:
         found = self._claim_of(node.provider_id)
@@ -116,7 +115,7 @@ class KarpenterProvider(Provider):
             except HeadroomError as error:
                 what = f"{number} of {delta} NodeClaims created"
                 raise api_error(NAME, group, error, what, has_begun=number > 0) from error
-            self._observer.add_created(KnownClaim(name, group, groups.offering_of(found)))
+            self._observer.add_created(msgspec.convert(body, NodeClaim))
 
     def decrease_target(self, group: str, delta: int) -> None:
         raise Refused(NAME, group, "every machine of the target has a NodeClaim, which has to be deleted")
@@ -180,7 +179,7 @@ class KarpenterProvider(Provider):
 
     def _group(self, seen: SeenClaims, found: KarpenterGroup) -> Group:
         staying = sum(not each.is_leaving for each in seen.claims_of(found.name))
-        failed = sum(each.group == found.name for each in seen.failed.values())
+        failed = sum(each.claim.group == found.name for each in seen.failed.values())
         return Group(
             id=found.name,
             min_size=found.min,
