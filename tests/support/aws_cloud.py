@@ -1,20 +1,17 @@
 """AWS's services, as moto has them, behind real HTTP: `python -m tests.support.aws_cloud FOLDER`.
 
-FOLDER/script.json makes them fail, and is read at every call: `errors` ({action: [status, code, message]}, or a list of
-such, null for none, of which each call takes the next and all further ones the last), `hangs` ([action]: until the
-script is another one), `answers` ({action: XML}) and `loses` ([action]: done, and not answered for). What was asked
-stands in FOLDER/calls, one JSON a line; the port in FOLDER/port.
+The script (see `scripted`) makes them fail: `errors` ({action: [status, code, message]}, or a list of such, null for
+none, of which each call takes the next and all further ones the last), `hangs` ([action]: until the script is another
+one), `answers` ({action: XML}) and `loses` ([action]: done, and not answered for).
 """
 
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +21,8 @@ from xml.sax.saxutils import escape
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
+
+from tests.support.scripted import ScriptedServer
 
 _ERROR = "<Code>{code}</Code><Message>{message}</Message>"
 _ENVELOPES = {  # EC2 speaks a dialect of its own
@@ -38,11 +37,10 @@ StartResponse = Callable[..., object]
 class Cloud:
     """Does what the script says, else what AWS would."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._script_file = folder / "script.json"
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
         self._lock = threading.Lock()
-        self._written = ""
+        self._last: dict[str, Any] = {}
         self._counts: Counter[str] = Counter()
         self._moto = DomainDispatcherApplication(create_backend_app)
 
@@ -52,14 +50,9 @@ class Cloud:
         asked = dict(parse_qsl(body.decode()))
         action = asked.get("Action", "")
         if action:
-            written = self._script_file.read_text()
-            if written != self._written:
-                self._written, self._counts = written, Counter()
-            script: dict[str, Any] = json.loads(written)
-            with self._lock, (self._folder / "calls").open("a") as calls:
-                calls.write(json.dumps(asked) + "\n")
-            while action in script.get("hangs", ()) and self._script_file.read_text() == written:
-                time.sleep(0.02)
+            script = self._server.record(asked, lambda script: action in script.get("hangs", ()))
+            if script != self._last:
+                self._last, self._counts = script, Counter()
             status, text = self._scripted(action, script, is_ec2=asked.get("Version") == _EC2_VERSION)
             if text:
                 start_response(f"{status} scripted", [("Content-Type", "text/xml")])
@@ -86,10 +79,9 @@ class Cloud:
 def main(folder: Path) -> None:
     os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"  # thousands, made anew for every test
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # the calls are written down already
-    server = make_server("127.0.0.1", 0, Cloud(folder), threaded=True)
-    waiting = folder / "port.new"
-    waiting.write_text(str(server.server_port))
-    waiting.rename(folder / "port")
+    scripted = ScriptedServer(folder)
+    server = make_server("127.0.0.1", 0, Cloud(scripted), threaded=True)
+    scripted.announce(server.server_port)
     server.serve_forever()
 
 

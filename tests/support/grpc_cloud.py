@@ -1,25 +1,22 @@
 """A cloud behind a real gRPC server: `python -m tests.support.grpc_cloud FOLDER`.
 
-FOLDER/script.json says how it answers, and is read at every call: `answers` by method (and by group id where the
-method names one), `errors` ({method: [code, text]}), `hangs` ([method]: until the script is another one), `raw`
-({method: hex}), `echoes` (options are the defaults that were asked with, as the servers of Cluster Autoscaler's own
-wrapper send them). With server.crt, server.key and ca.crt there, it speaks TLS and wants a client's certificate. What
-it was asked stands in FOLDER/calls, one JSON a line; its port in FOLDER/port.
+The script (see `scripted`) has `answers` by method (and by group id where the method names one), `errors` ({method:
+[code, text]}), `hangs` ([method]: until the script is another one), `raw` ({method: hex}), `echoes` (options are the
+defaults that were asked with, as the servers of Cluster Autoscaler's own wrapper send them). With server.crt,
+server.key and ca.crt there, it speaks TLS and wants a client's certificate.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
 from google.protobuf import json_format
 
 from tests.support.grpc_messages import CLASSES, METHODS
+from tests.support.scripted import ScriptedServer
 
 SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 
@@ -27,9 +24,8 @@ SERVICE = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider"
 class Cloud(grpc.GenericRpcHandler):
     """Answers what the script says."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._script_file = folder / "script.json"
+    def __init__(self, server: ScriptedServer) -> None:
+        self._server = server
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         service, _, method = str(details.method).lstrip("/").partition("/")
@@ -40,12 +36,8 @@ class Cloud(grpc.GenericRpcHandler):
     def _answer(self, method: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         takes, gives = METHODS[method]
         asked = json_format.MessageToDict(CLASSES[takes].FromString(request))
-        with (self._folder / "calls").open("a") as calls:
-            calls.write(json.dumps({"method": method, "asked": asked}) + "\n")
-        written = self._script_file.read_text()
-        script: dict[str, Any] = json.loads(written)
-        while method in script.get("hangs", ()) and self._script_file.read_text() == written:
-            time.sleep(0.02)
+        call = {"method": method, "asked": asked}
+        script = self._server.record(call, lambda script: method in script.get("hangs", ()))
         if method in script.get("errors", {}):
             code, text = script["errors"][method]
             context.abort(grpc.StatusCode[code], text)
@@ -72,7 +64,8 @@ def _echoed(request: bytes) -> bytes:
 
 
 def main(folder: Path) -> None:
-    server = grpc.server(ThreadPoolExecutor(8), handlers=[Cloud(folder)])
+    scripted = ScriptedServer(folder)
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[Cloud(scripted)])
     certificate, key, authority = (folder / name for name in ("server.crt", "server.key", "ca.crt"))
     if certificate.exists():
         pair = [(key.read_bytes(), certificate.read_bytes())]
@@ -81,9 +74,7 @@ def main(folder: Path) -> None:
     else:
         port = server.add_insecure_port("localhost:0")
     server.start()
-    waiting = folder / "port.new"
-    waiting.write_text(str(port))
-    waiting.rename(folder / "port")
+    scripted.announce(port)
     server.wait_for_termination()
 
 

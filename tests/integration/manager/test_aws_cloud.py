@@ -3,8 +3,6 @@
 import contextlib
 import functools
 import json
-import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -45,8 +43,9 @@ from shared.kube.resources import PODS
 from shared.telemetry import Loops
 from tests.integration.manager.conftest import Cluster, StartManager, fetch
 from tests.support import eventually
-from tests.support.apiserver import ROOT, ApiServer
+from tests.support.apiserver import ApiServer
 from tests.support.observing import observed
+from tests.support.scripted import ScriptedProcess
 
 pytestmark = pytest.mark.embedded_only("AWS is asked; of a server it wants what test_autoscaler.py does")
 
@@ -56,28 +55,20 @@ ROLE = "arn:aws:iam::123456789012:role/autoscaler"
 TAGS = "k8s.io/cluster-autoscaler/node-template/"
 
 
-class Aws:
+class Aws(ScriptedProcess):
     """The process, what it is to fail at, what it was asked, and a hand of one's own in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__("aws_cloud", folder)
         self.clock = ManualClock(time.time())
         self._providers: list[AwsProvider] = []
         self._own: dict[str, Any] = {}
         self.script()
-        self._process = subprocess.Popen([sys.executable, "-m", "tests.support.aws_cloud", str(folder)], cwd=ROOT)
-        eventually(lambda: self._process.poll() is not None or (folder / "port").exists(), 60)
-        assert self._process.poll() is None
-        self.url = f"http://127.0.0.1:{(folder / 'port').read_text()}"
-
-    def script(self, **script: Any) -> None:
-        new = self.folder / "script.new"
-        new.write_text(json.dumps(script))
-        new.rename(self.folder / "script.json")
+        self.start()
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def calls(self, action: str) -> list[dict[str, str]]:
-        lines = (self.folder / "calls").read_text().split("\n")[:-1]  # the last one may be half written
-        return [call for call in map(json.loads, lines) if call["Action"] == action]
+        return [call for call in self.asked if call["Action"] == action]
 
     def own(self, service: str) -> Any:
         """A client, to arrange and to look with."""
@@ -160,10 +151,6 @@ class Aws:
             pass
         (self.folder / "calls").write_text("")
         self.clock = ManualClock(time.time())
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait(20)
 
 
 NOBODY = Client(Connection("http://127.0.0.1:1"), "test")

@@ -4,8 +4,6 @@ import base64
 import contextlib
 import dataclasses
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,11 +35,10 @@ from manager.autoscaler.cloudprovider.ownership import Ownership
 from manager.autoscaler.pricing.model import Machine, Unpriced
 from shared.api.core import Taint
 from shared.clock import ManualClock
-from tests.support import eventually
-from tests.support.apiserver import ROOT
 from tests.support.certificates import sign_certificates
 from tests.support.grpc_messages import CLASSES
 from tests.support.observing import observed
+from tests.support.scripted import ScriptedProcess
 
 pytestmark = pytest.mark.embedded_only("a cloud is asked; of a server it wants what test_autoscaler.py does")
 
@@ -71,44 +68,31 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-class Server:
+class Server(ScriptedProcess):
     """The process, what it is to answer, and what it was asked."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__("grpc_cloud", folder)
         self.script()
-        self._process: subprocess.Popen[bytes] | None = None
         self._providers: list[ExternalGrpcProvider] = []
 
     def script(self, answers: dict[str, Any] | None = None, **more: Any) -> None:
-        new = self.folder / "script.new"
-        new.write_text(json.dumps({"answers": {**ANSWERS, **(answers or {})}, **more}))
-        new.rename(self.folder / "script.json")
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "tests.support.grpc_cloud", str(self.folder)]
-        process = self._process = subprocess.Popen(command, cwd=ROOT)
-        eventually(lambda: process.poll() is not None or (self.folder / "port").exists())
-        assert process.poll() is None
+        super().script(answers={**ANSWERS, **(answers or {})}, **more)
 
     def provider(self, *, defaults: GroupOptions | None = None, **settings: Any) -> ExternalGrpcProvider:
         file = self.folder / "cloud-config.yaml"
-        address = f"localhost:{(self.folder / 'port').read_text()}"
-        file.write_text(json.dumps({"address": address, "grpc_timeout": "20s", **settings}))
+        file.write_text(json.dumps({"address": f"localhost:{self.port}", "grpc_timeout": "20s", **settings}))
         self._providers.append(ExternalGrpcProvider(config.load(file), ManualClock(NOW), defaults))
         return self._providers[-1]
 
     def calls(self, method: str) -> list[dict[str, Any]]:
-        lines = (self.folder / "calls").read_text().split("\n")[:-1]  # the last one may be half written
-        return [call["asked"] for call in map(json.loads, lines) if call["method"] == method]
+        return [call["asked"] for call in self.asked if call["method"] == method]
 
     def close(self) -> None:
         for provider in self._providers:
             with contextlib.suppress(ProviderError):
                 provider.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(20)
+        super().close()
 
 
 @pytest.fixture(scope="module")

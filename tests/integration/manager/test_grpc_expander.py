@@ -1,8 +1,7 @@
 """The expander `grpc` against a real server in a process of its own, which another library speaks for."""
 
+import contextlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from manager.autoscaler.expander.chain import ExpanderPlugins
 from manager.autoscaler.scale_up.decisions import ExpanderStep, ScaleUpOutcome
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.errors import InvalidInput
-from tests.support import eventually
-from tests.support.apiserver import ROOT
 from tests.support.certificates import sign_certificates
+from tests.support.scripted import ScriptedProcess
 from tests.unit.manager.rounds import decided, group, pending
 
 pytestmark = pytest.mark.embedded_only("an expander is asked, and no API server")
@@ -26,45 +24,20 @@ CHAIN = ("grpc", "least-nodes")
 ALL = ("big", "medium", "small")
 
 
-class Server:
+class Server(ScriptedProcess):
     """The process, what it is to answer, and what it was asked."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def script(self, **script: Any) -> None:
-        new = self.folder / "script.new"
-        new.write_text(json.dumps(script))
-        new.rename(self.folder / "script.json")
-
     def plugins(self, **settings: Any) -> ExpanderPlugins:
-        url = f"localhost:{(self.folder / 'port').read_text()}"
-        given: dict[str, Any] = {
-            "grpc_expander_url": url,
-            "grpc_expander_cert": str(self.folder / "ca.crt"),
-            **settings,
-        }
-        return ExpanderPlugins(AutoscalerSettings(**given))
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """The last request."""
-        found: dict[str, Any] = json.loads((self.folder / "calls").read_text().splitlines()[-1])
-        return found
+        given = {"grpc_expander_url": f"localhost:{self.port}", "grpc_expander_cert": str(self.folder / "ca.crt")}
+        return ExpanderPlugins(AutoscalerSettings(**(given | settings)))
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("expander")
-    sign_certificates(folder)
-    process = subprocess.Popen([sys.executable, "-m", "tests.support.grpc_expander", str(folder)], cwd=ROOT)
-    try:
-        eventually(lambda: process.poll() is not None or (folder / "port").exists(), 30)
-        assert process.poll() is None
-        yield Server(folder)
-    finally:
-        process.kill()
-        process.wait(20)
+    with contextlib.closing(Server("grpc_expander", tmp_path_factory.mktemp("expander"))) as server:
+        sign_certificates(server.folder)
+        server.start()
+        yield server
 
 
 def test_the_server_chooses_and_the_next_expander_chooses_among_its_answer(server: Server) -> None:
@@ -77,7 +50,7 @@ def test_the_server_chooses_and_the_next_expander_chooses_among_its_answer(serve
 def test_the_request_has_every_option_with_its_pods_and_every_groups_node(server: Server) -> None:
     server.script(groups=["big"])
     decided(STATES, CLASSES, expanders=CHAIN, plugins=server.plugins())
-    options = {each["nodeGroupId"]: each for each in server.asked["options"]}
+    options = {each["nodeGroupId"]: each for each in server.asked[-1]["options"]}
     assert {name: each["nodeCount"] for name, each in options.items()} == {"small": 2, "medium": 1, "big": 1}
     pods = options["small"]["podBytes"]
     assert [pod["metadata"] for pod in pods] == [
@@ -86,7 +59,7 @@ def test_the_request_has_every_option_with_its_pods_and_every_groups_node(server
     assert {json.dumps(pod["spec"]["containers"][0]["resources"]["requests"]) for pod in pods} == {
         '{"cpu": {"string": "1"}}'
     }
-    nodes = server.asked["nodeBytesMap"]
+    nodes = server.asked[-1]["nodeBytesMap"]
     assert nodes.keys() == set(ALL)
     assert nodes["big"]["status"]["capacity"]["cpu"] == {"string": "8"}
 

@@ -139,11 +139,12 @@ def test_options_of_a_group_are_read_as_cluster_autoscaler_reads_them() -> None:
             f"{prefix}scaledownutilizationthreshold": "0.7",
             f"{prefix}scaledownunneededtime": "12m",
             f"{prefix}maxnodeprovisiontime": "20m",
+            f"{prefix}zeroormaxnodescaling": "true",  # which is not read here
             f"{prefix}somethingnew": "x",
         }
     ).options()
     assert (found.scale_down_utilization_threshold, found.scale_down_unneeded_seconds) == (0.7, 720.0)
-    assert (found.max_node_provision_seconds, found.scale_down_unready_seconds) == (1200.0, None)
+    assert (found.max_node_provision_seconds, found.zero_or_max_node_scaling) == (1200.0, None)
     with pytest.raises(InvalidAnswer, match=r"scaledownunneededtime: 'soon'"):
         said({f"{prefix}scaledownunneededtime": "soon"}).options()
 

@@ -28,13 +28,15 @@ from manager.autoscaler.cloudprovider.errors import (
     Refused,
     Unavailable,
     Unsupported,
+    api_error,
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership, SizeBounds, parse_nodes
 from manager.autoscaler.pricing.model import Machine, NotOffered, PricingModel, Unpriced
 from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node, NodeStatus
-from shared.errors import InvalidInput
+from shared.errors import HeadroomError, InvalidInput
+from shared.kube.errors import Forbidden, ServerError, TooManyRequests, Unreachable
 from shared.quantity import Amounts
 from tests.support.observing import observed
 from tests.unit.manager.clouds import MemoryCloud
@@ -297,6 +299,22 @@ def test_a_group_is_in_doubt_where_something_may_have_been_done(error: ProviderE
     with pytest.raises(type(error)):
         guard.delete_nodes("web", [ref("a"), ref("b")], below_min=True)
     assert guard.is_in_doubt("web"), "one of the two may be gone"
+
+
+@pytest.mark.parametrize(
+    ("error", "has_begun", "kind"),
+    [
+        (Forbidden(403, "Forbidden", "no"), False, Refused),
+        (Forbidden(403, "Forbidden", "no"), True, Unavailable),
+        (ServerError(500, "InternalError", "no"), False, Unavailable),
+        (TooManyRequests(429, "TooManyRequests", "no"), False, Unavailable),
+        (Unreachable("nobody there"), False, Unavailable),
+    ],
+)
+def test_a_write_to_an_api_server_is_in_doubt_unless_all_of_it_was_refused(
+    error: HeadroomError, has_begun: bool, kind: type[ProviderError]
+) -> None:
+    assert type(api_error("memory", "web", error, "not done", has_begun=has_begun)) is kind
 
 
 def test_a_second_look_that_fails_leaves_all_as_it_was_known_and_in_doubt() -> None:
