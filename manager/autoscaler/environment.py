@@ -19,6 +19,7 @@ from manager.autoscaler.cloudprovider.deadline import Caller
 from manager.autoscaler.cloudprovider.guard import CloudObservation, Guard
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderRequest
 from manager.autoscaler.cloudprovider.reader import CloudReader
+from manager.autoscaler.cloudprovider.rights import RightsReview
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.listers import Expected, Peaks
 from manager.autoscaler.planning.context import OfferedBy
@@ -103,11 +104,13 @@ class CloudAccess:
     """The provider behind its guard.
 
     The guard serves one thread at a time, so `lock` is held during its calls. The loop and the node deletions take it
-    before any other lock; a plan request asks `for_questions`, which never takes it.
+    before any other lock; a plan request asks `for_questions`, which never takes it. `rights` reviews
+    what the provider may do in the cluster.
     """
 
     guard: Guard
     for_questions: PlanCloud
+    rights: RightsReview
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def close(self, *, cleanup: bool) -> None:
@@ -140,4 +143,7 @@ def open_cloud(
     provider = plugin.build(settings.cloud_provider, request)
     seconds = settings.cloud_provider_timeout_seconds
     guard = Guard(provider, decision_settings.ownership, deadline_seconds=seconds)
-    return CloudAccess(guard, PlanCloud(provider, guard, deadline_seconds=seconds))
+    rights = RightsReview(
+        access.client, settings.cloud_provider, plugin.find(settings.cloud_provider).rights(request), process.clock
+    )
+    return CloudAccess(guard, PlanCloud(provider, guard, deadline_seconds=seconds), rights)

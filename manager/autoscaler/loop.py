@@ -246,6 +246,7 @@ class Autoscaler:
                 begins=self._removals.begins,
                 dry_run=self._access.dry_run,
             )
+        planned = planned.with_problems(self._cloud.rights.problems())
         self._reporter.metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
         self._reporter.report_quotas(objects, planned)
         self._reporter.report_buffers(objects, planned)

@@ -2,15 +2,22 @@
 its cloud's configuration.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from manager.autoscaler import checked_settings
+from manager.autoscaler.cloudprovider import plugin
+from manager.autoscaler.cloudprovider.plugin import ProviderRequest
+from manager.autoscaler.cloudprovider.rights import Right
 from manager.autoscaler.settings.modes import Mode
 from manager.daemon_settings import DaemonSettings
-from shared import settings
-from tests.chart.helm import Helm, one, pods
+from shared import names, settings
+from shared.clock import ManualClock
+from shared.kube.client import Client
+from shared.kube.config import Connection
+from tests.chart.helm import Helm, Manifest, one, pods
 from tests.support.apiserver import ROOT
 
 VALUES = sorted((ROOT / "examples").glob("*/values.yaml"))
@@ -31,4 +38,27 @@ def test_the_manager_runs_with_the_values_of_an_example_and_recommends(
     decides = checked_settings.load(found.autoscaler)
     assert decides.provider == values.parent.name.replace("cluster-api", "clusterapi")
     assert decides.mode is Mode.RECOMMEND
-    assert one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"]
+    (tmp_path / "cloud.yaml").write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
+    assert set(_rights(decides.provider, tmp_path / "cloud.yaml")) <= _granted(objects)
+
+
+def _rights(provider: str, config: Path) -> Sequence[Right]:
+    client = Client(Connection("http://127.0.0.1:1"), "test")
+    request = ProviderRequest(config=config, client=client, namespace=names.INSTALL_NAMESPACE, clock=ManualClock())
+    return plugin.find(provider).rights(request)
+
+
+def _granted(objects: list[Manifest]) -> set[Right]:
+    """What the manager's roles allow."""
+    roles = [
+        each for each in objects if each["kind"] in ("ClusterRole", "Role") and "-manager" in each["metadata"]["name"]
+    ]
+    return {
+        Right(verb, group, resource, role["metadata"].get("namespace", ""), name)
+        for role in roles
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for group in rule.get("apiGroups", ())
+        for resource in rule.get("resources", ())
+        for name in rule.get("resourceNames", ("",))
+    }

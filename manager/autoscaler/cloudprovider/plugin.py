@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from manager.autoscaler.cloudprovider.contract import GroupOptions, Provider
+from manager.autoscaler.cloudprovider.rights import Right
 from shared import plugins
 from shared.clock import Clock
 from shared.errors import InvalidInput
@@ -71,9 +72,14 @@ class ProviderRequest:
         return self.config
 
 
+def no_rights(_: ProviderRequest) -> Sequence[Right]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ProviderPlugin:
-    """A cloud provider. `make` may raise InvalidInput for a file that means nothing.
+    """A cloud provider. `make` may raise InvalidInput for a file that means nothing. `rights` are what its calls need
+    in this cluster beside the autoscaler's own; they are reviewed, and missing ones are reported.
 
     `needs_config`: it cannot do without a file. `has_prices`: `Provider.pricing` may return a model. `creates_groups`:
     it supports `machine_types`, `theoretical` and `create_group`. `groups_opt_in`: it lists only groups that ask in the
@@ -82,6 +88,7 @@ class ProviderPlugin:
     """
 
     make: Callable[[ProviderRequest], Provider]
+    rights: Callable[[ProviderRequest], Sequence[Right]] = no_rights
     needs_config: bool = True
     has_prices: bool = True
     creates_groups: bool = False

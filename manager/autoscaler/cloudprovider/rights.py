@@ -48,6 +48,12 @@ class Right:
         }
 
 
+def config_map_rights(namespace: str, name: str) -> list[Right]:
+    """What a `ConfigMapStore` needs. A ConfigMap that is created has no name to be held to."""
+    created = Right("create", "", "configmaps", namespace=namespace)
+    return [created, *(Right(verb, "", "configmaps", namespace=namespace, name=name) for verb in ("get", "update"))]
+
+
 class _Status(msgspec.Struct, frozen=True):
     allowed: bool = False
 

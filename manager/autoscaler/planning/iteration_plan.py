@@ -5,7 +5,7 @@ Pure, except for reads through `cloud` and for the `AutoscalerCache`, which outl
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from manager.autoscaler.cluster_state import cost
@@ -65,6 +65,13 @@ class PlannedIteration:
     @property
     def decisions(self) -> tuple[ScaleUpDecision, ...]:
         return self.iteration.decisions
+
+    def with_problems(self, problems: Mapping[str, InvalidInput]) -> "PlannedIteration":
+        """The same with more problems to report, by what they are about."""
+        if not problems:
+            return self
+        invalid_objects = {**self.iteration.invalid_objects, **problems}
+        return replace(self, iteration=replace(self.iteration, invalid_objects=invalid_objects))
 
 
 def plan(

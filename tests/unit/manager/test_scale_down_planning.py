@@ -18,6 +18,7 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cloudprovider.rights import RightsReview
 from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
@@ -567,9 +568,9 @@ def test_a_clock_that_jumps_between_two_rounds_makes_no_node_ripe_and_keeps_none
     cloud = MemoryCloud()
     guard = Guard(cloud, Ownership())
     access = ClusterAccess(client, informers, "default", None, is_leader=lambda: True)
-    removals = ScaleDownController(
-        config(), access, CloudAccess(guard, PlanCloud(cloud, guard, deadline_seconds=1.0)), listers, clock
-    )
+    reader = PlanCloud(cloud, guard, deadline_seconds=1.0)
+    access_to_cloud = CloudAccess(guard, reader, RightsReview(client, cloud.name, (), clock))
+    removals = ScaleDownController(config(), access, access_to_cloud, listers, clock)
     one = node("n")
     found = planned(cloud_of(one), config("a"), nodes=(one,))
     removals.begin(clock.now())

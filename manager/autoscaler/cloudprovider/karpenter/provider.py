@@ -25,6 +25,7 @@ from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.observer import ClaimObserver, SeenClaims
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
+from manager.autoscaler.cloudprovider.rights import Right, config_map_rights
 from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node
 from shared.clock import Clock
@@ -233,4 +234,19 @@ def make(request: ProviderRequest) -> KarpenterProvider:
     )
 
 
-PLUGIN = ProviderPlugin(make=make, creates_groups=True)
+def rights(request: ProviderRequest) -> list[Right]:
+    cloud = config.load(request.file)
+    found = [Right(verb, NODECLAIMS.group, "nodeclaims") for verb in ("list", "create", "delete")]
+    if cloud.node_pool:
+        found.append(Right("get", NODECLAIMS.group, "nodepools", name=cloud.node_pool))
+    if cloud.node_class is not None:
+        of = cloud.node_class
+        found.append(Right("get", of.group, of.resource_name, name=of.name))
+    return [
+        *found,
+        Right("list", "", "events", namespace="default"),
+        *config_map_rights(request.namespace, CONFIG_MAP),
+    ]
+
+
+PLUGIN = ProviderPlugin(make=make, rights=rights, creates_groups=True)

@@ -23,7 +23,8 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable, Unsupported
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
-from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes
+from manager.autoscaler.cloudprovider.rights import Right, config_map_rights
+from manager.autoscaler.cloudprovider.simulated import NAME, books, config, fake_nodes, ledger
 from manager.autoscaler.cloudprovider.simulated.books import Books, GroupEntry, InstanceEntry
 from manager.autoscaler.cloudprovider.simulated.config import Autoprovisioning, GroupConfig, SimulatedCloud
 from manager.autoscaler.cloudprovider.simulated.ledger import BooksLedger, BooksStore, Unwritten
@@ -35,6 +36,7 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import InvalidInput
+from shared.kube import node_heartbeat
 from shared.quantity import Amounts
 
 _STATES = {
@@ -309,4 +311,13 @@ def make(request: ProviderRequest) -> SimulatedProvider:
     return SimulatedProvider(offer, kept, listed, request.clock)
 
 
-PLUGIN = ProviderPlugin(make=make, creates_groups=True)
+def rights(request: ProviderRequest) -> list[Right]:
+    namespace = node_heartbeat.LEASE_NAMESPACE
+    return [
+        Right("create", "", "nodes"),
+        *(Right(verb, "coordination.k8s.io", "leases", namespace=namespace) for verb in ("create", "patch")),
+        *config_map_rights(request.namespace, ledger.CONFIG_MAP),
+    ]
+
+
+PLUGIN = ProviderPlugin(make=make, rights=rights, creates_groups=True)
