@@ -175,22 +175,13 @@ def _result(source: str, trial: Trial, played: Played, promise: BacktestPromise)
         recorded = f"{len(played.at)} h of usage are too short for a horizon of {promise.horizon_hours} h"
         raise HeadroomError(f"{source}: {recorded} after {warm} h to learn") from error
     first_week = scored(slice(DAY_HOURS, warm)).violation_percent if warm > DAY_HOURS else None
+    own = {name: value for name, value in vars(scores).items() if name in Result.__struct_fields__}
     return Result(
         source=source,
-        model=promise.model,
         resource=RESOURCES[trial.resource],
-        horizon_hours=promise.horizon_hours,
-        target_percent=promise.target_percent,
-        violation_percent=scores.violation_percent,
-        violation_percent_p90_node=scores.violation_percent_p90_node,
-        severity_percent=scores.severity_percent,
-        savings_percent=scores.savings_percent,
-        oracle_savings_percent=scores.oracle_savings_percent,
-        withdrawn_percent_per_day=scores.withdrawn_percent_per_day,
-        kept_24h_percent=None if np.isnan(scores.kept_24h_percent) else scores.kept_24h_percent,
+        **promise._asdict(),
+        **own | {"kept_24h_percent": None if np.isnan(scores.kept_24h_percent) else scores.kept_24h_percent},
         first_week_violation_percent=first_week,
-        nodes=scores.nodes,
-        predictions=scores.predictions,
         cpu_seconds=round(played.cpu_seconds[promise.model], 3),
     )
 

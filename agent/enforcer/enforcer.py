@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -38,15 +37,6 @@ STALE_SECONDS = 30.0
 _AGAIN = CgroupBound(cgroup="", file="", term="", amount=None, unit="", value="", outcome=BoundOutcome.REFUSED, at=0.0)
 
 
-@dataclass(slots=True)
-class _Counts:
-    written: int = 0
-    gone: int = 0
-    failed: int = 0
-    refused_orders: int = 0
-    problem: str = ""
-
-
 class Enforcer:
     """One thread calls `round` each second, and `release` at the end."""
 
@@ -61,8 +51,7 @@ class Enforcer:
         self._asked: tuple[tuple[PodOrder, ...], bool] = ((), False)
         self._reconcile_at = -math.inf
         self._tree: Tree | None = None
-        self._quota_usec = table.UNLIMITED
-        self._counts = _Counts()
+        self._status = EnforcerStatus(at=self._started_at, best_effort_usec=table.UNLIMITED)
         self._told: dict[str, ReportedBounds] = {}
         self._told_body = b""
 
@@ -100,14 +89,14 @@ class Enforcer:
         except (OSError, ValueError, NotAllowed) as error:
             self._went_wrong(tree.best_effort, error)
         else:
-            self._quota_usec = table.UNLIMITED
+            self._status.best_effort_usec = table.UNLIMITED
 
     def _read_orders(self) -> None:
         try:
             found = orders.read(self._orders_dir)
         except InvalidInput as error:
-            self._counts.refused_orders += 1
-            self._counts.problem = str(error)
+            self._status.refused_orders += 1
+            self._status.problem = str(error)[: status.MOST_TEXT]
             logger.error("orders refused, the last good ones stay: %s", error)
             return
         if found is not None:
@@ -164,7 +153,7 @@ class Enforcer:
             return self._bound(tree, setting, BoundOutcome.REFUSED, problem=str(error))
         if not stood.changed:
             return self._bound(tree, setting, BoundOutcome.STANDS, value=stood.wanted)
-        self._counts.written += 1
+        self._status.written += 1
         return self._bound(tree, setting, BoundOutcome.WRITTEN, value=stood.wanted, before=stood.before)
 
     def _bound(
@@ -200,10 +189,10 @@ class Enforcer:
         try:
             quota = tree.quota(tree.best_effort)
             usec = table.next_quota(quota.usec, wanted.cpu_milli, wanted.capacity_milli, quota.period_usec)
-            self._quota_usec = quota.usec if usec is None else usec
+            self._status.best_effort_usec = quota.usec if usec is None else usec
             if usec is not None:
                 tree.set_quota(tree.best_effort, usec)
-                self._counts.written += 1
+                self._status.written += 1
                 about = {"before_usec": quota.usec, "usec": usec, "left_milli": wanted.cpu_milli}
                 changes.info("best-effort pods held to a quota", extra=about)
         except (OSError, ValueError, NotAllowed) as error:
@@ -212,27 +201,18 @@ class Enforcer:
 
     def _went_wrong(self, path: str, error: Exception) -> None:
         if isinstance(error, OSError) and error.errno in GONE:
-            self._counts.gone += 1
+            self._status.gone += 1
             return
-        self._counts.failed += 1
-        self._counts.problem = f"{path}: {error}"[: status.MOST_TEXT]
+        self._status.failed += 1
+        self._status.problem = f"{path}: {error}"[: status.MOST_TEXT]
         logger.error("not written: %s", error, extra={"cgroup": path})
 
     def _tell(self, now: float) -> None:
         if self._status_dir is None:
             return
-        counts = self._counts
-        told = EnforcerStatus(
-            at=now,
-            layout="" if self._tree is None else self._tree.layout.description,
-            pods=len(self._asked[0]),
-            written=counts.written,
-            gone=counts.gone,
-            failed=counts.failed,
-            refused_orders=counts.refused_orders,
-            best_effort_usec=self._quota_usec,
-            problem=counts.problem[: status.MOST_TEXT],
-        )
+        told = self._status
+        told.at, told.pods = now, len(self._asked[0])
+        told.layout = "" if self._tree is None else self._tree.layout.description
         try:
             status.write(self._status_dir, told)
             body = bounds.encoded(self._told)

@@ -9,7 +9,7 @@ MOST_BYTES = 1 << 16
 MOST_TEXT = 512
 
 
-class EnforcerStatus(msgspec.Struct, frozen=True, kw_only=True):
+class EnforcerStatus(msgspec.Struct, kw_only=True):
     """Counts are since the start. `at` is the time of CLOCK_MONOTONIC of the last round.
 
     `best_effort_usec` is the quota of best-effort pods together, negative for none; `layout` is how the kubelet names

@@ -44,6 +44,7 @@ from agent.predict_server import histogram
 from agent.predict_server import prediction as predicted
 from agent.predict_server.histories import History
 from agent.predict_server.reclaimable import rounded_up
+from agent.predict_server.records import Pair, PromiseRecord
 from agent.reporter.measurements import application_usages
 from agent.reporter.report import amount
 from agent.states_informer.pods import NodePod
@@ -132,18 +133,8 @@ def _enforced(rooms: Rooms, uid: str) -> PodBoundsSchema | None:
 
     def said(one: bounds.CgroupBound) -> Bound:
         time = durations.timestamp(min(max(0.0, booted_at + one.at), rooms.clock.now()))
-        return Bound(
-            one.cgroup,
-            one.file,
-            one.term,
-            one.amount,
-            one.unit,
-            one.value,
-            str(one.outcome),
-            time,
-            one.before,
-            one.problem,
-        )
+        rest = {name: value for name, value in msgspec.structs.asdict(one).items() if name != "at"}
+        return Bound(**rest, time=time)
 
     return PodBoundsSchema(found.tier, [said(one) for one in found.bounds], found.omitted)
 
@@ -258,14 +249,15 @@ def prediction(rooms: Rooms) -> PredictionSchema:
 def _promise(promise: predicted.HorizonPromise) -> PromiseSchema:
     kept = promise.kept
     pairs = (kept.violation_percents, kept.severity_percents, kept.over_estimate_percents, kept.lent_percents)
-    percents = [_percent(each) if kept.outcomes else None for pair in pairs for each in pair]
+    coverage = _percent(kept.coverage_percent)
     return PromiseSchema(
-        int(kept.horizon_seconds),
-        AmountSchema(*promise.peak),
-        kept.outcomes,
-        _percent(kept.coverage_percent),
-        *percents,
+        int(kept.horizon_seconds), AmountSchema(*promise.peak), kept.outcomes, coverage, *_percents(kept, *pairs)
     )
+
+
+def _percents(kept: PromiseRecord, *pairs: Pair) -> list[float | None]:
+    """Those of cpu and memory in turn; None without outcomes, which give no percentage."""
+    return [_percent(each) if kept.outcomes else None for pair in pairs for each in pair]
 
 
 def _models(peaks: Mapping[str, Resources], found: predicted.NodePrediction) -> dict[str, ModelSays]:
@@ -275,12 +267,9 @@ def _models(peaks: Mapping[str, Resources], found: predicted.NodePrediction) -> 
         known[found.model] = found.promises[0].kept
 
     def said(name: str, peak: Resources) -> ModelSays:
-        if name not in known:
+        if (kept := known.get(name)) is None:
             return ModelSays(*peak)
-        kept = known[name]
-        pairs = (kept.violation_percents, kept.lent_percents)
-        percents = [_percent(each) if kept.outcomes else None for pair in pairs for each in pair]
-        return ModelSays(*peak, kept.outcomes, *percents)
+        return ModelSays(*peak, kept.outcomes, *_percents(kept, kept.violation_percents, kept.lent_percents))
 
     return {name: said(name, peak) for name, peak in peaks.items()}
 
@@ -420,7 +409,7 @@ def _history(known: History, now: float) -> ModelHistory:
 
 
 def _explained(one: ResourceExplanation) -> ExplainedSchema:
-    terms = [TermSchema(term.name, term.value, term.unit, term.source, term.time) for term in one.terms]
+    terms = [TermSchema(**msgspec.structs.asdict(term)) for term in one.terms]
     return ExplainedSchema(terms, one.bound, one.result)
 
 

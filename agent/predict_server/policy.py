@@ -24,6 +24,12 @@ _TRAINING_INPUTS: dict[TrainingInput, Aggregation] = {
     "max": Aggregation.MAX,
 }
 
+# Of the fields of a NodeMetric's policy: those named otherwise here, and those that may be texts of numbers.
+_OTHER_NAMES = {"cold_start_period_seconds": "cold_start_seconds"}
+_DECIMALS = frozenset(
+    {"target_violation_percent", "sigma_cpu", "sigma_memory", "cpu_percentile", "memory_percentile", "borg_ratio"}
+)
+
 
 class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How to predict, and which change of a prediction matters. Percentiles are 0 to 100."""
@@ -135,24 +141,11 @@ def overridden(base: PredictionPolicy, raw: object) -> PredictionPolicy:
     if wire.predictor is not None:
         plugins.members(wire.predictor, source=SOURCE)
     changes = {
-        "predictor": wire.predictor,
-        "target_violation_percent": _number(wire.target_violation_percent),
-        "horizon_seconds": wire.horizon_seconds,
-        "sigma_cpu": _number(wire.sigma_cpu),
-        "sigma_memory": _number(wire.sigma_memory),
-        "cpu_percentile": _number(wire.cpu_percentile),
-        "memory_percentile": _number(wire.memory_percentile),
-        "safety_margin_percent": wire.safety_margin_percent,
-        "borg_ratio": _number(wire.borg_ratio),
-        "training_input": wire.training_input,
-        "warm_up_samples": wire.warm_up_samples,
-        "cold_start_seconds": wire.cold_start_period_seconds,
-        "resource_diff_threshold_percent": wire.resource_diff_threshold_percent,
-        "reclaim_ratio_percent": wire.reclaim_ratio_percent,
-        "cpu_half_life_seconds": wire.cpu_half_life_seconds,
-        "memory_half_life_seconds": wire.memory_half_life_seconds,
+        _OTHER_NAMES.get(name, name): predictpolicy.number(value) if name in _DECIMALS else value
+        for name, value in msgspec.structs.asdict(wire).items()
+        if value is not None
     }
-    return msgspec.structs.replace(base, **{field: value for field, value in changes.items() if value is not None})
+    return msgspec.structs.replace(base, **changes)
 
 
 def _decoded(raw: object) -> PredictPolicy:
@@ -166,7 +159,3 @@ def _decoded(raw: object) -> PredictPolicy:
     for field, value, problem in predictpolicy.violations(wire):
         raise InvalidInput(source=SOURCE, field=field, value=value, problem=problem)
     return wire
-
-
-def _number(value: str | int | None) -> float | None:
-    return None if value is None else predictpolicy.number(value)

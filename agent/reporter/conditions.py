@@ -55,51 +55,34 @@ def conditions(
     prediction: NodePrediction, circumstances: Circumstances, before: Iterable[Condition], now: float
 ) -> tuple[Condition, ...]:
     """A condition keeps the time of its last change."""
-    ready = prediction.reclaimable is not None
+    failure = prediction.predictor_problem
     problems = "; ".join(filter(None, (prediction.policy_problem, circumstances.report_problem)))
-    fresh = (
-        _condition(
-            MODEL_READY,
-            ready,
-            "Trained" if ready else prediction.unclaimed.reason,
-            _trained(prediction) if ready else f"nothing is claimed: {prediction.unclaimed.message}",
+    source = circumstances.source
+    told = f"usage is read through {source}" if source else "usage is not read yet"
+    fresh = {
+        MODEL_READY: (
+            (True, "Trained", _trained(prediction))
+            if prediction.reclaimable is not None
+            else (False, prediction.unclaimed.reason, f"nothing is claimed: {prediction.unclaimed.message}")
         ),
-        _condition(
-            PREDICTOR_HEALTHY,
-            not prediction.predictor_problem,
-            "PredictorFailed" if prediction.predictor_problem else "Answering",
-            prediction.predictor_problem or f"the peak is that of {prediction.model}",
+        PREDICTOR_HEALTHY: _judged(failure, "PredictorFailed", "Answering", f"the peak is that of {prediction.model}"),
+        POLICY_ACCEPTED: _judged(problems, "InvalidPolicy", "Applied", "the policy of the spec is in force"),
+        CGROUPS_READ: (circumstances.by_cgroups, "Cgroups" if circumstances.by_cgroups else "ProcessTrees", told),
+        PODS_COMPLETE: _judged(
+            circumstances.pods_problem, "ReportTooLarge", "WithinSize", "every measured pod is in the report"
         ),
-        _condition(
-            POLICY_ACCEPTED,
-            not problems,
-            "InvalidPolicy" if problems else "Applied",
-            problems or "the policy of the spec is in force",
-        ),
-        _condition(
-            CGROUPS_READ,
-            circumstances.by_cgroups,
-            "Cgroups" if circumstances.by_cgroups else "ProcessTrees",
-            f"usage is read through {circumstances.source}" if circumstances.source else "usage is not read yet",
-        ),
-        _condition(
-            PODS_COMPLETE,
-            not circumstances.pods_problem,
-            "ReportTooLarge" if circumstances.pods_problem else "WithinSize",
-            circumstances.pods_problem or "every measured pod is in the report",
-        ),
-    )
+    }
     since = {(old.type, old.status): old.last_transition_time for old in before}
-    return tuple(
-        Condition(
-            type=new.type,
-            status=new.status,
-            reason=new.reason,
-            message=new.message,
-            last_transition_time=since.get((new.type, new.status)) or durations.timestamp(now),
-        )
-        for new in fresh
-    )
+
+    def condition(kind: str, status: str, reason: str, message: str) -> Condition:
+        changed = since.get((kind, status)) or durations.timestamp(now)
+        return Condition(kind, status, reason, message[:MAX_MESSAGE], changed)
+
+    return tuple(condition(kind, str(good), reason, message) for kind, (good, reason, message) in fresh.items())
+
+
+def _judged(problem: str, reason: str, reason_if_good: str, message_if_good: str) -> tuple[bool, str, str]:
+    return (False, reason, problem) if problem else (True, reason_if_good, message_if_good)
 
 
 def _trained(prediction: NodePrediction) -> str:
@@ -107,7 +90,3 @@ def _trained(prediction: NodePrediction) -> str:
     steps = f"{prediction.prod.samples if prediction.prod else 0} training steps"
     answer = prediction.reclaimable
     return steps if answer is None or min(answer.result) > 0 else f"{steps}; {answer.explanation.reason}"
-
-
-def _condition(kind: str, good: bool, reason: str, message: str) -> Condition:
-    return Condition(type=kind, status="True" if good else "False", reason=reason, message=message[:MAX_MESSAGE])

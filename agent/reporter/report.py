@@ -80,6 +80,11 @@ def status(observed: ReportInputs, reason: ReportReason, now: float) -> NodeMetr
     )
 
 
+def patch(status: NodeMetricReport) -> list[dict[str, object]]:
+    """A JSON patch that replaces the previous status, of any writer, as a whole."""
+    return [{"op": "add", "path": "/status", "value": status}]
+
+
 def numa(usages: Iterable[measurements.NumaAverages]) -> tuple[NumaUsage, ...] | None:
     """None for a machine without NUMA information."""
     wire = tuple(NumaUsage(one.number, _usage(one.node), _usage(one.system) or _UNKNOWN) for one in usages)
@@ -175,21 +180,16 @@ def _histograms(distributions: tuple[Distribution, ...]) -> tuple[UsageHistogram
 
 def _promise(promise: HorizonPromise, target_percent: float | None) -> WirePromise:
     kept = promise.kept
-    cpu_violation, memory_violation = _judged(kept, kept.violation_percents)
     cpu_severity, memory_severity = _judged(kept, kept.severity_percents)
-    cpu_lent, memory_lent = _judged(kept, kept.lent_percents)
     return WirePromise(
         horizon_seconds=int(kept.horizon_seconds),
         peak=_peak(promise.peak),
         target_violation_percent=None if target_percent is None else f"{target_percent:g}",
         outcomes=kept.outcomes,
         coverage_percent=_decimal(kept.coverage_percent),
-        cpu_violation_percent=cpu_violation,
-        memory_violation_percent=memory_violation,
         cpu_severity_percent=cpu_severity,
         memory_severity_percent=memory_severity,
-        cpu_lent_percent=cpu_lent,
-        memory_lent_percent=memory_lent,
+        **_violated_and_lent(kept),
         cpu_tail=predictionprior.report(promise.tails[0]) if promise.tails else None,
         memory_tail=predictionprior.report(promise.tails[1]) if promise.tails else None,
     )
@@ -207,17 +207,17 @@ def _forgotten(last: tuple[str, float] | None) -> LastForgotten | None:
 
 
 def _shadow(shadow: ShadowResult) -> WireShadow:
-    kept = shadow.kept
-    cpu_violation, memory_violation = _judged(kept, kept.violation_percents)
-    cpu_lent, memory_lent = _judged(kept, kept.lent_percents)
-    return WireShadow(
-        model=shadow.model,
-        outcomes=kept.outcomes,
-        cpu_violation_percent=cpu_violation,
-        memory_violation_percent=memory_violation,
-        cpu_lent_percent=cpu_lent,
-        memory_lent_percent=memory_lent,
-    )
+    return WireShadow(model=shadow.model, outcomes=shadow.kept.outcomes, **_violated_and_lent(shadow.kept))
+
+
+def _violated_and_lent(kept: PromiseRecord) -> dict[str, str | None]:
+    """The fields that a promise and a shadow share."""
+    named = {"violation": _judged(kept, kept.violation_percents), "lent": _judged(kept, kept.lent_percents)}
+    return {
+        f"{resource}_{name}_percent": percent
+        for name, percents in named.items()
+        for resource, percent in zip(RESOURCES, percents, strict=True)
+    }
 
 
 def _withdrawal(withdrawn: WithdrawalRecord) -> Withdrawal:

@@ -13,7 +13,7 @@ from agent.metric_cache.cache import MetricCache
 from agent.metrics_advisor.local import PROCESS_TREES
 from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.server import PredictServer
-from agent.reporter import measurements, patch, policy, pressure, report
+from agent.reporter import measurements, policy, pressure, report
 from agent.reporter.conditions import Circumstances, ReportedNodeMetric, conditions
 from agent.reporter.limiter import Limiter
 from agent.reporter.report import ReportInputs
@@ -207,7 +207,7 @@ class Reporter:
             told = conditions(prediction, under, before, now)
             observed = ReportInputs(measured, reported, prediction, told, self._host_applications(), pressed)
             status = report.status(observed, reason, now)
-            return status, msgspec.json.encode(patch.body(status))
+            return status, msgspec.json.encode(report.patch(status))
 
         status, body = made(pods, circumstances)
         if len(body) > self._size_bytes:

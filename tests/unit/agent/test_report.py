@@ -15,7 +15,7 @@ from agent.predict_server.lenders import Requests
 from agent.predict_server.prediction import HorizonPromise, NodePrediction, ShadowResult, recommended
 from agent.predict_server.reclaimable import Inputs
 from agent.predict_server.records import PromiseRecord, WithdrawalRecord
-from agent.reporter import conditions, patch, report
+from agent.reporter import conditions, report
 from agent.reporter.conditions import Circumstances
 from agent.reporter.measurements import AGGREGATIONS, Aggregated, MeasuredAverages, NumaAverages
 from agent.reporter.report import ReportInputs
@@ -50,7 +50,7 @@ def patched(
     """The status as a reader of JSON sees it."""
     told = conditions.conditions(prediction, Circumstances(), (), NOW)
     observed = ReportInputs(measured, pods, prediction, told, apps)
-    sent = msgspec.json.encode(patch.body(report.status(observed, ReportReason.PERIODIC, NOW)))
+    sent = msgspec.json.encode(report.patch(report.status(observed, ReportReason.PERIODIC, NOW)))
     (operation,) = msgspec.json.decode(sent)
     assert (operation["op"], operation["path"]) == ("add", "/status")  # in the place of the whole one before
     return operation["value"]
