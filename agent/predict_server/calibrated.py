@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from agent.predict_server import calibration, peak_mix, states
+from agent.predict_server import calibration, ledger, peak_mix, states
 from agent.predict_server.calibration import DRIFT_DAYS, DRIFT_HOURS, HOUR_SECONDS
 from agent.predict_server.daily import DAY_SECONDS, Arrays, DailyMeans
 from agent.predict_server.decay import Floats
@@ -113,7 +113,7 @@ class _Fleet:
                 means.observe(samples, time)
 
     def observe(self, outcome: Outcome) -> None:
-        hours = _hours(outcome.horizon_seconds)
+        hours = ledger.hours(outcome.horizon_seconds)
         for one, realised in zip(self._outcomes.get(hours, ()), outcome.realised.T, strict=False):
             one.settle(outcome.predicted_at, realised, outcome.predicted_at + outcome.horizon_seconds)
         self._tails.pop(hours, None)
@@ -122,7 +122,7 @@ class _Fleet:
         """Shape (horizons, nodes, 2); a longer horizon is never below a shorter one."""
         time = situation.time
         forecasts, ceilings = self._forecasts(situation)
-        hours = [_hours(seconds) for seconds in situation.horizons_seconds]
+        hours = [ledger.hours(seconds) for seconds in situation.horizons_seconds]
         promised: Floats = np.zeros((len(hours), len(self.nodes), 2))
         lowest: Floats = np.zeros((len(self.nodes), 2))
         for place in np.argsort(hours, kind="stable").tolist():
@@ -261,7 +261,3 @@ class _Fleet:
     @staticmethod
     def _of_all(by_horizon: Mapping[int, Sequence[_Kept]]) -> list[_Kept]:
         return [one for both in by_horizon.values() for one in both]
-
-
-def _hours(seconds: float) -> int:
-    return max(1, round(seconds / HOUR_SECONDS))

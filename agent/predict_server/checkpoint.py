@@ -19,10 +19,9 @@ import os
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -99,15 +98,11 @@ class Content(msgspec.Struct, frozen=True):
     forgotten: dict[str, float] = {}
 
 
-@dataclass(frozen=True)
-class Restored:
-    """The combined state of the files."""
+class Restored(NamedTuple):
+    """The models of all files, and the content of the last one."""
 
     table: ModelTable
-    trained_until: int
-    states: Mapping[str, bytes]
-    outcomes: bytes = b""
-    forgotten: Mapping[str, float] = field(default_factory=dict)
+    last: Content
 
 
 class CheckpointLog:
@@ -305,7 +300,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         raise UnusableCheckpoint("a clock was set to no time")
     try:
         steps = [_usages(event) for event in content.events if isinstance(event, Trained)]
-        models = SoundModels.of(content.models)
+        models = SoundModels(content.models)
     except ValueError as error:
         raise UnusableCheckpoint(str(error)) from error
     if table is None or content.anew:
@@ -322,7 +317,7 @@ def _replayed(content: Content, table: ModelTable | None) -> Restored:
         else:
             table.forget([key for key in event.keys if key in table.rows])
     models.put(table)
-    return Restored(table, content.trained_until, content.states, content.outcomes, content.forgotten)
+    return Restored(table, content)
 
 
 def _usages(step: Trained) -> Floats:

@@ -74,12 +74,12 @@ class NodeModels:
     def restore(self, restored: Restored) -> None:
         """Goes on from a checkpoint."""
         self.table = restored.table
-        self.forgetting = Forgetting(restored.forgotten)
-        self._restored = restored.states
-        self.model.restore(restored.states)
-        self.shadows.restore(restored.states)
+        self.forgetting = Forgetting(restored.last.forgotten)
+        self._restored = restored.last.states
+        self.model.restore(self._restored)
+        self.shadows.restore(self._restored)
         try:
-            self.truth.restore(restored.outcomes)
+            self.truth.restore(restored.last.outcomes)
         except ValueError as error:
             logger.error("outcomes of predictions begin anew: %s", error)
         self._follow_models()

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from agent.metric_cache import series
-from agent.predict_server import lenders, n_sigma, plugins, reclaimable, situations
+from agent.predict_server import lenders, plugins, reclaimable, situations
 from agent.predict_server.histories import Histories, History
 from agent.predict_server.lenders import ProdPod, Requests
-from agent.predict_server.models import Uses
+from agent.predict_server.models import NSigmaV1, NSigmaV2, Situation, Uses
 from agent.predict_server.node_models import NodeModels
 from agent.predict_server.percentile import Percentile
+from agent.predict_server.policy import PredictionPolicy
 from agent.predict_server.prediction import (
     NODE_UNKNOWN,
     PODS_UNKNOWN,
@@ -69,7 +70,7 @@ def _promise(
         allocatable=node.allocatable,
         requests=requests,
         history=prod,
-        candidates=n_sigma.safe(current, situation, requests) if found is None else in_integers(found),
+        candidates=_safe(current, situation, requests) if found is None else in_integers(found),
         ratio_percent=current.reclaim_ratio_percent,
         now=common.time,
         lending=lending,
@@ -87,7 +88,7 @@ def _promise(
     shadows = tuple(ShadowResult(name, *_kept(models, key)) for key, name in models.shadows.names.items())
     everything = situations.node(models.table, pods, now, current.horizons_seconds)
     whole = model.peak(everything)
-    node_peak = n_sigma.safe(current, everything, NOTHING_REQUESTED) if whole is None else in_integers(whole)
+    node_peak = _safe(current, everything, NOTHING_REQUESTED) if whole is None else in_integers(whole)
     learned_seconds = now - float(situation.whole.first_observed[0])
     return dataclasses.replace(
         common,
@@ -95,7 +96,7 @@ def _promise(
         model_peak=inputs.model_peak,
         node_peak=largest(node_peak),
         reclaimable=answer,
-        n_sigma=n_sigma.peaks(current, situation),
+        n_sigma=_n_sigma(current, situation),
         pod_peaks=Percentile(current.parameters).of_warm_pods(situation),
         promises=promises,
         shadows=shadows,
@@ -108,6 +109,17 @@ def _promise(
         prior=current.prior,
         predictor_problem=model.problem,
     )
+
+
+def _n_sigma(policy: PredictionPolicy, situation: Situation) -> dict[str, Resources]:
+    """The peaks of v1 and v2, by name, whichever model is active: v1 is the first of v2's candidates."""
+    candidates = in_integers(NSigmaV2(policy.parameters).peak(situation))
+    return {NSigmaV1.name: candidates[NSigmaV1.name], NSigmaV2.name: largest(candidates)}
+
+
+def _safe(policy: PredictionPolicy, situation: Situation, requests: Requests) -> dict[str, Resources]:
+    """Replaces the result of a failed model: all requests, or v2's peak where usage is above them."""
+    return in_integers(NSigmaV2(policy.parameters).peak(situation)) | reclaimable.standing_in(requests)
 
 
 def find_peaks(models: NodeModels, pods: Iterable[NodePod]) -> dict[str, Resources]:

@@ -1,12 +1,9 @@
 """Some models in full, as checkpoints hold them: arrays in bytes, and back into a table after validation."""
 
-from dataclasses import dataclass
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.predict_server import histogram
 from agent.predict_server.bank import Bank
 from agent.predict_server.decay import Floats
 from agent.predict_server.histogram import Rows
@@ -57,100 +54,81 @@ def saved(keys: list[str], table: ModelTable) -> SavedModels:
             weights=as_bytes(weights[places]),
             weight_rows=places[0].astype("<i4").tobytes(),
             weight_buckets=places[1].astype("<i4").tobytes(),
-            totals=as_bytes(of.histograms.totals[rows]),
-            references=as_bytes(of.references[rows]),
-            moment_weights=as_bytes(of.moments.weights[rows]),
-            means=as_bytes(of.moments.means[rows]),
-            squares=as_bytes(of.moments.squares[rows]),
+            **{name: as_bytes(values[rows]) for name, values in _of_bank(of).items()},
         )
 
     return SavedModels(
         keys=keys,
-        samples=as_bytes(table.samples[rows].astype(np.float64)),
-        first_observed=as_bytes(table.first_observed[rows]),
-        last_updated=as_bytes(table.last_updated[rows]),
         cpu=bank(table.cpu),
         memory=bank(table.memory),
         maxima=table.maxima.newest_first(rows).astype("<f4").tobytes(),
         maxima_day=table.maxima.day,
+        **{name: as_bytes(values[rows].astype(np.float64)) for name, values in _of_table(table).items()},
     )
 
 
-@dataclass(frozen=True)
-class _BankRows:
-    weights: Floats
-    totals: Floats
-    references: Floats
-    moment_weights: Floats
-    means: Floats
-    squares: Floats
-
-    @classmethod
-    def of(cls, state: BankState, count: int, buckets: int) -> "_BankRows":
-        """Raises ValueError."""
-        if state.buckets != buckets:
-            raise ValueError("the layout of buckets is another one")
-        weights = np.zeros((count, buckets))
-        filled = len(state.weights) // 8
-        rows, columns = _places(state.weight_rows, filled, count), _places(state.weight_buckets, filled, buckets)
-        weights[rows, columns] = as_array(state.weights, filled)
-        rest = (state.totals, state.references, state.moment_weights, state.means, state.squares)
-        return cls(weights, *(as_array(each, count) for each in rest))
-
-    def put(self, bank: Bank, rows: Rows) -> None:
-        bank.histograms.weights[rows] = self.weights
-        bank.histograms.totals[rows] = self.totals
-        bank.histograms.trim(rows)
-        bank.references[rows] = self.references
-        bank.moments.weights[rows] = self.moment_weights
-        bank.moments.means[rows] = self.means
-        bank.moments.squares[rows] = self.squares
+def _of_bank(bank: Bank) -> dict[str, Floats]:
+    """The arrays with one number for each model, by their names in a `BankState`."""
+    return {
+        "totals": bank.histograms.totals,
+        "references": bank.references,
+        "moment_weights": bank.moments.weights,
+        "means": bank.moments.means,
+        "squares": bank.moments.squares,
+    }
 
 
-@dataclass(frozen=True)
+def _of_table(table: ModelTable) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    """The same of the table, by their names in `SavedModels`."""
+    return {
+        "samples": table.samples,
+        "first_observed": table.first_observed,
+        "last_updated": table.last_updated,
+    }
+
+
 class SoundModels:
-    """Models as validated arrays."""
+    """Models as validated arrays. Raises ValueError for invalid models."""
 
-    keys: list[str]
-    samples: Floats
-    first_observed: Floats
-    last_updated: Floats
-    cpu: _BankRows
-    memory: _BankRows
-    maxima: NDArray[np.float32] | None
-    maxima_day: int
-
-    @classmethod
-    def of(cls, models: SavedModels) -> "SoundModels":
-        """Raises ValueError for invalid models."""
-        count = len(models.keys)
+    def __init__(self, models: SavedModels) -> None:
+        self._keys, count = models.keys, len(models.keys)
         if len(set(models.keys)) != count:
             raise ValueError("a model is there twice")
-        return cls(
-            keys=models.keys,
-            samples=as_array(models.samples, count),
-            first_observed=as_array(models.first_observed, count),
-            last_updated=as_array(models.last_updated, count),
-            cpu=_BankRows.of(models.cpu, count, histogram.CPU.count),
-            memory=_BankRows.of(models.memory, count, histogram.MEMORY.count),
-            maxima=None if models.maxima is None else _maxima(models.maxima, models.maxima_day, count),
-            maxima_day=models.maxima_day,
-        )
+        blank = ModelTable(cpu_half_life_seconds=1.0, memory_half_life_seconds=1.0)
+        self._of_table = {name: as_array(getattr(models, name), count) for name in _of_table(blank)}
+        self._weights, self._of_banks = [], []
+        for bank, state in zip(blank.banks, (models.cpu, models.memory), strict=True):
+            self._weights.append(_weights(state, count, bank.histograms.buckets.count))
+            self._of_banks.append({name: as_array(getattr(state, name), count) for name in _of_bank(bank)})
+        self._maxima = None if models.maxima is None else _maxima(models.maxima, models.maxima_day, count)
+        self._maxima_day = models.maxima_day
 
     def put(self, table: ModelTable) -> None:
-        rows = table.claim(self.keys, 0.0)
-        table.samples[rows] = self.samples.astype(np.int64)
-        table.first_observed[rows] = self.first_observed
-        table.last_updated[rows] = self.last_updated
-        self.cpu.put(table.cpu, rows)
-        self.memory.put(table.memory, rows)
+        rows = table.claim(self._keys, 0.0)
+        for name, values in _of_table(table).items():
+            values[rows] = self._of_table[name]
+        for bank, weights, of_bank in zip(table.banks, self._weights, self._of_banks, strict=True):
+            for name, of_models in _of_bank(bank).items():
+                of_models[rows] = of_bank[name]
+            bank.histograms.weights[rows] = weights
+            bank.histograms.trim(rows)
         if not len(rows):
             return
-        if self.maxima is not None:
-            table.maxima.put(rows, self.maxima, self.maxima_day)
+        if self._maxima is not None:
+            table.maxima.put(rows, self._maxima, self._maxima_day)
         else:  # the end of the last non-empty bucket, which no sample exceeded
             largest = [bank.histograms.percentiles(rows, np.ones(1)) for bank in table.banks]
-            table.maxima.add(rows, np.concatenate(largest, axis=1), float(self.last_updated.max()))
+            table.maxima.add(rows, np.concatenate(largest, axis=1), float(self._of_table["last_updated"].max()))
+
+
+def _weights(state: BankState, count: int, buckets: int) -> Floats:
+    if state.buckets != buckets:
+        raise ValueError("the layout of buckets is another one")
+    weights = np.zeros((count, buckets))
+    filled = len(state.weights) // 8
+    rows, columns = _places(state.weight_rows, filled, count), _places(state.weight_buckets, filled, buckets)
+    weights[rows, columns] = as_array(state.weights, filled)
+    return weights
 
 
 def as_bytes(values: Floats) -> bytes:

@@ -72,7 +72,8 @@ class PredictServer:
             return
         with self._lock:
             self._models.restore(restored)
-            self._trained_until = restored.trained_until if restored.trained_until >= 0 else None
+            until = restored.last.trained_until
+            self._trained_until = until if until >= 0 else None
         logger.info("models restored", extra={"models": self.model_count})
 
     def apply(self, spec: dict[str, object] | None) -> None:

@@ -112,7 +112,7 @@ def test_what_was_saved_is_restored_exactly(tmp_path: Path) -> None:
     learner = learnt(tmp_path / "state")
     found = restored(tmp_path / "state")
     assert contents(found.table) == contents(learner.table)
-    assert (found.trained_until, found.states) == (7, {"own": b"x"})
+    assert (found.last.trained_until, found.last.states) == (7, {"own": b"x"})
 
 
 USAGES = st.builds(Usage, st.floats(0, 100), st.floats(0, 2.0**38))
@@ -305,7 +305,7 @@ def test_a_file_that_contradicts_itself_changes_nothing(tmp_path: Path, change: 
     checkpoint.save(tmp_path / "prediction-000000000099.checkpoint", change(content))
     found = restored(tmp_path)
     assert contents(found.table) == before
-    assert found.trained_until == 7
+    assert found.last.trained_until == 7
     assert list(tmp_path.glob("*99.checkpoint.bad-*"))
 
 
@@ -326,7 +326,7 @@ def test_what_an_earlier_version_learnt_goes_on_with_the_largest_it_has_seen_as_
     for file in files(tmp_path):
         as_version_2(file)
     upgraded = restored(tmp_path)
-    assert upgraded.states == {"own": b"x"}
+    assert upgraded.last.states == {"own": b"x"}
     for key, row in before.rows.items():
         found = upgraded.table.rows[key]
         assert upgraded.table.samples[found] == before.samples[row]
