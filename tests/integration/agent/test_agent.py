@@ -7,15 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 
 import httpx
 import msgspec
 import pytest
 
-from agent.settings import AgentSettings
 from shared import durations
-from shared.api.nodemetric import NodeMetricReport, Promise, ResourceMap
+from shared.api.nodemetric import NodeMetricReport, ResourceMap
 from shared.kube.resources import NODEMETRICS, PODS
 from tests.integration.agent.node import Node, get
 from tests.support import eventually
@@ -54,52 +52,6 @@ def test_a_report_says_what_is_used_and_what_can_be_lent(node: Node) -> None:
     eventually(lambda: told_peak() == "750m")
 
 
-@ours
-def test_unless_told_otherwise_peak_mix_lends_and_one_line_of_policy_takes_n_sigma(node: Node) -> None:
-    node.add_pod("web")
-    node.add_node_metric()
-    agent = node.agent(predictor=AgentSettings().predictor, prediction_hour_seconds=1)
-
-    def promises() -> Sequence[Promise]:
-        prediction = node.status.prediction
-        return prediction.promises or () if prediction else ()
-
-    eventually(lambda: [one.horizon_seconds for one in promises()] == [24, 1] and promises()[1].outcomes)
-    prediction = node.status.prediction
-    assert prediction is not None
-    assert prediction.model == "peak-mix"
-    assert {one.target_violation_percent for one in promises()} == {"1"}
-    assert 0 < (node.reclaimable_cpu_milli() or 0) < 1250
-    shown = get(agent, "api/v1/prediction").json()
-    assert shown["models"]["n-sigma-v2"]["cpu_milli"] == 750
-    assert [one["horizon_seconds"] for one in shown["promises"]] == [24, 1]
-    assert abs(durations.instant(shown["time"]) - time.time()) < 60
-    node.set_policy(predictor="n-sigma-v2")
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
-
-
-@ours
-def test_a_report_says_what_is_known_of_promises_and_shadows_and_a_policy_changes_whose(node: Node) -> None:
-    node.add_pod("web")
-    node.add_node_metric()
-    node.agent(shadow_predictors=("percentile", "peak-mix"))
-
-    def shadows(of: str) -> list[str]:
-        prediction = node.status.prediction
-        assert prediction is not None
-        return [one.model for one in prediction.shadows or ()] if prediction.model == of else []
-
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
-    assert shadows("n-sigma-v2") == ["percentile", "peak-mix"]
-    prediction = node.status.prediction
-    assert prediction is not None
-    assert [(one.outcomes, one.coverage_percent) for one in prediction.promises or ()] == [(0, "0.00"), (0, "0.00")]
-    assert [one.window_seconds for one in prediction.withdrawals or ()] == [86400, 28 * 86400]
-    assert prediction.history_percent == prediction.known_percent == 100
-    node.set_policy(predictor="peak-mix")
-    eventually(lambda: shadows("peak-mix") == ["percentile"])
-
-
 def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.agent(reporting_interval_seconds=1.0)
     eventually(lambda: "NodeMetric does not exist yet" in caplog.text)
@@ -108,21 +60,6 @@ def test_reports_wait_for_a_node_metric_and_say_so_once(node: Node, caplog: pyte
     assert len([record for record in waited if getattr(record, "node", "") == node.name]) == 1
     node.add_node_metric()
     eventually(lambda: node.status.update_time)
-
-
-@ours
-def test_a_cold_pod_lends_nothing_until_its_history_is_long_enough(node: Node) -> None:
-    node.add_pod("web")
-    node.add_node_metric(coldStartPeriodSeconds=3600)
-    node.agent()
-    eventually(lambda: node.condition("ModelReady").startswith("True"))
-    assert node.reclaimable_cpu_milli() == 0
-    peak = node.status.prod_peak_metric
-    assert peak is not None
-    assert peak.resource is not None
-    assert peak.resource.amount.cpu_milli == 2250  # the whole request, which its usage is part of, and the system
-    node.set_policy(coldStartPeriodSeconds=0)
-    eventually(lambda: node.reclaimable_cpu_milli() == 1250)
 
 
 @ours
@@ -147,41 +84,6 @@ def test_a_bad_report_policy_is_shown_too(node: Node) -> None:
     interval = {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 2**31}}}
     node.client.patch(NODEMETRICS, node.name, interval)
     eventually(lambda: node.condition("PolicyAccepted") == "False/InvalidPolicy")
-
-
-@ours
-def test_a_report_turned_away_comes_back_when_the_server_asked_for_it(
-    node: Node, server: ApiServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    node.add_node_metric()
-    agent = node.agent()
-    eventually(lambda: node.status.update_time)
-    path = f"nodemetrics/{node.name}/status"
-    busy = rule("status", path, method="PATCH", status=429, reason="TooManyRequests", retryAfter=2, times=1)
-    server.fault(busy)
-    turned_away = eventually(lambda: [one.created for one in caplog.records if "did not arrive: 429" in one.message])
-
-    def came_back() -> float:
-        """When, if it did; it is told in whole seconds."""
-        arrived = durations.instant(get(agent, "api/v1/report").json()["time"])
-        return arrived if arrived > turned_away[0] else 0.0
-
-    assert eventually(came_back) > turned_away[0] + 2 - 1
-
-
-@ours
-@pytest.mark.parametrize(
-    ("status", "reason"), [(409, "Conflict"), (410, "Expired"), (429, "TooManyRequests"), (500, "InternalError")]
-)
-def test_a_report_that_is_refused_goes_out_again(node: Node, server: ApiServer, status: int, reason: str) -> None:
-    node.add_node_metric()
-    agent = node.agent()
-    eventually(lambda: node.status.update_time)
-    path = f"nodemetrics/{node.name}/status"
-    server.fault(rule("status", path, method="PATCH", status=status, reason=reason, times=2))
-    eventually(lambda: "report_failures_total 2.0" in get(agent, "metrics").text)
-    failed = time.time()
-    eventually(lambda: durations.instant(node.status.update_time or "") >= int(failed))
 
 
 def test_the_api_server_keeps_every_field_of_a_report(node: Node) -> None:

@@ -8,7 +8,7 @@ from shared.kube.client import Client
 from shared.kube.events import WARNING, ObjectRef, Recorder
 from shared.kube.resources import EVENTS
 from tests.support import eventually
-from tests.support.apiserver import ApiServer, rule
+from tests.support.apiserver import ApiServer
 
 Start: TypeAlias = Callable[[Callable[[threading.Event], None]], threading.Event]
 
@@ -41,20 +41,3 @@ def test_events_about_a_node_are_in_the_default_namespace(client: Client, record
     start(recorder.run)
     recorder.event(ObjectRef("v1", "Node", "a-node", uid="u"), WARNING, "MidReset", "stale")
     eventually(lambda: client.list(EVENTS, "default", field_selector="involvedObject.name=a-node").items)
-
-
-def test_an_event_outlasts_faults_of_the_server(
-    server: ApiServer, client: Client, recorder: Recorder, install_namespace: str, start: Start
-) -> None:
-    server.fault(
-        rule("close", "events", method="POST"),
-        rule("status", "events", method="POST", status=503),
-        rule("truncate", "events", method="POST"),  # it is written, and the answer is lost
-    )
-    start(recorder.run)
-    recorder.event(ObjectRef("v1", "Pod", "late", install_namespace), WARNING, "Late", "m")
-    recorder.event(ObjectRef("v1", "Pod", "late", install_namespace), WARNING, "Late", "m")
-    late = "involvedObject.name=late"
-    eventually(
-        lambda: [event["count"] for event in client.list(EVENTS, install_namespace, field_selector=late).items] == [2]
-    )

@@ -85,13 +85,3 @@ def test_the_next_one_leads_when_the_leader_stops(server: ApiServer, install_nam
     lease = server.client().get(LEASES, names.MANAGER_LEASE, install_namespace)
     assert lease["spec"]["holderIdentity"] == f"candidate-{1 - first}"
     assert lease["spec"]["leaseTransitions"] >= 1
-
-
-def test_a_lease_outlives_the_server(server: ApiServer, install_namespace: str, start: Start) -> None:
-    candidates = Candidates(server, install_namespace, start, 2)
-    eventually(candidates.leading)
-    server.kill()
-    eventually(lambda: not candidates.leading())
-    server.start()
-    eventually(candidates.leading)
-    assert candidates.overlaps == []

@@ -115,15 +115,6 @@ def test_n_sigma_is_told_beside_it(tmp_path: Path) -> None:
     assert found.model == "peak-mix"
 
 
-def test_violations_are_counted(tmp_path: Path) -> None:
-    life = Life(tmp_path)
-    life.live(3, lambda _: 1.0)
-    found = life.live(3, lambda _: 11.0)
-    cpu, memory = found.promises[1].kept.violation_percents
-    assert cpu == pytest.approx(100 / found.promises[1].kept.outcomes)
-    assert memory == 0.0
-
-
 def reclaimable_milli(prediction: NodePrediction) -> int:
     assert prediction.reclaimable is not None
     return prediction.reclaimable.result.cpu_milli
@@ -240,29 +231,11 @@ def test_a_clock_that_is_set_is_no_history_and_costs_none(tmp_path: Path, second
         assert later.kept.violation_percents == (0.0, 0.0)
 
 
-def test_what_was_not_watched_is_not_judged(tmp_path: Path) -> None:
-    life = Life(tmp_path)
-    before = life.live(26, office).promises
-    life.clock.advance(2 * HOUR)
-    after = life.live(0.75, office).promises
-    assert [one.kept.outcomes for one in after] == [one.kept.outcomes for one in before]
-    assert life.live(3, office).promises[1].kept.outcomes == before[1].kept.outcomes + 3
-
-
 def test_training_as_slow_as_hours_are_short_leaves_promises_to_be_judged(tmp_path: Path) -> None:
     life = Life(tmp_path, hour_seconds=2, histogram_update_interval_seconds=2.0)
     found = [life.step(2.0, office) for _ in range(30)][-1]
     assert [one.kept.horizon_seconds for one in found.promises] == [48, 2]
     assert all(one.kept.outcomes for one in found.promises)
-
-
-def test_pods_that_came_later_do_not_break_a_promise(tmp_path: Path) -> None:
-    life = Life(tmp_path)
-    life.live(3, lambda _: 2.0)
-    more = [*PODS, pod("late", cpu="16", memory="8Gi", age_seconds=0)]
-    found = life.live(3, lambda _: 3.0, more)  # the old ones use a core each, as they did
-    assert found.promises[1].kept.outcomes > 3
-    assert found.promises[1].kept.violation_percents == (0.0, 0.0)
 
 
 @pytest.mark.thorough

@@ -8,18 +8,6 @@ from agent.metrics_advisor import formats
 from agent.metrics_advisor.cgroup import MemoryLines
 
 V2_MEMORY = b"anon 1\nactive_anon 10\ninactive_anon 20\nunevictable 3\nfile 5\nactive_file 100\ninactive_file 1000\n"
-V1_MEMORY = b"active_anon 7\n" + b"".join(b"total_" + line + b"\n" for line in V2_MEMORY.splitlines())
-
-
-@pytest.mark.parametrize(("stat", "v2"), [(V2_MEMORY, True), (V1_MEMORY, False)])
-def test_working_memory_and_page_cache_are_told_apart(stat: bytes, v2: bool) -> None:
-    assert [formats.sum_of(stat, names) for names in MemoryLines.of(v2=v2)] == [33, 100, 1000]
-
-
-def test_the_counters_of_a_v2_cpu_stat_are_read_by_name() -> None:
-    stat = b"usage_usec 2500000\nuser_usec 1\nnr_periods 10\nnr_throttled 4\nthrottled_usec 9\n"
-    assert formats.usage_usec(stat) == 2500000
-    assert formats.throttling(stat) == (4, 10)
 
 
 def test_busy_time_leaves_out_waiting_stolen_and_guest_time() -> None:
@@ -31,24 +19,6 @@ def test_busy_time_by_cpu_knows_the_cpus_that_are_online() -> None:
     stat = b"cpu  9 0 0 0 0 0 0 0\ncpu0 100 0 0 0 0 0 0 0\ncpu3 200 0 0 7 7 0 0 7\nintr 1 2\nctxt 9\n"
     tick = formats.busy_seconds(b"cpu  1 0 0 0 0 0 0 0\n")
     assert formats.busy_seconds_by_cpu(stat) == {0: pytest.approx(100 * tick), 3: pytest.approx(200 * tick)}
-
-
-MEMINFO = b"MemTotal: 100 kB\nMemFree: 10 kB\nMemAvailable: 40 kB\nBuffers: 0 kB\nInactive(file): 25 kB\nHugePages: 0\n"
-
-
-def test_the_nodes_memory_follows_the_policy() -> None:
-    assert formats.used_bytes(MEMINFO) == 60 * 1024
-    assert formats.used_bytes_with_page_cache(MEMINFO) == 90 * 1024
-    assert formats.used_bytes_with_hot_page_cache(MEMINFO) == 65 * 1024
-
-
-def test_pages_by_numa_node_are_told_by_the_lines_asked_for() -> None:
-    v1 = b"total=4 N0=4\nhierarchical_anon=30 N0=10 N1=20\nhierarchical_unevictable=1 N0=1 N1=0\n"
-    assert formats.numa_bytes(v1, (b"hierarchical_anon", b"hierarchical_unevictable"), 4096) == {
-        0: 11 * 4096,
-        1: 20 * 4096,
-    }
-    assert formats.numa_bytes(b"anon N0=5 N1=6\nfile N0=9\n", (b"anon",), 1) == {0: 5, 1: 6}
 
 
 @pytest.mark.parametrize(
@@ -67,15 +37,6 @@ def test_pressure_is_a_ratio(text: bytes, expected: tuple[float | None, float | 
 @pytest.mark.parametrize(("text", "expected"), [(b"0-3\n", {0, 1, 2, 3}), (b"0,2-3,7\n", {0, 2, 3, 7}), (b"\n", set())])
 def test_lists_of_cpus(text: bytes, expected: set[int]) -> None:
     assert formats.cpu_list(text) == expected
-
-
-def test_only_the_disks_asked_for_count() -> None:
-    stats = b"254 0 vda 10 0 2 1 20 0 4 1 0 1 1\n254 1 vda1 10 0 2 1 20 0 4 1 0 1 1\n"
-    assert formats.disk_bytes(stats, {"vda", "vdb"}) == {"vda": (1024, 2048)}
-
-
-def test_load_averages() -> None:
-    assert formats.load(b"0.50 1.25 2.00 1/100 4242\n") == (0.5, 1.25, 2.0)
 
 
 @pytest.mark.parametrize(

@@ -16,16 +16,6 @@ def test_a_burst_goes_out_at_once_and_then_one_each_interval() -> None:
     assert went == [0, 1, 8, 16, 24, 32]
 
 
-def test_time_without_any_saves_no_more_than_a_burst() -> None:
-    limiter = Limiter(2)
-    limiter.ready(0.0, 10.0)
-    went = 0
-    while limiter.ready(10_000.0, 10.0):
-        limiter.take()
-        went += 1
-    assert went == 2
-
-
 @given(st.lists(st.floats(0, 20), max_size=200), st.integers(1, 5), st.floats(0.5, 30))
 def test_no_window_holds_more_than_a_burst_and_its_share(steps: list[float], burst: int, each: float) -> None:
     limiter, now, went = Limiter(burst), 0.0, []

@@ -64,29 +64,6 @@ def disk(tmp_path: Path) -> Disk:
     return Disk(tmp_path / "metrics", "node", 0.0)
 
 
-def test_a_window_is_in_order_and_leaves_out_slots_never_written() -> None:
-    one = ring()
-    for slot in (1, 2, 4):
-        put(one, slot, {NODE_CPU: slot})
-    assert one.held(0, 10).tolist() == [1, 2, 4]
-    assert samples(one, NODE_CPU) == {1: 1, 2: 2, 4: 4}
-
-
-def test_a_slot_overwritten_by_a_later_lap_is_gone() -> None:
-    one = ring()
-    for slot in range(20):
-        put(one, slot, {NODE_CPU: slot})
-    assert samples(one, NODE_CPU) == {slot: slot for slot in range(12, 20)}
-
-
-def test_a_long_pause_leaves_nothing_of_the_lap_before() -> None:
-    one = ring()
-    put(one, 1, {NODE_CPU: 1})
-    put(one, 100, {NODE_CPU: 100})
-    assert samples(one, NODE_CPU) == {100: 100}
-    assert one.first == 100
-
-
 def test_a_slot_gone_by_is_refused() -> None:
     one = ring()
     put(one, 5, {NODE_CPU: 5})

@@ -443,16 +443,6 @@ def test_what_waits_to_be_judged_outlives_the_process_and_a_clock_that_is_set(
     assert ("clock", pytest.approx(7200)) in witness().steps
 
 
-def test_after_a_gap_nothing_is_said_of_promises_that_nobody_watched(tmp_path: Path, clock: ManualClock) -> None:
-    life = Life(tmp_path, clock, "witness")
-    for _ in range(10):
-        life.step(0.75)
-    clock.advance(2 * 3600)
-    for _ in range(10):
-        life.step(0.25)
-    assert witness().outcomes == []
-
-
 def test_built_in_models_are_loaded_as_any_other_entry_point() -> None:
     for name in plugins.built_in():
         assert isinstance(plugins.load(name)(Parameters()).state(), bytes)

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,16 +72,6 @@ def test_an_old_report_is_followed_by_a_forced_one() -> None:
     assert due(schedule, 1221.0, intervals=seldom) is ReportReason.FORCED
 
 
-def test_a_report_that_failed_is_owed_with_its_reason() -> None:
-    schedule = reported()
-    assert due(schedule, 60.0) is ReportReason.PERIODIC
-    schedule.failed(60.0, ReportReason.PERIODIC, retry_after=3.0)
-    assert due(schedule, 62.9) is None
-    assert due(schedule, 63.0) is ReportReason.PERIODIC
-    schedule.succeeded(63.0, CLAIM)
-    assert due(schedule, 64.0) is None
-
-
 def test_beats_missed_while_reports_failed_are_not_made_up_for() -> None:
     schedule = reported()
     assert due(schedule, 60.0) is ReportReason.PERIODIC
@@ -91,30 +80,6 @@ def test_beats_missed_while_reports_failed_are_not_made_up_for() -> None:
     schedule.succeeded(660.0, CLAIM)
     assert due(schedule, 661.0) is None
     assert due(schedule, 720.0) is ReportReason.PERIODIC
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "threshold", "expected"),
-    [
-        (100, 105, 5.0, False),
-        (100, 106, 5.0, True),
-        (100, 94, 5.0, True),
-        (100, 95, 5.0, False),
-        (0, 1, 5.0, True),
-        (0, 0, 5.0, False),
-        (100, 0, 50.0, True),
-        (100, 101, 0.0, True),
-    ],
-)
-def test_a_difference_is_relative_to_what_was_reported(before: int, now: int, threshold: float, expected: bool) -> None:
-    same = Resources(7, 7)
-    for old, new in (
-        (ReportedValues(Resources(before, 7), same), ReportedValues(Resources(now, 7), same)),
-        (ReportedValues(Resources(7, before), same), ReportedValues(Resources(7, now), same)),
-        (ReportedValues(same, Resources(before, 7)), ReportedValues(same, Resources(now, 7))),
-        (ReportedValues(same, Resources(7, before)), ReportedValues(same, Resources(7, now))),
-    ):
-        assert differs(old, new, threshold) is expected
 
 
 @given(st.lists(st.floats(0.1, 30.0), max_size=60))
@@ -139,11 +104,6 @@ def test_a_difference_is_there_exactly_when_one_amount_moved_by_more_than_the_th
     pairs = zip((*before.peak, *before.reclaimable), (*now.peak, *now.reclaimable), strict=True)
     moved = [old != new if old == 0 else Fraction(abs(new - old), old) > Fraction(percent, 100) for old, new in pairs]
     assert differs(before, now, percent) is any(moved)
-
-
-@given(claims)
-def test_nothing_changed_is_no_difference_whatever_the_threshold(claim: ReportedValues) -> None:
-    assert not differs(claim, claim, 0.0)
 
 
 @given(

@@ -175,18 +175,6 @@ def test_its_age_counts_from_the_end_of_the_watch_or_the_last_list(server: Scrip
     assert informer.age_seconds == 0
 
 
-@pytest.mark.parametrize("torn", [20, -1], ids=["inside", "before the newline"])
-def test_a_torn_line_is_asked_for_again(server: ScriptedServer, followed: Followed, start: Start, torn: int) -> None:
-    server.then(
-        page(version=5),
-        stream(event("ADDED", node("a", 6)), event("ADDED", node("b", 7))[:torn], end="close"),
-        stream(event("ADDED", node("b", 7))),
-    )
-    start(followed.informer.run)
-    eventually(lambda: followed.versions() == {"a": "6", "b": "7"})
-    assert watched_from(server) == ["5", "6"]
-
-
 @pytest.mark.parametrize(
     "gone",
     [status(410, "Expired"), stream(event("ADDED", node("x", 6)), error_event(410, "Expired"))],
