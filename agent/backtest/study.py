@@ -175,12 +175,11 @@ def _result(source: str, trial: Trial, played: Played, promise: BacktestPromise)
         recorded = f"{len(played.at)} h of usage are too short for a horizon of {promise.horizon_hours} h"
         raise HeadroomError(f"{source}: {recorded} after {warm} h to learn") from error
     first_week = scored(slice(DAY_HOURS, warm)).violation_percent if warm > DAY_HOURS else None
-    own = {name: value for name, value in vars(scores).items() if name in Result.__struct_fields__}
     return Result(
         source=source,
         resource=RESOURCES[trial.resource],
         **promise._asdict(),
-        **own | {"kept_24h_percent": None if np.isnan(scores.kept_24h_percent) else scores.kept_24h_percent},
+        **vars(scores) | {"kept_24h_percent": None if np.isnan(scores.kept_24h_percent) else scores.kept_24h_percent},
         first_week_violation_percent=first_week,
         cpu_seconds=round(played.cpu_seconds[promise.model], 3),
     )

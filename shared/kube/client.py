@@ -38,7 +38,6 @@ class Patch(enum.StrEnum):
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
-    APPLY = "application/apply-patch+yaml"  # YAML, of which JSON is a part
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,6 @@ class Client:
         *,
         kind: Patch = Patch.MERGE,
         subresource: str | None = None,
-        field_manager: str | None = None,
     ) -> ObjectMeta:
         """Changes the fields `patch` names. Raises Conflict when it carries a stale resourceVersion.
 
@@ -232,9 +230,8 @@ class Client:
             "patch",
             "PATCH",
             resource.path(name, namespace, subresource),
-            {"fieldManager": field_manager} if field_manager else {},
-            _encoded(patch),
-            kind.value,
+            body=_encoded(patch),
+            content_type=kind.value,
             repeatable=kind is not Patch.JSON,
         )
         return self._write(call)

@@ -9,6 +9,12 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 60.0  # how long a busy machine is waited for, whatever it is to do
 
 
+def certain(found: T | None) -> T:
+    """`found`, which is there."""
+    assert found is not None
+    return found
+
+
 def eventually(
     condition: Callable[[], T], timeout_seconds: float = PATIENCE_SECONDS, interval_seconds: float = 0.02
 ) -> T:

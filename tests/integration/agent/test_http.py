@@ -19,7 +19,7 @@ from deploy.backtest.server import Access
 from shared import durations
 from shared.kube.resources import CONFIGMAPS
 from tests.integration.agent.node import GIB, Node, get
-from tests.support import eventually
+from tests.support import certain, eventually
 
 pytestmark = pytest.mark.embedded_only("the endpoints are the agent's own")
 
@@ -44,8 +44,9 @@ def measured(node: Node, **settings: Any) -> tuple[Agent, Fetch, str]:
     agent = node.agent(**settings)
     eventually(lambda: get(agent, "readyz").status_code == 200)
     fetch = answering(agent)
-    pod = eventually(lambda: next((one for one in fetch("pods")["pods"] if one["cpu_milli"] is not None), None))
-    assert pod is not None
+    pod = certain(
+        eventually(lambda: next((one for one in fetch("pods")["pods"] if one["cpu_milli"] is not None), None))
+    )
     return agent, fetch, pod["uid"]
 
 

@@ -25,7 +25,7 @@ from agent.metrics_advisor.processes import PodProcesses
 from shared.api.core import ContainerStatus, Pod
 from shared.api.nodeslo import CgroupPath, HostApplication
 from tests.integration.agent.conftest import BURN, CGROUP_ROOT, CONTROLLERS, Machine, PodGroup
-from tests.support import eventually
+from tests.support import certain, eventually
 from tests.unit.agent.pods import pod
 
 pytestmark = pytest.mark.embedded_only("nothing here asks a server")
@@ -175,8 +175,7 @@ def test_the_node_uses_at_least_what_its_busiest_process_does(environment_group:
         assert usage is None or usage.cpu_cores <= CPU_COUNT
         return usage if usage and usage.cpu_cores > 0.5 else None
 
-    usage = eventually(busy, interval_seconds=1.0)
-    assert usage is not None
+    usage = certain(eventually(busy, interval_seconds=1.0))
     assert usage.memory_bytes > 10 * MEBIBYTE
     host.close()
 

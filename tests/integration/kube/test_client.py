@@ -106,15 +106,6 @@ def test_every_kind_of_patch_is_understood(client: Client) -> None:
     assert [taint.key for taint in read.spec.taints or ()] == ["k"]
 
 
-@pytest.mark.real_only("the embedded one does not know whose a field is")
-def test_what_is_applied_is_merged_into_what_is_there(client: Client) -> None:
-    name = new_node(client, labels={"b": "2"})
-    applied = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"c": "3"}}}
-    client.patch(NODES, name, applied, kind=Patch.APPLY, field_manager="test")
-    labels = client.get(NODES, name, into=Node).metadata.labels or {}
-    assert (labels["b"], labels["c"]) == ("2", "3")
-
-
 def test_a_patch_with_a_stale_version_is_a_conflict(client: Client) -> None:
     name = new_node(client)
     stale = client.get(NODES, name, into=Node).metadata.resource_version

@@ -14,13 +14,18 @@ from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server.histories import Histories
 from agent.predict_server.models import Situation
+from agent.predict_server.prediction import NodePrediction
+from agent.predict_server.reclaimable import Reclaimable
 from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
 from agent.settings import AgentSettings
+from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod, describe
 from shared.api.meta import OwnerReference
-from shared.clock import Clock
+from shared.clock import Clock, ManualClock
 from shared.names import PriorityClass
+from shared.quantity import Resources
+from tests.unit.agent.pods import NOW
 
 NOTHING = Usage(0.0, 0.0)
 
@@ -91,10 +96,43 @@ def owned(pod: NodePod, kind: str, name: str) -> NodePod:
     return describe(msgspec.structs.replace(pod.pod, metadata=metadata))
 
 
-def predict_server(directory: Path, cache: MetricCache, clock: Clock, **settings: Any) -> PredictServer:
+class Life:
+    """A predict server on `directory`, with what is saved there, that learns of `node` tick by tick."""
+
+    def __init__(self, directory: Path, clock: ManualClock | None = None, **settings: Any) -> None:
+        self.clock = clock or ManualClock(NOW)
+        self.cache = MetricCache(clock=self.clock)
+        self.registry = CollectorRegistry()
+        self.server = predict_server(directory, self.cache, self.clock, self.registry, **settings)
+        self.node = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
+
+    def sample(self, usages: Mapping[str, Usage], seconds: float = 1) -> None:
+        self.clock.advance(seconds)
+        self.cache.append(self.cache.second(), usages)
+
+    def learn(self, usages: Mapping[str, Usage], pods: Sequence[NodePod] = (), seconds: float = 30) -> None:
+        self.sample(usages, seconds)
+        self.server.train(pods)
+
+    def predict(self, *pods: NodePod) -> NodePrediction:
+        return self.server.predict(pods, self.node)
+
+
+def answer(prediction: NodePrediction) -> Reclaimable:
+    """There is one."""
+    assert prediction.reclaimable is not None
+    return prediction.reclaimable
+
+
+def reclaimable_milli(prediction: NodePrediction) -> int:
+    return answer(prediction).result.cpu_milli
+
+
+def predict_server(
+    directory: Path, cache: MetricCache, clock: Clock, registry: CollectorRegistry | None = None, **settings: Any
+) -> PredictServer:
     """A server on `directory`, with what is saved there."""
-    made = PredictServer(
-        AgentSettings(node_name="n", state_dir=str(directory), **settings), cache, clock, registry=CollectorRegistry()
-    )
+    given = AgentSettings(node_name="n", state_dir=str(directory), **settings)
+    made = PredictServer(given, cache, clock, registry=registry or CollectorRegistry())
     made.restore()
     return made

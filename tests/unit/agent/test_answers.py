@@ -16,7 +16,7 @@ from agent.metrics_advisor.advisor import MetricsAdvisor
 from agent.metrics_advisor.local import LocalSource
 from shared import durations
 from shared.telemetry import Loops
-from tests.support import schemas
+from tests.support import certain, schemas
 from tests.unit.agent.cluster import NODE, NodeServer, Reporting, objects
 
 
@@ -70,8 +70,7 @@ def test_a_pods_answer_has_what_the_enforcer_did_for_it_in_the_shape_of_the_sche
     looked = Looked(tmp_path, tmp_path)
 
     def enforced() -> object:
-        found = answers.pod(looked.rooms, "uid-pod-0")
-        assert found is not None
+        found = certain(answers.pod(looked.rooms, "uid-pod-0"))
         return msgspec.to_builtins(found.enforcer)
 
     try:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metric_cache import series
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import plugins, states
 from agent.predict_server.calibrated import PeakMix
@@ -20,20 +19,18 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.models import Outcome, Parameters
 from agent.predict_server.outcomes import Outcomes
 from agent.predict_server.prediction import NodePrediction
-from agent.predict_server.server import PredictServer
 from agent.predict_server.table import ModelTable
 from agent.predict_server.truth import Truth
-from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
 from shared.clock import ManualClock
 from shared.quantity import Resources
+from tests.support import certain
 from tests.support.properties import examples
-from tests.unit.agent.models import entities, fleet, model_table, predict_server, situation, train
+from tests.unit.agent.models import Life, answer, entities, fleet, model_table, reclaimable_milli, situation, train
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2.0**30
 HOUR, DAY = 3600.0, 86400.0
-NODE = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
 SYSTEM = Usage(0.25, GIB)
 PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7), pod("b", cpu="4", memory="4Gi", age_seconds=10**7)]
 
@@ -41,40 +38,33 @@ PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7), pod("b", cpu="4", me
 SETTINGS: dict[str, object] = {"warm_up_samples": 1, "checkpoint_interval_seconds": 1e9}
 
 
-class Life:
-    """A predict server as users get it, which learns each quarter of an hour; an hour takes `hour_seconds`."""
+class Hourly(Life):
+    """Learns each quarter of an hour, in which the pods use `cores(time)`; an hour takes `hour_seconds`."""
 
     def __init__(
         self, directory: Path, clock: ManualClock | None = None, *, hour_seconds: int = 3600, **settings: object
     ) -> None:
-        self.clock = clock or ManualClock(NOW - NOW % DAY)
+        given = SETTINGS | settings | {"prediction_hour_seconds": hour_seconds}
+        super().__init__(directory, clock or ManualClock(NOW - NOW % DAY), **given)
         self.pace = HOUR / hour_seconds
-        settings["prediction_hour_seconds"] = hour_seconds
-        self.cache = MetricCache(clock=self.clock)
-        self.server: PredictServer = predict_server(directory, self.cache, self.clock, **SETTINGS | settings)
 
     def live(self, hours: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> NodePrediction:
         """Asked once an hour, which is what promises are kept of."""
-        self.predict(pods)
+        self.predict(*pods)
         for quarter in range(1, int(4 * hours)):
-            self.learn(900 / self.pace, cores, pods)
+            self.use(900 / self.pace, cores, pods)
             if quarter % 4 == 0:
-                self.predict(pods)
+                self.predict(*pods)
         return self.step(900 / self.pace, cores, pods)
 
     def step(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod] = PODS) -> NodePrediction:
-        self.learn(seconds, cores, pods)
-        return self.predict(pods)
+        self.use(seconds, cores, pods)
+        return self.predict(*pods)
 
-    def learn(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod]) -> None:
-        self.clock.advance(seconds)
-        used = cores(self.clock.now() * self.pace)
+    def use(self, seconds: float, cores: Callable[[float], float], pods: list[NodePod]) -> None:
+        used = cores((self.clock.now() + seconds) * self.pace)
         usages = {one.uid: Usage(used / len(pods), GIB) for one in pods}
-        self.cache.append(self.cache.second(), entities(SYSTEM, **usages))
-        self.server.train(pods)
-
-    def predict(self, pods: list[NodePod] = PODS) -> NodePrediction:
-        return self.server.predict(pods, NODE)
+        self.learn(entities(SYSTEM, **usages), pods, seconds)
 
 
 def office(time: float) -> float:
@@ -88,15 +78,14 @@ def peak_milli(prediction: NodePrediction, horizon: int = 0) -> int:
 def test_a_young_node_lends_and_a_stricter_target_lends_less(tmp_path: Path) -> None:
     lent = []
     for target in (0.1, 1.0, 5.0):
-        found = Life(tmp_path / str(target), target_violation_percent=target).live(2, lambda _: 2.0)
-        assert found.reclaimable is not None
+        found = Hourly(tmp_path / str(target), target_violation_percent=target).live(2, lambda _: 2.0)
         assert found.target_violation_percent == target
-        lent.append(found.reclaimable.result.cpu_milli)
+        lent.append(reclaimable_milli(found))
     assert 0 < lent[0] < lent[1] < lent[2] < 10_000
 
 
 def test_a_longer_horizon_is_never_promised_less(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     life.live(1, office)
     for hours in range(1, 26):
         found = life.live(1, office)
@@ -107,7 +96,7 @@ def test_a_longer_horizon_is_never_promised_less(tmp_path: Path) -> None:
 
 
 def test_n_sigma_is_told_beside_it(tmp_path: Path) -> None:
-    found = Life(tmp_path).live(10, office)
+    found = Hourly(tmp_path).live(10, office)
     assert found.prod is not None
     v1 = found.prod.mean.cpu_cores + 5 * found.prod.stdev.cpu_cores
     assert found.n_sigma["n-sigma-v1"].cpu_milli == pytest.approx(1000 * v1, abs=1)
@@ -115,13 +104,8 @@ def test_n_sigma_is_told_beside_it(tmp_path: Path) -> None:
     assert found.model == "peak-mix"
 
 
-def reclaimable_milli(prediction: NodePrediction) -> int:
-    assert prediction.reclaimable is not None
-    return prediction.reclaimable.result.cpu_milli
-
-
 def test_what_a_load_used_is_taken_back_at_once_and_lent_again_in_the_two_weeks_after_it(tmp_path: Path) -> None:
-    life = Life(tmp_path, hour_seconds=60)
+    life = Hourly(tmp_path, hour_seconds=60)
 
     def lent_after(days: int) -> int:
         return reclaimable_milli([life.step(6 * 60, lambda _: 1.0) for _ in range(4 * days)][-1])
@@ -135,7 +119,7 @@ def test_what_a_load_used_is_taken_back_at_once_and_lent_again_in_the_two_weeks_
 def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown_stay_the_clocks(
     tmp_path: Path,
 ) -> None:
-    usual, quick = Life(tmp_path / "usual"), Life(tmp_path / "quick", hour_seconds=60)
+    usual, quick = Hourly(tmp_path / "usual"), Hourly(tmp_path / "quick", hour_seconds=60)
     started = quick.clock.now()
     one, other = usual.live(40, office), quick.live(40, office)
     for promise, sooner in zip(one.promises, other.promises, strict=True):
@@ -149,13 +133,12 @@ def test_in_shorter_hours_a_node_learns_the_same_sooner_and_times_that_are_shown
     assert other.time == quick.clock.now()
     assert other.prod is not None
     assert other.prod.first_observed == pytest.approx(started + 15)
-    histograms = quick.server.histograms("a")
-    assert histograms is not None
+    histograms = certain(quick.server.histograms("a"))
     assert abs(histograms["cpu"].reference_timestamp - started) < 2 * DAY
 
 
 def test_a_clock_that_is_set_moves_shorter_hours_as_far(tmp_path: Path) -> None:
-    life = Life(tmp_path, hour_seconds=60)
+    life = Hourly(tmp_path, hour_seconds=60)
     before = life.live(26, lambda _: 2.0)
     life.clock.jump(-90.0)
     after = life.live(3, lambda _: 2.0)
@@ -166,10 +149,10 @@ def test_a_clock_that_is_set_moves_shorter_hours_as_far(tmp_path: Path) -> None:
 def test_what_was_learned_in_hours_of_another_length_is_set_aside(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     assert life.live(3, office).promises[1].kept.outcomes
     life.server.save()
-    other = Life(tmp_path, life.clock, hour_seconds=60)
+    other = Hourly(tmp_path, life.clock, hour_seconds=60)
     assert other.server.model_count == 0
     assert "made in hours of 3600 s, not 60 s" in caplog.text
     assert list(tmp_path.glob("*.bad-*"))
@@ -200,20 +183,20 @@ def test_outcomes_above_what_was_expected_widen_the_margin_and_others_narrow_it(
 
 
 def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path) -> None:
-    whole, halved = Life(tmp_path / "whole"), Life(tmp_path / "halved")
+    whole, halved = Hourly(tmp_path / "whole"), Hourly(tmp_path / "halved")
     whole.live(30, office)
     halved.live(20, office)
     halved.server.save()
-    again = Life(tmp_path / "halved", halved.clock)
+    again = Hourly(tmp_path / "halved", halved.clock)
     again.live(10, office)
-    one, other = whole.predict(), again.predict()
+    one, other = whole.predict(*PODS), again.predict(*PODS)
     assert [promise[:2] for promise in one.promises] == [promise[:2] for promise in other.promises]
     assert (one.shadows, one.withdrawn, one.recommended) == (other.shadows, other.withdrawn, other.recommended)
     assert one.reclaimable == other.reclaimable
 
 
 def test_two_agents_that_were_fed_the_same_agree_to_the_bit(tmp_path: Path) -> None:
-    one, other = (Life(tmp_path / name).live(10, office) for name in ("one", "other"))
+    one, other = (Hourly(tmp_path / name).live(10, office) for name in ("one", "other"))
     assert one == other
 
 
@@ -221,7 +204,7 @@ def test_two_agents_that_were_fed_the_same_agree_to_the_bit(tmp_path: Path) -> N
     "seconds", [6 * HOUR, -2 * HOUR, *(pytest.param(each, marks=pytest.mark.thorough) for each in (5.0, 3 * DAY))]
 )
 def test_a_clock_that_is_set_is_no_history_and_costs_none(tmp_path: Path, seconds: float) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     before = life.live(26, lambda _: 2.0)
     life.clock.jump(seconds)
     after = life.live(3, lambda _: 2.0)
@@ -232,7 +215,7 @@ def test_a_clock_that_is_set_is_no_history_and_costs_none(tmp_path: Path, second
 
 
 def test_training_as_slow_as_hours_are_short_leaves_promises_to_be_judged(tmp_path: Path) -> None:
-    life = Life(tmp_path, hour_seconds=2, histogram_update_interval_seconds=2.0)
+    life = Hourly(tmp_path, hour_seconds=2, histogram_update_interval_seconds=2.0)
     found = [life.step(2.0, office) for _ in range(30)][-1]
     assert [one.kept.horizon_seconds for one in found.promises] == [48, 2]
     assert all(one.kept.outcomes for one in found.promises)
@@ -352,7 +335,7 @@ def test_an_idle_node_lends_all_that_pods_requested_but_the_margin(tmp_path: Pat
     """From when its pods are a day old; what it promises does not depend on where buckets of a histogram begin."""
 
     def promised(used: float) -> int:
-        return peak_milli(Life(tmp_path / str(used)).live(36, lambda _: used))
+        return peak_milli(Hourly(tmp_path / str(used)).live(36, lambda _: used))
 
     idle, busier = promised(cores), promised(cores + 0.001)
     assert 0 <= busier - idle < 15
@@ -380,7 +363,7 @@ def test_a_state_that_means_nothing_is_refused_whole(state: bytes) -> None:
 
 
 def test_a_state_stays_small(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     life.live(3, office)
     life.server.save()
     loaded = plugins.load("peak-mix")(Parameters())
@@ -412,20 +395,19 @@ def sent_down(quantile: str) -> dict[str, object]:
 
 
 def test_a_node_without_outcomes_starts_from_the_fleets_prior_and_says_so(tmp_path: Path) -> None:
-    plain, taught = Life(tmp_path / "plain"), Life(tmp_path / "taught")
+    plain, taught = Hourly(tmp_path / "plain"), Hourly(tmp_path / "taught")
     taught.server.apply(sent_down("0.3"))
     one, other = plain.live(2, lambda _: 2.0), taught.live(2, lambda _: 2.0)
     assert peak_milli(one) < peak_milli(other)
     assert one.prior is None
     assert other.prior is not None
     assert other.prior.nodes == 40
-    assert other.reclaimable is not None
-    terms = {term.name: term for term in other.reclaimable.explanation.cpu.terms}
+    terms = {term.name: term for term in answer(other).explanation.cpu.terms}
     assert (terms["priorQuantile"].value, terms["priorQuantile"].source) == (30, "prior of 40 nodes")
 
 
 def test_a_prior_out_of_bounds_is_refused_and_the_last_good_one_stays_with_the_policy_applied(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     life.server.apply(sent_down("0.3"))
     life.server.apply(sent_down("3") | {"predictPolicy": {"targetViolationPercent": "5"}})
     found = life.live(2, lambda _: 2.0)
@@ -436,15 +418,15 @@ def test_a_prior_out_of_bounds_is_refused_and_the_last_good_one_stays_with_the_p
         "spec.predictionPrior: horizons[0].cpu.quantile: '3': expected a number from 0.0 to 0.3" in found.policy_problem
     )
     life.server.apply({})
-    assert life.predict().prior is None
-    assert not life.predict().policy_problem
+    assert life.predict(*PODS).prior is None
+    assert not life.predict(*PODS).policy_problem
 
 
 def test_a_new_prior_costs_no_outcome_and_what_outcomes_show_is_told(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     before = life.live(30, office)
     life.server.apply(sent_down("0.3"))
-    after = life.predict()
+    after = life.predict(*PODS)
     assert [one.kept for one in after.promises] == [one.kept for one in before.promises]
     assert [one.tails for one in after.promises] == [one.tails for one in before.promises]
     day, hour = after.promises

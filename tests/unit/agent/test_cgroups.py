@@ -7,6 +7,7 @@ import pytest
 from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, PodName, Version
 from shared.names import KubeQoS
+from tests.support import certain
 from tests.unit.agent import trees
 from tests.unit.agent.trees import Counters, Tree
 
@@ -22,9 +23,7 @@ def mounted(root: Path, version: Version = Version.V2) -> Path:
 
 def v2_hierarchy(root: Path) -> cgroups.Hierarchy:
     mounted(root)
-    found = cgroups.hierarchy(root)
-    assert found is not None
-    return found
+    return certain(cgroups.hierarchy(root))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +61,7 @@ def test_layouts_are_detected(
 ) -> None:
     top = mounted(tmp_path, version)
     (top / kubepods).mkdir(parents=True)
-    layout = cgroups.detect(tmp_path, parent)
-    assert layout is not None
+    layout = certain(cgroups.detect(tmp_path, parent))
     assert (layout.hierarchy.version, layout.driver, layout.parent) == (version, driver, found_parent)
     assert layout.pod_dir("cpu", KubeQoS.BURSTABLE, UID) == top / burstable_pod
 
@@ -118,8 +116,7 @@ def test_joint_cpu_mounts_are_understood(tmp_path: Path) -> None:
     for controller in ("cpu,cpuacct", "memory"):
         (tmp_path / controller).mkdir()
         (tmp_path / controller / "cgroup.procs").touch()
-    hierarchy = cgroups.hierarchy(tmp_path)
-    assert hierarchy is not None
+    hierarchy = certain(cgroups.hierarchy(tmp_path))
     assert hierarchy.roots["cpu"] == hierarchy.throttling == tmp_path / "cpu,cpuacct"
 
 
@@ -136,8 +133,7 @@ def test_a_nested_tree_is_found_by_the_pods_in_it(tmp_path: Path, version: Versi
     tree = Tree(tmp_path, version, driver, parent)
     tree.write(tree.pod_path(), Counters())
     (tree.cpu / "another/kubepods/burstable/podof-someone-else").mkdir(parents=True)
-    layout = cgroups.detect(tmp_path, pods=[OURS])
-    assert layout is not None
+    layout = certain(cgroups.detect(tmp_path, pods=[OURS]))
     assert (layout.parent, layout.driver) == (parent, driver)
     assert layout.find_pod(*OURS) == tree.pod_path()
     assert cgroups.detect(tmp_path) is None, "without a pod to tell it by, a nested tree may be anybody's"

@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metric_cache import series
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import checkpoint
 from agent.predict_server.checkpoint import CYCLE, CheckpointLog, Restored, UnusableCheckpoint
 from agent.predict_server.maxima import DAYS
 from agent.predict_server.table import ModelTable
 from shared.clock import ManualClock
+from tests.support import certain
 from tests.support.properties import examples, stride
-from tests.unit.agent.models import entities, model_table, predict_server, train
+from tests.unit.agent.models import Life, entities, model_table, predict_server, train
 from tests.unit.agent.pods import NOW, pod
 
 
@@ -68,9 +68,7 @@ def files(directory: Path) -> list[Path]:
 
 
 def restored(directory: Path) -> Restored:
-    found = CheckpointLog(directory, "n").restore(NOW)
-    assert found is not None
-    return found
+    return certain(CheckpointLog(directory, "n").restore(NOW))
 
 
 def contents(table: ModelTable) -> dict[str, list[object]]:
@@ -164,8 +162,7 @@ def test_writing_is_spread_over_time_and_needless_files_go(tmp_path: Path) -> No
     usages = {f"pod-{number}": Usage(number, 1e9) for number in range(200)}
     for step in range(3 * CYCLE):
         learner.train(usages, NOW + 30 * step)
-        content = learner.log.next(learner.table, trained_until=0, states={})
-        assert content is not None
+        content = certain(learner.log.next(learner.table, trained_until=0, states={}))
         assert len(content.models.keys) == 200 / CYCLE
         learner.log.write(content)
         assert len(files(tmp_path)) <= 2 * CYCLE + 1
@@ -300,8 +297,7 @@ def test_a_file_that_contradicts_itself_changes_nothing(tmp_path: Path, change: 
     learner = learnt(tmp_path)
     before = contents(learner.table)
     learner.train({"a": Usage(1.0, 1.0)}, NOW + 1000)
-    content = learner.log.next(learner.table, trained_until=8, states={})
-    assert content is not None
+    content = certain(learner.log.next(learner.table, trained_until=8, states={}))
     checkpoint.save(tmp_path / "prediction-000000000099.checkpoint", change(content))
     found = restored(tmp_path)
     assert contents(found.table) == before
@@ -350,10 +346,9 @@ def test_daily_maxima_outlive_the_process_for_two_weeks(tmp_path: Path) -> None:
     assert (week[0], two_weeks[0]) == (8.0, 15.0)
 
 
-def steady(cache: MetricCache, clock: ManualClock, seconds: int) -> None:
+def steady(life: Life, seconds: int) -> None:
     for _ in range(seconds):
-        clock.advance(1)
-        cache.append(cache.second(), entities(web=Usage(1.0, 1.0)))
+        life.sample(entities(web=Usage(1.0, 1.0)))
 
 
 def samples_on_disk(directory: Path) -> int:
@@ -362,26 +357,22 @@ def samples_on_disk(directory: Path) -> int:
 
 def test_a_kill_at_any_instant_costs_at_most_one_interval_and_counts_nothing_twice(tmp_path: Path) -> None:
     clock = ManualClock(NOW)
-    for life in range(3):
-        cache = MetricCache(clock=clock)  # nothing of it outlives a life
-        server = predict_server(tmp_path, cache, clock)
+    for number in range(3):
+        life = Life(tmp_path, clock)  # nothing of its cache outlives it
         for _ in range(2):
-            steady(cache, clock, 30)
-            server.train([])
-        steady(cache, clock, 29)  # sampled but not trained: what the kill costs
-        assert samples_on_disk(tmp_path) == 2 * (life + 1)
+            steady(life, 30)
+            life.server.train([])
+        steady(life, 29)  # sampled but not trained: what the kill costs
+        assert samples_on_disk(tmp_path) == 2 * (number + 1)
 
 
 def test_samples_that_outlive_a_kill_in_the_metric_cache_are_learnt_and_none_of_them_twice(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    first = predict_server(tmp_path, cache, clock, training_input="max")
-    clock.advance(1)
-    cache.append(cache.second(), entities(web=Usage(8.0, 1.0)))
-    steady(cache, clock, 29)
-    first.train([])
-    steady(cache, clock, 20)
-    second = predict_server(tmp_path, cache, clock, training_input="max")
+    life = Life(tmp_path, training_input="max")
+    life.sample(entities(web=Usage(8.0, 1.0)))
+    steady(life, 29)
+    life.server.train([])
+    steady(life, 20)
+    second = predict_server(tmp_path, life.cache, life.clock, training_input="max")
     second.train([])
     second.train([])  # nothing new
     prod = restored(tmp_path).table
@@ -390,13 +381,13 @@ def test_samples_that_outlive_a_kill_in_the_metric_cache_are_learnt_and_none_of_
 
 
 def test_a_disk_that_takes_nothing_stops_no_prediction_and_loses_nothing_once_it_does(tmp_path: Path) -> None:
-    clock, directory = ManualClock(NOW), tmp_path / "state"
-    cache = MetricCache(clock=clock)
-    server = predict_server(directory, cache, clock)
+    directory = tmp_path / "state"
+    life = Life(directory)
+    server = life.server
     directory.write_text("a file where the directory should be")
     for steps in (3, 3 * CYCLE):
         for _ in range(steps):
-            steady(cache, clock, 30)
+            steady(life, 30)
             server.train([])
         assert server.histograms("web") is not None
         directory.unlink(missing_ok=True)
@@ -404,8 +395,7 @@ def test_a_disk_that_takes_nothing_stops_no_prediction_and_loses_nothing_once_it
         server.save()
         table = restored(directory).table
         assert table.cpu.half_life_seconds == 600 + steps
-        saved = server.histograms("web")
-        assert saved is not None
+        saved = certain(server.histograms("web"))
         row = table.rows["web"]
         assert table.cpu.histograms.totals[row] == saved["cpu"].total_weight
         for file in files(directory):
@@ -415,13 +405,11 @@ def test_a_disk_that_takes_nothing_stops_no_prediction_and_loses_nothing_once_it
 
 
 def test_models_of_vanished_pods_expire_and_those_of_present_ones_never(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    made = predict_server(tmp_path, cache, clock)
-    cache.append(cache.second(), entities(stays=Usage(1.0, 1.0), goes=Usage(1.0, 1.0)))
-    made.train([pod("stays"), pod("goes")])
+    life = Life(tmp_path)
+    made = life.server
+    life.learn(entities(stays=Usage(1.0, 1.0), goes=Usage(1.0, 1.0)), [pod("stays"), pod("goes")])
     known = made.model_count
-    clock.advance(1801)
+    life.clock.advance(1801)
     made.train(None)
     assert made.model_count == known
     made.train([pod("stays")])
@@ -434,25 +422,20 @@ def test_models_of_vanished_pods_expire_and_those_of_present_ones_never(tmp_path
 _LEARNS_UNTIL_ENDED = """
 import sys, threading
 from pathlib import Path
-from agent.metric_cache.cache import MetricCache
 from shared import termination
 from shared.clock import ManualClock
-from tests.unit.agent.models import predict_server, entities
+from tests.unit.agent.models import Life, entities
 from agent.metric_cache.series import Usage
 
 stop = termination.event()
-clock = ManualClock(float(sys.argv[2]))
-cache = MetricCache(clock=clock)
-server = predict_server(Path(sys.argv[1]), cache, clock)
+life = Life(Path(sys.argv[1]), ManualClock(float(sys.argv[2])))
 step = 0
 while not stop.is_set():
     step += 1
-    clock.advance(30)
-    cache.append(cache.second(), entities(**{f"pod-{n}": Usage(n + step % 7, 1e9) for n in range(50)}))
-    server.train([])
+    life.learn(entities(**{f"pod-{n}": Usage(n + step % 7, 1e9) for n in range(50)}))
     if step == 1:
         print("learning", flush=True)
-server.save()
+life.server.save()
 print(step, flush=True)
 """
 

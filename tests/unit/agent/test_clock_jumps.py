@@ -5,16 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server.checkpoint import CheckpointLog
 from agent.predict_server.decay import Floats
-from agent.predict_server.server import PredictServer
+from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.table import ModelTable
-from agent.states_informer.informer import LocalNode
-from shared import quantity
 from shared.clock import ManualClock
-from tests.unit.agent.models import entities, model_table, predict_server, train
+from tests.support import certain
+from tests.unit.agent.models import Life, entities, model_table, reclaimable_milli, train
 from tests.unit.agent.pods import NOW, pod
 
 CPU_HALF_LIFE = 43200.0
@@ -62,11 +60,9 @@ def test_a_checkpoint_from_the_future_goes_on_learning_too(tmp_path: Path) -> No
     log, ahead = CheckpointLog(tmp_path, "n"), trained((QUIET, NOW + 60 * DAY))
     log.trained(["a"], np.array([QUIET]), NOW + 60 * DAY)
     log.begin(ahead)
-    content = log.next(ahead, trained_until=0, states={})
-    assert content is not None
+    content = certain(log.next(ahead, trained_until=0, states={}))
     log.write(content)
-    found = CheckpointLog(tmp_path, "n").restore(NOW)
-    assert found is not None
+    found = certain(CheckpointLog(tmp_path, "n").restore(NOW))
     assert mean(trained((BUSY, NOW), table=found.table)).cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
 
 
@@ -78,95 +74,68 @@ def test_a_history_with_a_hole_longer_than_what_it_remembers_begins_anew(gap: fl
 
 @pytest.mark.parametrize("how", ["the agent was away", "the clock leapt"])
 def test_a_pod_nobody_watched_for_a_week_is_cold_and_n_sigma_lends_nothing_of_it(tmp_path: Path, how: str) -> None:
-    clock = ManualClock(NOW)
-    node = LocalNode(quantity.Resources(8000, 2**34), simulated=False)
-    web = pod("web", age_seconds=30 * DAY)
+    clock, web = ManualClock(NOW), pod("web", age_seconds=30 * DAY)
 
-    def life(training_steps: int) -> PredictServer:
-        cache = MetricCache(clock=clock)
-        server = predict_server(tmp_path, cache, clock, predictor="n-sigma-v2")
+    def predicted(training_steps: int) -> NodePrediction:
+        """By a new process."""
+        life = Life(tmp_path, clock, predictor="n-sigma-v2")
         for _ in range(training_steps):
-            cache.append(cache.second(), entities(web=QUIET))
-            server.train([web])
-            clock.advance(3600)
-        return server
+            life.learn(entities(web=QUIET), [web], 3600)
+        return life.predict(web)
 
-    server = life(26)
-    warm = server.predict([web], node)
-    assert warm.reclaimable is not None
-    assert warm.reclaimable.result.cpu_milli > 0
+    assert reclaimable_milli(predicted(26)) > 0
     if how == "the agent was away":
         clock.advance(7 * DAY)
     else:
         clock.jump(7 * DAY)
-    server = life(0)
-    restored = server.predict([web], node)
-    assert restored.requests.cold == web.request
-    server = life(1)
-    after = server.predict([web], node)
-    assert after.reclaimable is not None
-    assert after.reclaimable.result.cpu_milli == 0
+    assert predicted(0).requests.cold == web.request
+    after = predicted(1)
+    assert reclaimable_milli(after) == 0
     assert after.history_percent < 10
 
 
 @pytest.mark.parametrize("leap", [3 * 3600.0, pytest.param(400 * DAY, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("trained_between", [False, True])
 def test_a_clock_that_leaps_forward_makes_no_history(tmp_path: Path, leap: float, trained_between: bool) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    server = predict_server(tmp_path, cache, clock, cold_start_seconds=3600)
-    node = LocalNode(quantity.Resources(8000, 2**34), simulated=False)
-    web = pod("web", age_seconds=30 * DAY)
+    life, web = Life(tmp_path, cold_start_seconds=3600), pod("web", age_seconds=30 * DAY)
 
     def live(seconds: int) -> None:
         for _ in range(seconds // 30):
-            clock.advance(30)
-            cache.append(cache.second(), entities(web=QUIET))
-            server.train([web])
+            life.learn(entities(web=QUIET), [web])
 
     live(90)
-    clock.jump(leap)
+    life.clock.jump(leap)
     if trained_between:
         live(30)
-    assert server.cold(web)
-    young = server.predict([web], node)
+    assert life.server.cold(web)
+    young = life.predict(web)
     assert young.requests.cold == web.request
     assert young.history_percent < 5
-    server.save()
-    restarted = predict_server(tmp_path, MetricCache(clock=clock), clock, cold_start_seconds=3600)
-    assert restarted.history("web") == server.history("web")
+    life.server.save()
+    restarted = Life(tmp_path, life.clock, cold_start_seconds=3600)
+    assert restarted.server.history("web") == life.server.history("web")
     live(3600)
-    assert not server.cold(web)
+    assert not life.server.cold(web)
 
 
 def test_what_was_learnt_before_a_leap_forward_keeps_its_weight(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    server = predict_server(tmp_path, cache, clock)
+    life = Life(tmp_path)
     for usage, leap in ((QUIET, 0.0), (QUIET, 60 * DAY), (BUSY, 0.0), (BUSY, 0.0)):
-        clock.jump(leap)
-        clock.advance(30)
-        cache.append(cache.second(), entities(web=usage))
-        server.train([])
-    found = server.history("web")
-    assert found is not None
+        life.clock.jump(leap)
+        life.learn(entities(web=usage))
+    found = certain(life.server.history("web"))
     assert found.mean.cpu_cores == pytest.approx((0.1 + 3.0) / 2, rel=0.01)
 
 
 def test_without_a_cold_start_a_clock_set_back_leaves_an_answer(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    server = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
+    life = Life(tmp_path, cold_start_seconds=0)
     for _ in range(3):
-        clock.advance(30)
-        cache.append(cache.second(), entities(web=QUIET))
-        server.train([])
-    server.save()
-    clock.jump(-3600)
-    restarted = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
-    node = LocalNode(quantity.Resources(8000, 2**34), simulated=False)
-    for one in (server, restarted):
-        assert one.predict([], node).history_percent == 100
+        life.learn(entities(web=QUIET))
+    life.server.save()
+    life.clock.jump(-3600)
+    restarted = Life(tmp_path, life.clock, cold_start_seconds=0)
+    for one in (life, restarted):
+        assert one.predict().history_percent == 100
 
 
 def _p95() -> Floats:

@@ -19,6 +19,7 @@ from agent.reporter.measurements import MeasuredAverages
 from manager.nodeside import usage_histograms
 from manager.nodeside.noderesource import report as reports
 from shared.api.nodemetric import MOST_BARS, NodeMetric
+from tests.support import certain
 from tests.unit.agent.pods import NOW
 from tests.unit.agent.test_report import patched, trained
 
@@ -34,8 +35,7 @@ def bank_of(samples: list[float], buckets: histogram.Buckets = histogram.CPU) ->
 
 @given(st.lists(st.floats(0, 600), min_size=1, max_size=60))
 def test_bars_are_few_and_adjoin_and_hold_all_samples(samples: list[float]) -> None:
-    found = distribution.of(bank_of(samples), 0, 1000)
-    assert found is not None
+    found = certain(distribution.of(bank_of(samples), 0, 1000))
     assert len(found.bounds) == len(found.shares) + 1 <= MOST_BARS + 1
     assert all(low < high for low, high in pairwise(found.bounds))
     assert sum(found.shares) == pytest.approx(distribution.SHARES, abs=MOST_BARS)
@@ -46,8 +46,7 @@ def test_bars_are_few_and_adjoin_and_hold_all_samples(samples: list[float]) -> N
 
 
 def test_a_rare_burst_has_a_bar_of_its_own_far_from_what_is_usual() -> None:
-    found = distribution.of(bank_of([0.5] * 96 + [6.0] * 4), 0, 1000)
-    assert found is not None
+    found = certain(distribution.of(bank_of([0.5] * 96 + [6.0] * 4), 0, 1000))
     assert found.shares[0] == pytest.approx(9600, abs=10)
     assert found.shares[-1] == pytest.approx(400, abs=10)
     assert sum(found.shares[1:-1]) == 0
@@ -61,8 +60,7 @@ def test_older_samples_weigh_less() -> None:
     bank = Bank(histogram.MEMORY, DAY, rows=1)
     for time, value in ((NOW, 2.0**30), (NOW + DAY, 2.0**31)):
         bank.add(np.array([0]), np.array([value]), time)
-    found = distribution.of(bank, 0, 1)
-    assert found is not None
+    found = certain(distribution.of(bank, 0, 1))
     assert (found.shares[0], found.shares[-1]) == (3333, 6667)
 
 

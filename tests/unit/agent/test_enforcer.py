@@ -20,6 +20,7 @@ from agent.metrics_advisor import cgroups
 from agent.metrics_advisor.cgroups import Driver, Version
 from shared.errors import InvalidInput
 from shared.names import KubeQoS
+from tests.support import certain
 from tests.unit.agent.bounded import MIB, Bounded, batch, mid
 
 HELD = Suppress(cpu_milli=1500, capacity_milli=4000)
@@ -122,8 +123,7 @@ def test_a_pod_that_is_not_there_is_no_trouble(tmp_path: Path) -> None:
     (machine.tree.root / machine.tree.container_path(uid=mid().uid, qos="besteffort") / "memory.max").unlink()
     machine.order(mid(), batch())
     machine.rounds()
-    told = status.read(machine.status_dir)
-    assert told is not None
+    told = certain(status.read(machine.status_dir))
     assert (told.failed, told.gone, told.layout) == (0, 1, "cgroup v2 systemd")
     assert machine.of(mid(), "cpu.weight", container=True) == "8"
 
@@ -197,8 +197,7 @@ def test_orders_of_before_a_reboot_count_for_nothing(tmp_path: Path) -> None:
 
 def told(machine: Bounded, order: PodOrder) -> dict[tuple[str, str], CgroupBound]:
     """What is said of a pod's bounds, by file, and whether it is the container's."""
-    found = bounds.read(machine.status_dir)
-    assert found is not None
+    found = certain(bounds.read(machine.status_dir))
     said = found.pods[order.uid]
     assert (said.key, said.tier, said.omitted) == (order.key, order.tier, 0)
     pod = machine.tree.pod_path(order.uid, "besteffort")
@@ -230,8 +229,7 @@ def test_each_bound_is_told_with_what_it_follows_from_and_when_and_over_what_it_
     assert {each.outcome for each in told(machine, mid()).values()} == {BoundOutcome.STANDS}
     machine.order(batch())
     machine.rounds()
-    left = bounds.read(machine.status_dir)
-    assert left is not None
+    left = certain(bounds.read(machine.status_dir))
     assert left.pods.keys() == {batch().uid}
 
 
@@ -264,8 +262,7 @@ def test_a_cgroup_that_vanishes_between_read_and_write_is_gone_and_what_the_kern
     assert by_outcome[BoundOutcome.GONE] == {name for name, number in files.items() if number == errno.ENODEV}
     assert by_outcome[BoundOutcome.REFUSED] == {name for name, number in files.items() if number == errno.EINVAL}
     assert all("Invalid argument" in each.problem for each in found.values() if each.outcome is BoundOutcome.REFUSED)
-    said = status.read(machine.status_dir)
-    assert said is not None
+    said = certain(status.read(machine.status_dir))
     assert (said.gone, said.failed) == (2, 2)
     machine.clock.advance(RECONCILE_SECONDS)
     machine.order(mid())
@@ -282,8 +279,7 @@ def test_what_is_told_of_bounds_is_no_more_than_there_is_room_for(tmp_path: Path
     body = bounds.encoded({str(uid): pod for uid in range(1000)})
     assert len(body) <= bounds.MOST_BYTES
     bounds.write(tmp_path, body)
-    read = bounds.read(tmp_path)
-    assert read is not None
+    read = certain(bounds.read(tmp_path))
     assert len(read.pods) + read.omitted == 1000
     assert len(read.pods) >= 15
     for garbage in (b"", b"{", b"[" * 100_000, b" " * (bounds.MOST_BYTES + 5), b'{"pods": {"a": 1}}'):
@@ -296,8 +292,7 @@ def test_a_kubelets_tree_that_is_made_later_or_elsewhere_is_found(tmp_path: Path
     shutil.rmtree(machine.tree.root / machine.tree.parent)
     machine.order(mid())
     machine.rounds()
-    said = status.read(machine.status_dir)
-    assert said is not None
+    said = certain(status.read(machine.status_dir))
     assert (said.layout, said.failed) == ("", 0)
     machine.add(mid())
     for level in ("besteffort", "burstable"):
@@ -326,8 +321,7 @@ def test_killed_before_any_write_the_next_one_ends_where_this_one_would_have(
 
     whole = machine_at("whole")
     whole.rounds()
-    told = status.read(whole.status_dir)
-    assert told is not None
+    told = certain(status.read(whole.status_dir))
     assert told.written > 8
     real = os.pwrite
     for survived in range(told.written):
@@ -365,8 +359,7 @@ def test_no_link_is_followed(tmp_path: Path) -> None:
     machine.rounds()
     assert (outside / "cpu.weight").read_text() == "77\n"
     assert (outside / "pod" / "cpu.idle").read_text() == "0\n"
-    told = status.read(machine.status_dir)
-    assert told is not None
+    told = certain(status.read(machine.status_dir))
     assert told.failed > 0
 
 
@@ -374,8 +367,7 @@ def test_nothing_but_pods_of_the_kubelet_can_be_written(tmp_path: Path) -> None:
     machine = Bounded(tmp_path, driver=Driver.CGROUPFS)
     machine.make("system.slice/sshd.service")
     machine.make("kubepods")
-    layout = cgroups.detect(machine.tree.root)
-    assert layout is not None
+    layout = certain(cgroups.detect(machine.tree.root))
     tree = Tree(layout)
     for path in (
         "",
@@ -428,8 +420,7 @@ def test_orders_that_cannot_be_are_refused_by_their_field_and_the_last_good_ones
         orders.read(machine.orders_dir)
     assert field in refused.value.field
     machine.rounds(int(RECONCILE_SECONDS))
-    told = status.read(machine.status_dir)
-    assert told is not None
+    told = certain(status.read(machine.status_dir))
     assert (told.pods, told.refused_orders > 0) == (1, True)
 
 

@@ -11,12 +11,12 @@ from agent.metric_cache import series
 from shared import durations, names
 from shared.api import forgetting
 from tests.unit.agent.pods import NOW, pod
-from tests.unit.agent.test_calibrated import Life, office, peak_milli
+from tests.unit.agent.test_calibrated import Hourly, office, peak_milli
 
 WEB = "default/Deployment/web"
 
 
-def annotated(life: Life, *, node: str | None = None, workloads: object = None, ago_seconds: float = 0) -> float:
+def annotated(life: Hourly, *, node: str | None = None, workloads: object = None, ago_seconds: float = 0) -> float:
     """Asks for it; answers until when."""
     until = float(int(life.clock.now() - ago_seconds))
     texts = {}
@@ -29,7 +29,7 @@ def annotated(life: Life, *, node: str | None = None, workloads: object = None, 
 
 
 def test_a_node_forgets_everything_once_and_goes_on_as_a_new_one(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     before = life.live(30, lambda _: 8.0)
     until = annotated(life, node="")
     life.live(0.25, lambda _: 1.0)
@@ -44,11 +44,11 @@ def test_a_node_forgets_everything_once_and_goes_on_as_a_new_one(tmp_path: Path)
 
 
 def test_after_a_restart_it_is_not_forgotten_once_more(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     life.live(5, office)
     until = annotated(life, node="")
     life.live(0.25, office)  # written at once, as a crash may come
-    again = Life(tmp_path, life.clock)
+    again = Hourly(tmp_path, life.clock)
     assert again.server.model_count == 0
     again.live(2, office)
     annotated(again, node=durations.timestamp(until))
@@ -59,7 +59,7 @@ def test_after_a_restart_it_is_not_forgotten_once_more(tmp_path: Path) -> None:
 
 
 def test_a_workload_is_forgotten_with_its_pods_and_others_stay(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     mine = [replace(pod(name, cpu="8", age_seconds=10**7), workload=WEB) for name in "ab"]
     pods = [*mine, pod("c", cpu="4", age_seconds=10**7)]
     life.live(5, office, pods)
@@ -67,7 +67,7 @@ def test_a_workload_is_forgotten_with_its_pods_and_others_stay(tmp_path: Path) -
     life.live(0.25, office, pods)
     found = [life.server.history(key) for key in (*(one.uid for one in pods), series.PROD_PEAK)]
     assert [one is None for one in found] == [True, True, False, False]
-    assert life.predict(pods).last_forgotten == (WEB, float(int(life.clock.now() - 900)))
+    assert life.predict(*pods).last_forgotten == (WEB, float(int(life.clock.now() - 900)))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_workload_is_forgotten_with_its_pods_and_others_stay(tmp_path: Path) -
 def test_what_means_nothing_is_refused_by_name_and_forgets_nothing(
     tmp_path: Path, node: str | None, workloads: Any, problem: str
 ) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     life.live(1, office)
     count = life.server.model_count
     annotated(life, node=node, workloads=workloads)
@@ -98,7 +98,7 @@ def test_what_means_nothing_is_refused_by_name_and_forgets_nothing(
 
 
 def test_a_bad_annotation_does_not_keep_the_other_from_being_heeded(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Hourly(tmp_path)
     life.live(1, office)
     annotated(life, node="", workloads={"web": "noon"})
     found = life.live(0.25, office)

@@ -21,7 +21,7 @@ from shared.errors import InvalidInput
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
 from shared.telemetry import Loops
-from tests.support import eventually
+from tests.support import certain, eventually
 from tests.unit.agent.cluster import NodeServer, named
 from tests.unit.kube.scripted import Answer, Request, ScriptedServer, answer, reset, status
 
@@ -220,8 +220,7 @@ def test_the_kubelets_certificate_is_verified_unless_told_otherwise(
             ({"kubelet_ca_file": str(cert)}, nothing, True),
             ({"kubelet_insecure": True}, none, True),
         ):
-            found = kubelet.access(AgentSettings(**common | changes), of_cluster)
-            assert found is not None
+            found = certain(kubelet.access(AgentSettings(**common | changes), of_cluster))
             asking = Asking(found.connection)
             assert bool(asking.ask()) is works
         assert serving.requests[-1].headers["Authorization"] == "Bearer secret"

@@ -24,6 +24,7 @@ from shared import names
 from shared.api.core import ContainerStatus, Pod, PodStatus
 from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodeslo import CgroupBase, CgroupPath, HostApplication
+from tests.support import certain
 from tests.support.properties import examples, stride
 from tests.unit.agent.trees import ID, PAGE_BYTES, UID, Counters, Tree, procfs, sysfs
 
@@ -183,6 +184,7 @@ def test_the_nodes_own_readings(v2: Machine) -> None:
     readings = {key.metric: value for key, value in found.items() if key.kind is Kind.NODE}
     size, used = readings.pop(Metric.DISK_SIZE), readings.pop(Metric.DISK_USED)
     assert 0 < used < size
+    assert samples[-1].node.memory_bytes == 1000 * 1024
     assert readings == {
         Metric.MEMORY_WITH_PAGE_CACHE: (100_000 + 1000) * 1024,
         Metric.MEMORY_WITH_HOT_PAGE_CACHE: (40_000 + 1000) * 1024,
@@ -235,8 +237,7 @@ def test_a_container_that_starts_again_is_followed_and_its_counter_begins_anew(v
     v2.tree.remove(v2.tree.container_path())
     v2.tree.write(v2.tree.container_path(OTHER_ID), Counters(cpu_seconds=1, anon_bytes=MIB))
     again = [pod(UID, ("web", f"containerd://{OTHER_ID}"))]
-    sample = v2.tick(again)
-    assert sample is not None
+    sample = certain(v2.tick(again))
     assert entity not in sample.containers
     assert v2.ticks(again, 1)[-1].containers == {entity: Usage(0.0, MIB)}
 
@@ -286,8 +287,7 @@ def test_a_pod_replaced_under_the_same_name_is_another_pod(v2: Machine) -> None:
 def test_a_cgroup_made_anew_at_the_same_path_starts_with_nothing(tmp_path: Path, limit: int) -> None:
     tree = Tree(tmp_path, Version.V2, Driver.CGROUPFS)
     tree.write(tree.pod_path(), Counters(cpu_seconds=1))
-    layout = cgroups.detect(tmp_path)
-    assert layout is not None
+    layout = certain(cgroups.detect(tmp_path))
     now = 0.0
     reader = PodCgroups(layout, Descriptors(limit), lambda: now)
     pods = [pod()]
@@ -373,8 +373,7 @@ def test_cpus_that_come_and_go_at_run_time_count(v2: Machine) -> None:
         v2.seconds += 1
         busy += cpus * TICKS_PER_SECOND
         stat.write_text(f"cpu  {busy} 0 0 0 0 0 0 0\n" + "".join(f"cpu{n} 0 0 0 0 0 0 0 0\n" for n in range(cpus)))
-        sample = v2.source.sample([])
-        assert sample is not None
+        sample = certain(v2.source.sample([]))
         assert sample.node.cpu_cores == pytest.approx(cpus)
 
 
@@ -452,8 +451,7 @@ def test_whoever_comes_and_goes_everybodys_usage_is_their_own(
     directory = tmp_path_factory.mktemp("cgroup")
     tree = Tree(directory, Version.V1, Driver.CGROUPFS)
     (tree.cpu / "kubepods").mkdir()
-    layout = cgroups.detect(directory)
-    assert layout is not None
+    layout = certain(cgroups.detect(directory))
     now = 0.0
     reader = PodCgroups(layout, Descriptors(kept_open), lambda: now)
     every = [pod(f"{number:08x}-0000-1111-2222-333344445555", ("web", f"containerd://{ID}")) for number in range(6)]

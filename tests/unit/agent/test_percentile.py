@@ -5,15 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import histogram
 from agent.predict_server.histogram import Buckets
 from agent.states_informer.informer import LocalNode
-from shared.clock import ManualClock
 from shared.quantity import Resources
-from tests.unit.agent.models import entities, predict_server
-from tests.unit.agent.pods import NOW, pod
+from tests.unit.agent.models import Life, answer, entities
+from tests.unit.agent.pods import pod
 
 GIB = 2**30
 DAY = 86400.0
@@ -37,20 +35,16 @@ def times(amount: Resources, factor: float) -> Resources:
 def test_reclaimable_is_the_lesser_of_the_pod_and_the_class_level(
     tmp_path: Path, allocatable: Resources, margin: float | None
 ) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    server = predict_server(tmp_path, cache, clock, predictor="percentile", safety_margin_percent=margin)
+    life = Life(tmp_path, predictor="percentile", safety_margin_percent=margin)
+    life.node = LocalNode(allocatable, simulated=False)
     greedy = pod("greedy", cpu="200m", memory="128Mi")
     modest = pod("modest", cpu="4", memory="8Gi")
     leaving = pod("leaving", cpu="1", memory="1Gi", age_seconds=-DAY, terminating=True)
     usage, system = Usage(0.5, GIB), Usage(0.3, GIB / 2)
     for _ in range(27):
-        clock.advance(3600)
-        cache.append(cache.second(), entities(system, greedy=usage, modest=usage))
-        server.train([greedy, modest])
+        life.learn(entities(system, greedy=usage, modest=usage), [greedy, modest], 3600)
     unseen = pod("unseen", cpu="2", memory="1Gi")
-    answer = server.predict([greedy, modest, leaving, unseen], LocalNode(allocatable, simulated=False)).reclaimable
-    assert answer is not None
+    found = answer(life.predict(greedy, modest, leaving, unseen))
 
     factor = 1 + (10 if margin is None else margin) / 100
     each = times(steady(*usage), factor)
@@ -65,6 +59,6 @@ def test_reclaimable_is_the_lesser_of_the_pod_and_the_class_level(
         .least(requested.minus(together))
         .least(allocatable.minus(together))
     )
-    assert answer.result == expected.floored()
+    assert found.result == expected.floored()
     # One on its way out still holds what it asked for while it is young.
-    assert answer.peak == unreclaimable.plus(leaving.request).plus(unseen.request).most(together)
+    assert found.peak == unreclaimable.plus(leaving.request).plus(unseen.request).most(together)

@@ -14,22 +14,18 @@ from typing import Protocol
 import msgspec
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.histories import Candidates
 from agent.predict_server.models import Outcome, Parameters, Situation, Uses
 from agent.predict_server.prediction import NodePrediction
-from agent.predict_server.server import PredictServer
-from agent.settings import AgentSettings
 from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from shared.quantity import Resources
-from tests.unit.agent.models import entities, predict_server
+from tests.unit.agent.models import Life, answer, entities, reclaimable_milli
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
@@ -126,25 +122,16 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[typ
     del sys.modules["third_party"]
 
 
-class Life:
-    """A predict server that sees one steady pod, step by step."""
+class Steps(Life):
+    """Sees one steady pod, step by step."""
 
     def __init__(self, directory: Path, clock: ManualClock, predictor: str) -> None:
-        self.clock = clock
-        self.cache = MetricCache(clock=clock)
-        self.registry = CollectorRegistry()
-        settings = AgentSettings(node_name="n", state_dir=str(directory), predictor=predictor, cold_start_seconds=0)
-        self.server = PredictServer(settings, self.cache, clock, registry=self.registry)
-        self.server.restore()
+        super().__init__(directory, clock, predictor=predictor, cold_start_seconds=0)
+        self.node = NODE
 
     def step(self, cpu_cores: float = 0.5) -> NodePrediction:
-        self.clock.advance(30)
-        self.cache.append(self.cache.second(), entities(web=Usage(cpu_cores, GIB)))
-        self.server.train(PODS)
-        return self.predict()
-
-    def predict(self) -> NodePrediction:
-        return self.server.predict(PODS, NODE)
+        self.learn(entities(web=Usage(cpu_cores, GIB)), PODS)
+        return self.predict(*PODS)
 
 
 @pytest.fixture
@@ -152,46 +139,40 @@ def clock() -> ManualClock:
     return ManualClock(NOW)
 
 
-def reclaimable_milli(prediction: NodePrediction) -> int:
-    assert prediction.reclaimable is not None
-    return prediction.reclaimable.result.cpu_milli
-
-
 def test_a_plug_in_decides_the_peak(tmp_path: Path, clock: ManualClock) -> None:
-    life = Life(tmp_path, clock, "all-time-maximum")
+    life = Steps(tmp_path, clock, "all-time-maximum")
     for cpu_cores in (0.5, 1.5, 0.25):
         life.step(cpu_cores)
-    prediction = life.predict()
+    prediction = life.predict(*PODS)
     assert prediction.model == "all-time-maximum"
     assert reclaimable_milli(prediction) == 500
-    assert prediction.reclaimable is not None
-    named = {term.name: term for term in prediction.reclaimable.explanation.cpu.terms}
+    named = {term.name: term for term in answer(prediction).explanation.cpu.terms}
     assert named["all-time-maximum"].value == 1500
     assert named["predictedPeak"].source == "all-time-maximum"
 
 
 def test_what_a_plug_in_keeps_outlives_the_process_and_a_change_of_policy(tmp_path: Path, clock: ManualClock) -> None:
-    life = Life(tmp_path, clock, "all-time-maximum")
+    life = Steps(tmp_path, clock, "all-time-maximum")
     for cpu_cores in (1.5, 0.5, 0.5):
         life.step(cpu_cores)
-    assert reclaimable_milli(Life(tmp_path, clock, "all-time-maximum").predict()) == 500
+    assert reclaimable_milli(Steps(tmp_path, clock, "all-time-maximum").predict(*PODS)) == 500
     life.server.apply({"predictPolicy": {"sigmaCPU": 1}})
-    assert reclaimable_milli(life.predict()) == 500
+    assert reclaimable_milli(life.predict(*PODS)) == 500
 
 
 def test_plug_ins_and_built_in_models_can_be_combined(tmp_path: Path, clock: ManualClock) -> None:
-    life = Life(tmp_path, clock, "max(all-time-maximum, borg-default)")
+    life = Steps(tmp_path, clock, "max(all-time-maximum, borg-default)")
     for _ in range(3):
         life.step(0.5)
-    prediction = life.predict()
+    prediction = life.predict(*PODS)
     assert prediction.model_peak == Resources(1819, 3904515724)  # borg's, above all usage
 
 
 def test_a_built_in_name_cannot_be_taken(tmp_path: Path, clock: ManualClock) -> None:
-    life = Life(tmp_path, clock, "n-sigma-v2")
+    life = Steps(tmp_path, clock, "n-sigma-v2")
     for _ in range(3):
         life.step(0.5)
-    assert reclaimable_milli(life.predict()) == 1500
+    assert reclaimable_milli(life.predict(*PODS)) == 1500
 
 
 NONSENSE = [
@@ -228,7 +209,7 @@ def test_nonsense_lends_nothing_is_counted_and_shown_and_ends_when_the_model_rec
     nonsense: object,
 ) -> None:
     caplog.set_level(logging.ERROR)
-    life = Life(tmp_path, clock, predictor)
+    life = Steps(tmp_path, clock, predictor)
     life.step()
     sound = reclaimable_milli(life.step())
     assert sound > 0
@@ -236,9 +217,8 @@ def test_nonsense_lends_nothing_is_counted_and_shown_and_ends_when_the_model_rec
         patch.setattr(third_party, "answer", nonsense)
         for _ in range(3):
             prediction = life.step()
-            assert prediction.reclaimable is not None
-            assert prediction.reclaimable.result == Resources()
-            assert prediction.reclaimable.peak.cpu_milli >= 2000
+            assert answer(prediction).result == Resources()
+            assert answer(prediction).peak.cpu_milli >= 2000
             assert "answers" in prediction.predictor_problem
         assert life.server.model_count > 0
         failures = life.registry.get_sample_value("headroom_agent_predictor_failures_total", {"predictor": "answers"})
@@ -255,15 +235,15 @@ def test_a_model_that_fails_to_learn_or_to_save_keeps_no_other_from_it(
     def fails(*_: object) -> bytes:
         raise OSError("no")
 
-    life = Life(tmp_path, clock, "max(answers,all-time-maximum)")
+    life = Steps(tmp_path, clock, "max(answers,all-time-maximum)")
     for method in ("update", "state", "restore"):
         monkeypatch.setattr(third_party, method, fails)
     for _ in range(3):
         life.step(1.5)
-    assert reclaimable_milli(life.predict()) == 500
-    assert "update" in life.predict().predictor_problem
-    again = Life(tmp_path, clock, "all-time-maximum")
-    assert reclaimable_milli(again.predict()) == 500
+    assert reclaimable_milli(life.predict(*PODS)) == 500
+    assert "update" in life.predict(*PODS).predictor_problem
+    again = Steps(tmp_path, clock, "all-time-maximum")
+    assert reclaimable_milli(again.predict(*PODS)) == 500
 
 
 def test_a_plug_in_cannot_change_what_others_learn(
@@ -273,7 +253,7 @@ def test_a_plug_in_cannot_change_what_others_learn(
         usages[:] = 0.0
 
     monkeypatch.setattr(third_party, "update", meddles)
-    life = Life(tmp_path, clock, "max(answers,all-time-maximum)")
+    life = Steps(tmp_path, clock, "max(answers,all-time-maximum)")
     life.step(1.5)
     assert reclaimable_milli(life.step(1.5)) == 500
 
@@ -286,7 +266,7 @@ def test_a_plug_in_cannot_change_what_others_answer_from(
         return {"x": np.zeros(2)}
 
     monkeypatch.setattr(third_party, "peak", meddles)
-    life = Life(tmp_path, clock, "max(answers,borg-default)")
+    life = Steps(tmp_path, clock, "max(answers,borg-default)")
     for _ in range(3):
         prediction = life.step()
     assert reclaimable_milli(prediction) == 0
@@ -296,14 +276,14 @@ def test_a_plug_in_cannot_change_what_others_answer_from(
 def test_only_a_person_at_the_keyboard_can_interrupt(
     tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    life = Life(tmp_path, clock, "answers")
+    life = Steps(tmp_path, clock, "answers")
     life.step()
     life.step()
     monkeypatch.setattr(third_party, "answer", KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):  # as ours is the main thread
-        life.predict()
+        life.predict(*PODS)
     with ThreadPoolExecutor() as loop:
-        assert "KeyboardInterrupt" in loop.submit(life.predict).result().predictor_problem
+        assert "KeyboardInterrupt" in loop.submit(life.predict, *PODS).result().predictor_problem
 
 
 @pytest.mark.parametrize("name", ["sigma", "percentiles"])
@@ -315,7 +295,7 @@ def test_a_plug_in_cannot_change_the_policy_of_others(
 
     monkeypatch.setattr(third_party, "__init__", meddles)
     with pytest.raises(InvalidInput, match="read-only"):
-        Life(tmp_path, clock, "max(answers,n-sigma-v2)")
+        Steps(tmp_path, clock, "max(answers,n-sigma-v2)")
 
 
 def test_a_plug_in_that_wants_to_exit_when_made_is_refused(
@@ -326,7 +306,7 @@ def test_a_plug_in_that_wants_to_exit_when_made_is_refused(
 
     monkeypatch.setattr(third_party, "__init__", exits)
     with pytest.raises(InvalidInput, match="SystemExit"):
-        Life(tmp_path, clock, "answers")
+        Steps(tmp_path, clock, "answers")
 
 
 @pytest.mark.parametrize("name", ["unmakable", "missing", "nobody", "", "max()", "max(nobody)", "max(n-sigma-v1"])
@@ -334,9 +314,9 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
     tmp_path: Path, clock: ManualClock, name: str
 ) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Life(tmp_path, clock, name)
+        Steps(tmp_path, clock, name)
     assert caught.value.field == "predictor"
-    server = predict_server(tmp_path, MetricCache(clock=clock), clock)
+    server = Life(tmp_path, clock).server
     server.apply({"predictPolicy": {"predictor": name}})
     assert server.policy.predictor == "peak-mix"
     assert "predictor" in server.predict([], None).policy_problem
@@ -345,11 +325,11 @@ def test_a_model_that_is_not_there_or_cannot_be_made_is_refused_by_name(
 def test_what_a_plug_in_declares_is_shown_and_a_change_of_it_begins_its_record_anew(
     tmp_path: Path, clock: ManualClock, third_party: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = Life(tmp_path, clock, "answers").server.policy
+    silent = Steps(tmp_path, clock, "answers").server.policy
     assert silent.terms(0, ("answers",)) == []
     monkeypatch.setattr(third_party, "uses", frozenset({Uses.SIGMA}), raising=False)
     monkeypatch.setattr(third_party, "default_margin_percent", 12.5, raising=False)
-    policy = Life(tmp_path, clock, "answers").server.policy
+    policy = Steps(tmp_path, clock, "answers").server.policy
     assert [(term.name, term.value, term.unit) for term in policy.terms(0, ("answers",))] == [
         ("sigma", 500, "percent"),
         ("safetyMargin", 1250, "basisPoints"),
@@ -364,7 +344,7 @@ def test_a_declaration_that_means_nothing_is_refused(
 ) -> None:
     monkeypatch.setattr(third_party, field, value, raising=False)
     with pytest.raises(InvalidInput, match=f"entry point answers = third_party:Answers .*{field}"):
-        Life(tmp_path, clock, "answers")
+        Steps(tmp_path, clock, "answers")
 
 
 def test_the_built_in_models_stand_in_the_group_that_others_enter() -> None:
@@ -386,16 +366,13 @@ def witness() -> Seen:
 def test_a_plug_in_sees_cold_pods_with_what_they_use_and_may_use_and_how_old_they_are(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    cache = MetricCache(clock=clock)
-    server = predict_server(tmp_path, cache, clock, predictor="witness", warm_up_samples=1)
+    life = Life(tmp_path, clock, predictor="witness", warm_up_samples=1)
     pods = [pod("old", cpu="2", age_seconds=10**6), pod("young", cpu="4", age_seconds=60)]
     for step in range(26):
-        clock.advance(3600)
         present = {"old": Usage(0.5, GIB)} | ({"young": Usage(1.5, GIB)} if step >= 24 else {})
-        cache.append(cache.second(), entities(Usage(0.25, GIB), **present))
-        server.train(pods)
+        life.learn(entities(Usage(0.25, GIB), **present), pods, 3600)
     pods[1] = dataclasses.replace(pods[1], limit=(6000.0, 8.0 * GIB), created_at=clock.now() - 3600)
-    server.predict(pods, NODE)
+    life.predict(*pods)
     seen = witness().situations[-1]
     assert seen.pods.keys == ("old", "young")
     assert seen.cold.tolist() == [False, True]
@@ -410,13 +387,12 @@ def test_a_plug_in_sees_cold_pods_with_what_they_use_and_may_use_and_how_old_the
 
 
 def test_a_plug_in_answers_by_horizon_and_is_told_what_came_of_it(tmp_path: Path, clock: ManualClock) -> None:
-    life = Life(tmp_path, clock, "witness")
+    life = Steps(tmp_path, clock, "witness")
     life.step(0.25)
     began = clock.now()
     for _ in range(2 * 120):
         prediction = life.step(0.25 if clock.now() < began + 1800 else 0.75)
-    assert prediction.reclaimable is not None
-    assert prediction.reclaimable.peak.cpu_milli == 1500  # of the first horizon, which is lent for
+    assert answer(prediction).peak.cpu_milli == 1500  # of the first horizon, which is lent for
     outcomes = witness().outcomes
     assert {one.horizon_seconds for one in outcomes} == {3600}  # no day has passed
     assert len(outcomes) == 2  # one an hour
@@ -428,11 +404,11 @@ def test_a_plug_in_answers_by_horizon_and_is_told_what_came_of_it(tmp_path: Path
 def test_what_waits_to_be_judged_outlives_the_process_and_a_clock_that_is_set(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    life = Life(tmp_path, clock, "witness")
+    life = Steps(tmp_path, clock, "witness")
     for _ in range(60):
         life.step(0.75)
     life.server.save()
-    again = Life(tmp_path, clock, "witness")
+    again = Steps(tmp_path, clock, "witness")
     for _ in range(30):
         again.step(0.25)
     clock.jump(7200)  # no time passes by that
@@ -441,6 +417,16 @@ def test_what_waits_to_be_judged_outlives_the_process_and_a_clock_that_is_set(
     (outcome,) = witness().outcomes[:1]
     assert outcome.realised[0, 0] == 0.75
     assert ("clock", pytest.approx(7200)) in witness().steps
+
+
+def test_after_a_gap_nothing_is_said_of_promises_that_nobody_watched(tmp_path: Path, clock: ManualClock) -> None:
+    life = Steps(tmp_path, clock, "witness")
+    for _ in range(10):
+        life.step(0.75)
+    clock.advance(2 * 3600)
+    for _ in range(10):
+        life.step(0.25)
+    assert witness().outcomes == []
 
 
 def test_built_in_models_are_loaded_as_any_other_entry_point() -> None:

@@ -14,6 +14,7 @@ from agent.predict_server.decay import Floats
 from agent.predict_server.models import BorgDefault, NSigmaV1, NSigmaV2, Parameters, Predictor, ResourceCentral
 from agent.predict_server.percentile import BY_CLASS, BY_POD, Percentile
 from agent.predict_server.plugins import Model
+from tests.support import certain
 from tests.unit.agent.models import entities, model_table, situation, train
 from tests.unit.agent.pods import NOW
 
@@ -102,8 +103,7 @@ def largest(expression: str) -> Floats:
     table = model_table()
     for step, tick in enumerate(TURNS):
         train(table, tick, NOW + step)
-    found = model(expression).peak(situation(table, ["a", "b"], REQUESTS))
-    assert found is not None
+    found = certain(model(expression).peak(situation(table, ["a", "b"], REQUESTS)))
     peak: Floats = np.max([amount[0, 0] for amount in found.values()], axis=0)
     return peak
 

@@ -17,6 +17,7 @@ from shared.api.meta import ObjectMeta
 from shared.api.nodemetric import Pressure, ResourceThresholds
 from shared.clock import ManualClock
 from shared.quantity import Resources
+from tests.support import certain
 from tests.unit.agent.cluster import NODE, NodeServer, Reporting, named, objects
 from tests.unit.agent.models import entities
 from tests.unit.kube.scripted import Request
@@ -58,8 +59,7 @@ class Node:
 
 def test_memory_near_capacity_is_told_with_the_pods_that_hold_something() -> None:
     node = Node([held("a"), held("b", tier="mid")], each=Usage(0.5, 4 * GIB), others=Usage(1.0, 20 * GIB))
-    found = node.seen()
-    assert found is not None
+    found = certain(node.seen())
     assert found.resources == ("memory",)
     assert found.usage == {"cpu": "2", "memory": "28Gi"}
     assert found.memory_stall_percent == "12.50"
@@ -78,8 +78,7 @@ def test_pods_that_get_too_little_of_what_they_request_and_use_it_all_are_short_
         cpu_satisfaction_upper_percent=80,
         cpu_usage_threshold_percent=80,
     )
-    found = node.seen(short)
-    assert found is not None
+    found = certain(node.seen(short))
     assert (found.resources, found.tiers_cpu_request, found.tiers_cpu_usage, found.tiers_cpu_limit) == (
         ("cpu",),
         "8",
@@ -119,8 +118,7 @@ def test_of_mid_pods_that_use_what_they_hold_a_node_that_is_well_used_tells_late
 
 def test_pressure_is_told_where_the_kernel_measures_no_stalls() -> None:
     node = Node([held("a")], each=Usage(0.5, 4 * GIB), others=Usage(1.0, 20 * GIB), stalls=None)
-    found = node.seen()
-    assert found is not None
+    found = certain(node.seen())
     assert (found.resources, found.cpu_stall_percent, found.memory_stall_percent) == (("memory",), None, None)
 
 

@@ -11,6 +11,7 @@ from agent.enforcer.publisher import EnforcerCollector, Publisher
 from agent.enforcer.status import EnforcerStatus
 from agent.metric_cache.series import Usage
 from shared.api.nodemetric import ResourceThresholds
+from tests.support import certain
 from tests.unit.agent.cluster import NODE, NodeServer, Reporting, named, objects
 
 
@@ -50,8 +51,7 @@ def test_pods_that_hold_something_are_told_and_without_thresholds_nobody_is_held
 ) -> None:
     agent.clock.advance(1)
     publisher(agent, tmp_path, ResourceThresholds()).publish()
-    found = orders.read(tmp_path)
-    assert found is not None
+    found = certain(orders.read(tmp_path))
     assert (found.at, found.suppress) == (agent.clock.monotonic(), None)
     (batch,) = found.pods
     assert (batch.uid, batch.cpu_milli, batch.limit_milli, batch.limit_bytes) == ("uid-batch", 1000, 1000, 1 << 30)
@@ -62,8 +62,7 @@ def test_what_is_left_to_best_effort_pods_is_told_with_the_nodes_capacity(agent:
     agent.pass_seconds(10)
     publishing = publisher(agent, tmp_path, ResourceThresholds(enable=True))
     publishing.publish()
-    found = orders.read(tmp_path)
-    assert found is not None
+    found = certain(orders.read(tmp_path))
     assert found.suppress == orders.Suppress(cpu_milli=8000 * 65 // 100 - 1500 - 1000, capacity_milli=8000)
     registry = CollectorRegistry()
     registry.register(EnforcerCollector(publishing, tmp_path, agent.clock))

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metric_cache import series
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.metrics_advisor.advisor import Roster
 from agent.metrics_advisor.source import Sample
@@ -16,15 +15,15 @@ from agent.predict_server import lenders, percentile, reclaimable
 from agent.predict_server.histories import History
 from agent.predict_server.lenders import Requests
 from agent.predict_server.percentile import PercentilePod, class_level, pod_level
-from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED, NodePrediction
+from agent.predict_server.prediction import NODE_UNKNOWN, PODS_UNKNOWN, UNTRAINED
 from agent.predict_server.reclaimable import Inputs
-from agent.predict_server.server import PredictServer
 from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod
 from shared import explanation
 from shared.clock import ManualClock
 from shared.quantity import Resources
-from tests.unit.agent.models import entities, owned, predict_server
+from tests.support import certain
+from tests.unit.agent.models import Life, answer, entities, owned, reclaimable_milli
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
@@ -69,38 +68,27 @@ def test_the_formula_and_its_bound(case: Inputs, expected_cpu: int, bound: str) 
 
 
 def test_no_claim_says_what_is_missing(tmp_path: Path) -> None:
-    clock = ManualClock(NOW)
-    cache = MetricCache(clock=clock)
-    server = predict_server(tmp_path, cache, clock, cold_start_seconds=0)
-    node, pods = LocalNode(NODE, False), [pod("web")]
-    assert server.predict(pods, node).unclaimed is UNTRAINED
+    life, pods = Life(tmp_path, cold_start_seconds=0), [pod("web")]
+    assert life.predict(*pods).unclaimed is UNTRAINED
     for _ in range(2):
-        clock.advance(30)
-        cache.append(cache.second(), entities(web=Usage(0.5, GIB)))
-        server.train(pods)
-    assert server.predict(pods, node).reclaimable is not None
-    for known_pods, known_node, missing in ((pods, None, NODE_UNKNOWN), (None, node, PODS_UNKNOWN)):
-        prediction = server.predict(known_pods, known_node)
-        assert prediction.reclaimable is None
-        assert prediction.unclaimed is missing
+        life.learn(entities(web=Usage(0.5, GIB)), pods)
+    assert life.predict(*pods).reclaimable is not None
+    for known_pods, known_node, missing in ((pods, None, NODE_UNKNOWN), (None, life.node, PODS_UNKNOWN)):
+        prediction = life.server.predict(known_pods, known_node)
+        assert (prediction.reclaimable, prediction.unclaimed) == (None, missing)
 
 
 def test_a_host_application_is_not_lent_whether_it_is_declared_or_not(tmp_path: Path) -> None:
     def peaks(predictor: str, applications: dict[str, Usage]) -> Resources:
-        clock = ManualClock(NOW)
-        cache = MetricCache(clock=clock)
-        directory = tmp_path / f"{predictor}-{len(applications)}"
-        server = predict_server(directory, cache, clock, cold_start_seconds=0, predictor=predictor)
+        life = Life(tmp_path / f"{predictor}-{len(applications)}", cold_start_seconds=0, predictor=predictor)
         pods = [pod("web", cpu="7")]
         sample = Sample(Usage(5.0, 8 * GIB), {"web": Usage(1.0, GIB)}, host_applications=applications)
         roster = Roster(pods, sample.pods, (), applications)
         for _ in range(3):
-            clock.advance(30)
-            cache.append_values(cache.second(), roster.keys, roster.values(sample).reshape(-1))
-            server.train(pods)
-        answer = server.predict(pods, LocalNode(NODE, False)).reclaimable
-        assert answer is not None
-        return answer.peak
+            life.clock.advance(30)
+            life.cache.append_values(life.cache.second(), roster.keys, roster.values(sample).reshape(-1))
+            life.server.train(pods)
+        return answer(life.predict(*pods)).peak
 
     for predictor in ("n-sigma-v1", "n-sigma-v2", "percentile", "resource-central"):
         declared, undeclared = peaks(predictor, {"db": Usage(4.0, 6 * GIB)}), peaks(predictor, {})
@@ -192,68 +180,56 @@ def test_whose_request_counts_and_who_is_cold(
     assert (got.requested.cpu_milli, got.cold.cpu_milli) == (requested, cold)
 
 
-NODE_STATE = LocalNode(NODE, simulated=False)
 SYSTEM = Usage(0.25, GIB)
 
 
-class Life:
-    """A predict server, a training step at a time."""
-
-    def __init__(self, directory: Path, **settings: object) -> None:
-        self.clock = ManualClock(NOW - 30 * 3600)
-        self.cache = MetricCache(clock=self.clock)
-        self.server: PredictServer = predict_server(directory, self.cache, self.clock, **settings)
-
-    def train(self, pods: list[NodePod], usages: dict[str, Usage], times: int = 1, every: float = 30) -> None:
-        for _ in range(times):
-            self.clock.advance(every)
-            self.cache.append(self.cache.second(), usages)
-            self.server.train(pods)
-
-    def predict(self, *pods: NodePod) -> NodePrediction:
-        return self.server.predict(pods, NODE_STATE)
+def life_of(directory: Path, **settings: object) -> Life:
+    """Of a smaller node, long enough ago for a day of history."""
+    life = Life(directory, ManualClock(NOW - 30 * 3600), **settings)
+    life.node = LocalNode(NODE, simulated=False)
+    return life
 
 
-def cpu_milli(prediction: NodePrediction) -> int:
-    assert prediction.reclaimable is not None
-    return prediction.reclaimable.result.cpu_milli
+def train(life: Life, pods: list[NodePod], usages: dict[str, Usage], times: int = 1, every: float = 30) -> None:
+    for _ in range(times):
+        life.learn(usages, pods, every)
 
 
 def test_a_rollout_inherits_its_workloads_history(tmp_path: Path) -> None:
-    life = Life(tmp_path, predictor="n-sigma-v2")
+    life = life_of(tmp_path, predictor="n-sigma-v2")
     old = owned(pod("old", age_seconds=40 * 3600), "StatefulSet", "web")
     workload = series.of_workload("default/StatefulSet/web")
     usage = Usage(0.5, GIB / 4)
-    life.train([old], {**entities(SYSTEM, old=usage), workload: usage}, times=30, every=3600)
-    assert cpu_milli(life.predict(old)) == 1000 - 500 - 250 == 250
+    train(life, [old], {**entities(SYSTEM, old=usage), workload: usage}, times=30, every=3600)
+    assert reclaimable_milli(life.predict(old)) == 1000 - 500 - 250 == 250
     new = owned(pod("new", age_seconds=0), "StatefulSet", "web")
     assert life.predict(new).requests.cold.cpu_milli == 1000  # it has not been seen yet
-    life.train([new], {**entities(SYSTEM, new=usage), workload: usage}, times=2)
+    train(life, [new], {**entities(SYSTEM, new=usage), workload: usage}, times=2)
     heir, stranger = life.predict(new), life.predict(pod("new", age_seconds=0))
-    assert (heir.requests.cold.cpu_milli, cpu_milli(heir)) == (0, 250)
-    assert (stranger.requests.cold.cpu_milli, cpu_milli(stranger)) == (1000, 0)
+    assert (heir.requests.cold.cpu_milli, reclaimable_milli(heir)) == (0, 250)
+    assert (stranger.requests.cold.cpu_milli, reclaimable_milli(stranger)) == (1000, 0)
 
 
 def test_a_workload_is_remembered_for_a_week_and_a_pod_for_half_an_hour(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = life_of(tmp_path)
     workload = series.of_workload("default/StatefulSet/web")
-    life.train([], {**entities(gone=SYSTEM), workload: SYSTEM})
+    train(life, [], {**entities(gone=SYSTEM), workload: SYSTEM})
     known = life.server.model_count
-    life.train([], entities(), times=2, every=1000)
+    train(life, [], entities(), times=2, every=1000)
     assert life.server.histograms("gone") is None
     assert life.server.model_count == known - 1
-    life.train([], entities(), every=7 * 86400 - 2100)
+    train(life, [], entities(), every=7 * 86400 - 2100)
     assert life.server.histograms(workload) is not None
-    life.train([], entities(), every=200)
+    train(life, [], entities(), every=200)
     assert life.server.histograms(workload) is None
 
 
 def test_a_storm_of_short_lived_pods_leaves_a_bounded_number_of_models(tmp_path: Path) -> None:
-    life = Life(tmp_path, checkpoint_interval_seconds=3600.0)
+    life = life_of(tmp_path, checkpoint_interval_seconds=3600.0)
     stays = [pod("stays")]
     for minute in range(10):
         storm = {f"{minute}-{number}": SYSTEM for number in range(1000)}
-        life.train(stays, entities(stays=SYSTEM, **storm), every=60)
+        train(life, stays, entities(stays=SYSTEM, **storm), every=60)
         life.cache.retain_pods({"stays"})
     assert life.server.model_count <= 4096 + 1000 + len(series.NODE_ENTITIES) + 1
     assert life.server.histograms("stays") is not None
@@ -262,37 +238,35 @@ def test_a_storm_of_short_lived_pods_leaves_a_bounded_number_of_models(tmp_path:
 
 
 def test_before_the_warm_up_is_over_nothing_is_claimed(tmp_path: Path) -> None:
-    life = Life(tmp_path, predictor="n-sigma-v2", warm_up_samples=3, cold_start_seconds=0.0)
+    life = life_of(tmp_path, predictor="n-sigma-v2", warm_up_samples=3, cold_start_seconds=0.0)
     web = pod("web", age_seconds=40 * 3600)
     for claimed in (None, None, 750):
-        life.train([web], entities(web=SYSTEM))
+        train(life, [web], entities(web=SYSTEM))
         prediction = life.predict(web)
         assert (prediction.reclaimable and prediction.reclaimable.result.cpu_milli) == claimed
 
 
 def test_parameters_that_are_no_whole_percents_are_explained_as_they_are(tmp_path: Path) -> None:
-    life = Life(
+    life = life_of(
         tmp_path, predictor="max(n-sigma-v1,percentile)", cpu_percentile=99.9, sigma_cpu=2.345, sigma_memory=3.0
     )
     web = pod("web", age_seconds=40 * 3600)
-    life.train([web], entities(SYSTEM, web=Usage(0.5, GIB / 2)), times=3)
-    answer = life.predict(web).reclaimable
-    assert answer is not None
-    said = explanation.sentence(answer.explanation.cpu.terms)
+    train(life, [web], entities(SYSTEM, web=Usage(0.5, GIB / 2)), times=3)
+    explained = answer(life.predict(web)).explanation
+    said = explanation.sentence(explained.cpu.terms)
     assert "sigma 234.5 %" in said
     assert "percentile 99.9 %" in said
-    assert "sigma 300 %" in explanation.sentence(answer.explanation.memory.terms)
+    assert "sigma 300 %" in explanation.sentence(explained.memory.terms)
 
 
 @pytest.mark.parametrize("predictor", ["n-sigma-v1", "n-sigma-v2", "percentile", "max(n-sigma-v2,percentile)"])
 def test_every_step_of_the_answer_is_explained(tmp_path: Path, predictor: str) -> None:
-    life = Life(tmp_path, predictor=predictor, reclaim_ratio_percent=90, cold_start_seconds=3600.0)
+    life = life_of(tmp_path, predictor=predictor, reclaim_ratio_percent=90, cold_start_seconds=3600.0)
     warm, cold = pod("warm", cpu="3", age_seconds=40 * 3600), pod("cold", cpu="2", age_seconds=40 * 3600)
-    life.train([warm], entities(SYSTEM, warm=Usage(0.5, GIB / 2)), times=3, every=3600)
-    life.train([warm, cold], entities(SYSTEM, warm=Usage(0.5, GIB / 2), cold=Usage(0.1, GIB / 2)), times=3)
-    answer = life.predict(warm, cold).reclaimable
-    assert answer is not None
-    explained = answer.explanation.cpu
+    train(life, [warm], entities(SYSTEM, warm=Usage(0.5, GIB / 2)), times=3, every=3600)
+    train(life, [warm, cold], entities(SYSTEM, warm=Usage(0.5, GIB / 2), cold=Usage(0.1, GIB / 2)), times=3)
+    found = answer(life.predict(warm, cold))
+    explained = found.explanation.cpu
     terms = {term.name: term for term in explained.terms}
     assert (terms["requested"].value, terms["reclaimRatio"].value, terms["allocatable"].value) == (5000, 90, 8000)
     assert (terms["coldRequest"].value, terms["coldRequest"].source) == (2000, "pod default/cold")
@@ -308,7 +282,7 @@ def test_every_step_of_the_answer_is_explained(tmp_path: Path, predictor: str) -
     }[predictor]
     assert ("sigma" in terms) == ("n-sigma" in predictor)
     assert ("percentile" in terms) == ("percentile" in predictor)
-    assert explained.result == answer.result.cpu_milli
+    assert explained.result == found.result.cpu_milli
     if predictor == "percentile":
         assert explained.bound in {"percentile-pods", "percentile-classes"}
         assert explained.result == min(
@@ -324,20 +298,18 @@ def test_the_more_models_are_asked_the_less_is_lent(tmp_path: Path) -> None:
     web = pod("web", cpu="4", age_seconds=40 * 3600)
     found = {}
     for predictor in ("n-sigma-v1", "n-sigma-v2", "max(n-sigma-v2,borg-default)"):
-        life = Life(tmp_path / predictor, predictor=predictor, cold_start_seconds=0.0)
+        life = life_of(tmp_path / predictor, predictor=predictor, cold_start_seconds=0.0)
         for cores in (0.2, 0.4, 0.3):
-            life.train([web], entities(SYSTEM, web=Usage(cores, GIB / 8)))
-        found[predictor] = cpu_milli(life.predict(web))
+            train(life, [web], entities(SYSTEM, web=Usage(cores, GIB / 8)))
+        found[predictor] = reclaimable_milli(life.predict(web))
     assert found["n-sigma-v1"] >= found["n-sigma-v2"] > found["max(n-sigma-v2,borg-default)"] > 0
 
 
 @pytest.mark.parametrize(("training_input", "milli"), [("mean", 195), ("p90", 100), ("p95", 1000), ("max", 1000)])
 def test_what_an_intervals_samples_are_to_a_model_can_be_set(tmp_path: Path, training_input: str, milli: int) -> None:
-    life = Life(tmp_path, training_input=training_input, warm_up_samples=1)
+    life = life_of(tmp_path, training_input=training_input, warm_up_samples=1)
     for second in range(20):
-        life.clock.advance(1)
-        life.cache.append(life.cache.second(), entities(web=Usage(1.0 if second in (3, 9) else 0.1, GIB)))
+        life.sample(entities(web=Usage(1.0 if second in (3, 9) else 0.1, GIB)))
     life.server.train([])
-    prod = life.predict().prod
-    assert prod is not None
+    prod = certain(life.predict().prod)
     assert prod.mean.cpu_cores * 1000 == pytest.approx(milli, abs=5.1)

@@ -9,48 +9,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.metric_cache import series
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server import plugins
 from agent.predict_server.decay import Floats
 from agent.predict_server.models import NSigmaV1, NSigmaV2, Parameters
 from agent.predict_server.prediction import NodePrediction
-from agent.states_informer.informer import LocalNode
 from agent.states_informer.pods import NodePod, describe
 from shared.api.core import Container, Pod, PodSpec, ResourceRequirements
 from shared.api.meta import ObjectMeta
 from shared.clock import ManualClock
 from shared.quantity import Resources
-from tests.unit.agent.models import entities, fleet, model_table, predict_server, situation, train
+from tests.unit.agent.models import Life, answer, entities, fleet, model_table, situation, train
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2.0**30
-NODE = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
 SYSTEM = Usage(0.25, GIB)
 BUILT_IN = plugins.built_in()
 BY_COLD_START = sorted({*BUILT_IN} - {"peak-mix"})  # which has a rule of its own for young pods
 
 
 def predicted(directory: Path, predictor: str, usages: dict[str, Usage], pods: list[NodePod]) -> NodePrediction:
-    clock = ManualClock(NOW - 40 * 3600)
-    cache = MetricCache(clock=clock)
-    server = predict_server(directory, cache, clock, predictor=predictor)
+    life = Life(directory, ManualClock(NOW - 41 * 3600), predictor=predictor)
     old = {one.uid for one in pods if NOW - one.created_at > 86400}
     for hour in range(41):
-        cache.append(cache.second(), entities(SYSTEM, **{u: usages[u] for u in usages if u in old or hour == 40}))
-        server.train(pods)
-        clock.advance(3600)
-    return server.predict(pods, NODE)
+        life.learn(entities(SYSTEM, **{u: usages[u] for u in usages if u in old or hour == 40}), pods, 3600)
+    life.clock.advance(3600)
+    return life.predict(*pods)
 
 
 def test_a_cold_pod_counts_once_though_its_usage_is_in_the_nodes_series_too(tmp_path: Path) -> None:
     pods = [pod("old", cpu="8", age_seconds=10**6), pod("cold", cpu="4", age_seconds=3600)]
     found = predicted(tmp_path, "n-sigma-v2", {"old": Usage(2.0, GIB), "cold": Usage(3.0, GIB)}, pods)
-    assert found.reclaimable is not None
-    named = {term.name: term.value for term in found.reclaimable.explanation.cpu.terms if term.source == "predictor"}
+    named = {term.name: term.value for term in answer(found).explanation.cpu.terms if term.source == "predictor"}
     assert named["pods-n-sigma"] == 2000 + 4000 + 250  # and 3 cores are in the node's peak, with their deviation
-    assert found.reclaimable.peak.cpu_milli == max(named.values())
-    assert found.reclaimable.result.cpu_milli == 12_000 - max(named.values())
+    assert answer(found).peak.cpu_milli == max(named.values())
+    assert answer(found).result.cpu_milli == 12_000 - max(named.values())
     assert found.requests.cold.cpu_milli == 4000
 
 
@@ -81,8 +74,7 @@ def test_no_built_in_model_with_a_cold_start_lends_what_a_cold_pod_has_requested
 @pytest.mark.parametrize("name", BY_COLD_START)
 def test_a_cold_pod_is_answered_for_by_every_such_model_with_its_request(tmp_path: Path, name: str) -> None:
     alone = predicted(tmp_path, name, {"cold": Usage(0.5, GIB)}, [pod("cold", cpu="4", age_seconds=3600)])
-    assert alone.reclaimable is not None
-    assert alone.reclaimable.result == Resources()
+    assert answer(alone).result == Resources()
 
 
 def test_a_node_series_does_not_lend_what_a_cold_pod_has_requested_and_the_others_use() -> None:

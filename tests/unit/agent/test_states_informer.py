@@ -15,7 +15,7 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.quantity import Resources
 from shared.telemetry import Loops
-from tests.support import eventually
+from tests.support import certain, eventually
 from tests.unit.agent.cluster import NodeServer, named
 from tests.unit.agent.pods import pod
 from tests.unit.kube.scripted import event
@@ -131,8 +131,7 @@ def test_meaningless_objects_are_left_out_alone_and_the_versions_before_them_sta
         eventually(lambda: len(states.pods()) == 2)
         assert {one.uid: one.request.cpu_milli for one in states.pods()} == {"uid-good": 2000, "uid-late": 1000}
         eventually(lambda: registry.get_sample_value("headroom_agent_refused_objects_total", {"kind": "Node"}) == 1)
-        state = states.node()
-        assert state is not None
+        state = certain(states.node())
         assert state.allocatable.cpu_milli == 4000
         eventually(lambda: len(specs) == 3)
         assert specs == [{"predictPolicy": {"sigmaCPU": 3}}, {"predictPolicy": "a text"}, None]

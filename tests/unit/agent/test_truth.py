@@ -1,6 +1,6 @@
 """What was promised is held against what came: by model, in sums and percentages, over restarts and set clocks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +11,19 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from agent.backtest import metrics
-from agent.metric_cache.cache import MetricCache
 from agent.metric_cache.series import Usage
 from agent.predict_server.calibration import WINDOW_HOURS
 from agent.predict_server.decay import Floats
 from agent.predict_server.prediction import NodePrediction
 from agent.predict_server.records import Loans, withdrawn_percents_per_day
 from agent.predict_server.truth import Truth
-from agent.states_informer.informer import LocalNode
 from shared.clock import ManualClock
 from shared.errors import InvalidInput
-from shared.quantity import Resources
-from tests.unit.agent.models import entities, predict_server
+from tests.unit.agent.models import Life, entities
 from tests.unit.agent.pods import NOW, pod
 
 HOUR, DAY = 3600.0, 86400.0
 BEGIN = NOW - NOW % DAY
-NODE = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
 PODS = [pod("a", cpu="8", memory="8Gi", age_seconds=10**7)]
 REQUESTED = np.array([4.0, 8.0])
 
@@ -134,33 +130,20 @@ def test_the_least_of_an_hour_counts_and_what_is_not_known_is_no_withdrawal() ->
     assert loans.withdrawn()[0].percents_per_day == pytest.approx((100 * 24 * 0.5 / 7.0, 0.0))
 
 
-class Node:
+class Quarters(Life):
     """A predict server that lends by n-sigma-v2, with shadows, a quarter of an hour at a time."""
 
     def __init__(self, directory: Path, clock: ManualClock | None = None, **settings: Any) -> None:
-        self.clock = clock or ManualClock(BEGIN)
-        self.cache = MetricCache(clock=self.clock)
-        given = {
-            "predictor": "n-sigma-v2",
-            "warm_up_samples": 1,
-            "cold_start_seconds": 0,
-            "checkpoint_interval_seconds": 1e9,
-            **settings,
-        }
-        self.server = predict_server(directory, self.cache, self.clock, **given)
+        given = {"predictor": "n-sigma-v2", "warm_up_samples": 1, "cold_start_seconds": 0}
+        super().__init__(directory, clock or ManualClock(BEGIN), checkpoint_interval_seconds=1e9, **given | settings)
 
-    def live(self, hours: float, cores: Callable[[float], float]) -> NodePrediction:
-        found = self.server.predict(PODS, NODE)
+    def live(self, hours: float) -> NodePrediction:
+        """With a pod that uses two cores."""
+        found = self.predict(*PODS)
         for _ in range(int(4 * hours)):
-            self.clock.advance(900)
-            self.cache.append(self.cache.second(), entities(a=Usage(cores(self.clock.now()), 2.0**30)))
-            self.server.train(PODS)
-            found = self.server.predict(PODS, NODE)
+            self.learn(entities(a=Usage(2.0, 2.0**30)), PODS, 900)
+            found = self.predict(*PODS)
         return found
-
-
-def steady(_: float) -> float:
-    return 2.0
 
 
 def shadows(found: NodePrediction) -> dict[str, int]:
@@ -168,8 +151,8 @@ def shadows(found: NodePrediction) -> dict[str, int]:
 
 
 def test_shadows_lend_nothing_and_are_judged_beside_the_model_in_force(tmp_path: Path) -> None:
-    alone, beside = Node(tmp_path / "a", shadow_predictors=()), Node(tmp_path / "b")
-    without, found = alone.live(30, steady), beside.live(30, steady)
+    alone, beside = Quarters(tmp_path / "a", shadow_predictors=()), Quarters(tmp_path / "b")
+    without, found = alone.live(30), beside.live(30)
     assert (without.reclaimable, without.shadows, without.recommended) == (found.reclaimable, (), None)
     assert shadows(found) == {"percentile": 7}  # the other shadow is in force
     assert found.promises[0].kept.outcomes == 7
@@ -180,31 +163,31 @@ def test_shadows_lend_nothing_and_are_judged_beside_the_model_in_force(tmp_path:
 
 
 def test_a_policy_that_changes_the_model_takes_up_what_it_did_in_the_shadow(tmp_path: Path) -> None:
-    node = Node(tmp_path, shadow_predictors=("peak-mix", "n-sigma-v2"))
-    assert shadows(node.live(30, steady)) == {"peak-mix": 7}
+    node = Quarters(tmp_path, shadow_predictors=("peak-mix", "n-sigma-v2"))
+    assert shadows(node.live(30)) == {"peak-mix": 7}
     node.server.apply({"predictPolicy": {"predictor": "peak-mix"}})
-    changed = node.live(1, steady)
+    changed = node.live(1)
     assert (changed.model, shadows(changed)) == ("peak-mix", {"n-sigma-v2": 8})
     assert changed.promises[0].kept.outcomes == 8
     assert changed.promises[1].kept.outcomes == 0  # shadows promise for the first horizon alone
     node.server.apply({"predictPolicy": {"predictor": "peak-mix", "targetViolationPercent": 5}})
-    looser = node.live(1, steady)
+    looser = node.live(1)
     assert looser.promises[0].kept.outcomes == 0  # those were promises for another target
     assert shadows(looser) == {"n-sigma-v2": 9}
 
 
 def test_a_restart_before_the_policy_is_read_loses_neither_record_nor_state(tmp_path: Path) -> None:
-    first = Node(tmp_path)
+    first = Quarters(tmp_path)
     spec: dict[str, object] = {"predictPolicy": {"predictor": "peak-mix"}}
     first.server.apply(spec)
-    before = first.live(30, steady)
+    before = first.live(30)
     first.server.save()
-    again = Node(tmp_path, first.clock)
-    again.live(0.5, steady)
+    again = Quarters(tmp_path, first.clock)
+    again.live(0.5)
     again.server.save()
-    third = Node(tmp_path, first.clock)
+    third = Quarters(tmp_path, first.clock)
     third.server.apply(spec)
-    after = third.live(1, steady)
+    after = third.live(1)
     assert (before.model, after.model) == ("peak-mix", "peak-mix")
     assert after.promises[0].kept.outcomes > before.promises[0].kept.outcomes == 7
 
@@ -221,4 +204,4 @@ def test_shadows_that_cannot_be_are_refused_with_their_names(
     tmp_path: Path, names: Sequence[str], problem: str
 ) -> None:
     with pytest.raises(InvalidInput, match=problem):
-        Node(tmp_path, shadow_predictors=names)
+        Quarters(tmp_path, shadow_predictors=names)

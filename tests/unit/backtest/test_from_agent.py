@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import schemas
-from tests.unit.agent.test_truth import Node, steady
+from tests.unit.agent.test_truth import Quarters
 from tests.unit.backtest.prometheus_server import PrometheusServer
 from tests.unit.backtest.test_command import run
 
@@ -14,8 +14,8 @@ from tests.unit.backtest.test_command import run
 def test_a_state_folder_is_read_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Node(tmp_path)
-    found = node.live(30, steady)
+    node = Quarters(tmp_path)
+    found = node.live(30)
     node.server.save()
     newest = tmp_path / "prediction-000000000009.checkpoint"
     newest.write_bytes(b"torn")

@@ -18,7 +18,7 @@ from shared.kube.config import Connection, StaticToken, TokenFile
 from shared.kube.informer import Informer
 from shared.kube.resources import NODES
 from shared.kube.retry import Retry
-from tests.support import eventually
+from tests.support import certain, eventually
 from tests.unit.kube.scripted import Exchange, ScriptedServer, answer, event, node, page, status, stream
 
 ONCE = Retry(deadline_seconds=-1)
@@ -45,8 +45,7 @@ def rotate(root: Path, token: str) -> None:
 
 def test_in_a_pod_the_mounted_service_account_is_used(mounted: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    connection = config.in_cluster(root=mounted, environ=environ)
-    assert connection is not None
+    connection = certain(config.in_cluster(root=mounted, environ=environ))
     assert connection.server == "https://10.0.0.1:443"
     assert connection.ca_file == str(mounted / "ca.crt")
     assert connection.credentials.authorization() == "Bearer first"
@@ -54,8 +53,7 @@ def test_in_a_pod_the_mounted_service_account_is_used(mounted: Path) -> None:
 
 def test_an_ipv6_service_address_is_bracketed(mounted: Path) -> None:
     environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
-    connection = config.in_cluster(root=mounted, environ=environ)
-    assert connection is not None
+    connection = certain(config.in_cluster(root=mounted, environ=environ))
     assert connection.server == "https://[fd00::1]:443"
 
 
