@@ -78,24 +78,6 @@ def test_hundreds_of_pods_that_come_and_go_leave_nothing_behind(server: ApiServe
     )
 
 
-def test_pods_lost_from_sight_are_made_up_for_when_the_server_has_forgotten_the_history(
-    server: ApiServer, loops: Loops
-) -> None:
-    client, node = server.client(), f"node-{uuid.uuid4().hex[:8]}"
-    client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}})
-    client.create(PODS, pod(node, f"{node}-before"), "default")
-    states = StatesInformer(client, node, registry=CollectorRegistry(), on_spec=lambda _: None)
-    states.start(loops)
-    eventually(lambda: len(states.pods()) == 1)
-    server.kill()
-    server.start()
-    client = server.client()
-    client.create(PODS, pod(node, f"{node}-after"), "default")
-    client.delete(PODS, f"{node}-before", "default", grace_period_seconds=0)
-    server.compact()
-    eventually(lambda: [one.pod.metadata.name for one in states.pods()] == [f"{node}-after"], 60)
-
-
 def test_a_node_slo_is_followed_once_the_cluster_has_the_kind(server: ApiServer, loops: Loops) -> None:
     node, clock = f"node-{uuid.uuid4().hex[:8]}", ManualClock()
     heard: list[tuple[HostApplication, ...]] = []

@@ -97,6 +97,7 @@ class Reporting:
             registry=self.registry,
         )
         self.schedule = Schedule(self.clock.monotonic(), first_after=30.0)
+        self._server = server
         self._loops = Loops()
         self.states.start(self._loops)
         eventually(lambda: self.states.synced and self.states.has_node_metric and len(self.states.pods()) == pods)
@@ -115,6 +116,8 @@ class Reporting:
         return self.registry.get_sample_value(f"headroom_agent_{metric}", labels)
 
     def close(self) -> None:
+        """And its server."""
+        self._server.close()
         self._loops.close()
 
 

@@ -1,5 +1,6 @@
 """What an answer says of times that nobody has measured yet, or any more."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,7 @@ class Looked:
     """An agent's rooms, that no enforcer or one with this folder stands beside."""
 
     def __init__(self, tmp_path: Path, enforcer_status: Path | None = None) -> None:
-        self._server = NodeServer(objects())
-        self.reporting = reporting = Reporting(tmp_path, self._server)
+        self.reporting = reporting = Reporting(tmp_path, NodeServer(objects()))
         self._source = LocalSource(cgroup_root=tmp_path)
         self.rooms = Rooms(
             node_name=NODE,
@@ -43,7 +43,6 @@ class Looked:
     def close(self) -> None:
         self._source.close()
         self.reporting.close()
-        self._server.close()
 
 
 @pytest.mark.parametrize(
@@ -52,9 +51,8 @@ class Looked:
 def test_a_window_of_one_second_is_that_of_the_last_sample_while_there_can_be_no_newer_one(
     tmp_path: Path, passed: float, value: float | None
 ) -> None:
-    looked = Looked(tmp_path)
-    reporting, rooms = looked.reporting, looked.rooms
-    try:
+    with closing(Looked(tmp_path)) as looked:
+        reporting, rooms = looked.reporting, looked.rooms
         reporting.pass_seconds(3)
         sampled_at = reporting.cache.wall_time(reporting.cache.last_second)
         reporting.clock.advance(passed)
@@ -62,18 +60,14 @@ def test_a_window_of_one_second_is_that_of_the_last_sample_while_there_can_be_no
         found = answers.aggregates(rooms, chosen, Aggregation.AVG, 1)
         assert [one.value for one in found.values] == [value]
         assert (found.time == durations.timestamp(sampled_at)) == (value is not None)
-    finally:
-        looked.close()
 
 
 def test_a_pods_answer_has_what_the_enforcer_did_for_it_in_the_shape_of_the_schema(tmp_path: Path) -> None:
-    looked = Looked(tmp_path, tmp_path)
-
     def enforced() -> object:
         found = certain(answers.pod(looked.rooms, "uid-pod-0"))
         return msgspec.to_builtins(found.enforcer)
 
-    try:
+    with closing(Looked(tmp_path, tmp_path)) as looked:
         assert enforced() is None
         clock = looked.reporting.clock
         clock.advance(100)
@@ -100,5 +94,3 @@ def test_a_pods_answer_has_what_the_enforcer_did_for_it_in_the_shape_of_the_sche
         assert said["bounds"][0]["outcome"] == "written"
         bounds.write(tmp_path, bounds.encoded({}))
         assert enforced() is None
-    finally:
-        looked.close()

@@ -1,6 +1,7 @@
 """A threshold of use that is reached is reported at once, with what was seen, and again for as long as it lasts."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,8 @@ def reporting(tmp_path: Path) -> Iterator[tuple[NodeServer, Reporting]]:
     containers = [{"name": "c", "resources": {"requests": asked}}]
     known["pods"] = [named("mid", 1, spec={"priority": 7500, "containers": containers})]
     server = NodeServer(known)
-    made = Reporting(tmp_path, server)
-    yield server, made
-    server.close()
-    made.close()
+    with closing(Reporting(tmp_path, server)) as made:
+        yield server, made
 
 
 def told(request: Request) -> tuple[str, bool]:

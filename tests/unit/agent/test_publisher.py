@@ -1,6 +1,7 @@
 """The agent tells the enforcer what pods hold and what is left, and nothing that it does not know."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,8 @@ def agent(tmp_path: Path) -> Iterator[Reporting]:
         named("batch", 1, spec={"priority": 5500, "containers": containers}),
         named("prod", 1, spec={"priority": 9500, "containers": native}),
     ]
-    server = NodeServer(known)
-    made = Reporting(tmp_path / "state", server, pods=2)
-    yield made
-    server.close()
-    made.close()
+    with closing(Reporting(tmp_path / "state", NodeServer(known), pods=2)) as made:
+        yield made
 
 
 def publisher(agent: Reporting, directory: Path, thresholds: ResourceThresholds) -> Publisher:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return made[-1]
 
     yield start
-    for server, reporting in made:
-        server.close()
+    for _, reporting in made:
         reporting.close()
 
 
@@ -175,17 +175,13 @@ def test_a_condition_keeps_the_time_it_changed_before_a_restart(tmp_path: Path) 
     before = objects()
     before["nodemetrics"][0]["status"] = {"prediction": {"conditions": [accepted, ready]}}
     server = NodeServer(before)
-    reporting = Reporting(tmp_path, server)
-    try:
+    with closing(Reporting(tmp_path, server)) as reporting:
         reporting.pass_seconds(90)
         changed = {
             one["type"]: one["lastTransitionTime"] for one in sent(server.writes[-1])["prediction"]["conditions"]
         }
         assert changed[conditions.POLICY_ACCEPTED] == "2020-01-01T00:00:00Z"
         assert durations.instant(changed[conditions.MODEL_READY]) > reporting.clock.now() - 90
-    finally:
-        reporting.close()
-        server.close()
 
 
 def test_when_the_kubelet_is_gone_for_long_nothing_is_claimed_any_more(tmp_path: Path) -> None:
@@ -194,8 +190,7 @@ def test_when_the_kubelet_is_gone_for_long_nothing_is_claimed_any_more(tmp_path:
     whole = answer({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": listing["pods"]})
     kubelet.then(whole)  # and no other answer
     access = KubeletAccess(Connection(kubelet.url), interval_seconds=3600)
-    reporting = Reporting(tmp_path, server, kubelet=access)
-    try:
+    with closing(kubelet), closing(Reporting(tmp_path, server, kubelet=access)) as reporting:
         reporting.pass_seconds(int(LOST_SECONDS))
         status = sent(server.writes[-1])
         assert status["prodReclaimableMetric"]["resource"]["resources"]["cpu"] != "0"
@@ -204,21 +199,16 @@ def test_when_the_kubelet_is_gone_for_long_nothing_is_claimed_any_more(tmp_path:
         assert status["prodReclaimableMetric"]["resource"]["resources"] == {"cpu": "0", "memory": "0"}
         assert told(server.writes[-1])[conditions.MODEL_READY] == ("False", "PodsUnknown")
         assert status["nodeMetric"]["nodeUsage"]["resources"]["cpu"] == "750m"
-    finally:
-        reporting.close()
-        server.close()
-        kubelet.close()
 
 
 def test_when_the_api_server_tells_no_pods_for_long_nothing_is_claimed_until_it_does(tmp_path: Path) -> None:
     listing = objects()
     server = NodeServer(listing, {"pods": [error_event(403, "Forbidden")]})
-    reporting = Reporting(tmp_path, server)
 
     def claimed() -> dict[str, str]:
         return dict(sent(server.writes[-1])["prodReclaimableMetric"]["resource"]["resources"])
 
-    try:
+    with closing(Reporting(tmp_path, server)) as reporting:
         server.unreadable["pods"] = status(403, "Forbidden")
         eventually(lambda: reporting.clock.waiting)  # to try again, and so the watch is over
         reporting.pass_seconds(int(LOST_SECONDS))
@@ -235,22 +225,18 @@ def test_when_the_api_server_tells_no_pods_for_long_nothing_is_claimed_until_it_
 
         eventually(synced_again)
         assert reporting.states.pods() == []
-    finally:
-        reporting.close()
-        server.close()
 
 
 def test_after_a_long_outage_of_the_api_server_no_report_takes_back_what_is_known_again_in_a_moment(
     tmp_path: Path,
 ) -> None:
     server = NodeServer(objects(), {"pods": [error_event(403, "Forbidden")]})
-    reporting = Reporting(tmp_path, server)
 
     def claims(since: int) -> list[str]:
         writes = server.writes[since:]
         return [sent(one)["prodReclaimableMetric"]["resource"]["resources"]["cpu"] for one in writes]
 
-    try:
+    with closing(Reporting(tmp_path, server)) as reporting:
         server.unreadable = {"pods": reset(), "nodemetrics": reset()}
         reporting.pass_seconds(90)
         assert claims(0)[-1] != "0"
@@ -277,6 +263,3 @@ def test_after_a_long_outage_of_the_api_server_no_report_takes_back_what_is_know
         reporting.pass_seconds(90)
         assert claims(away)
         assert "0" not in claims(away)
-    finally:
-        reporting.close()
-        server.close()
