@@ -1,6 +1,6 @@
 """What pods hold, for the enforcer, and how much is left to best-effort pods. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from agent.enforcer import orders
 from agent.enforcer.orders import ContainerOrder, PodOrder
@@ -8,12 +8,10 @@ from agent.metric_cache.series import Usage
 from agent.states_informer.pods import NOTHING, NodePod
 from shared import names
 from shared.api import pods
-from shared.api.core import Container, Pod
+from shared.api.core import Container
 from shared.api.nodemetric import ResourceThresholds
 from shared.names import KubeQoS, Tier
 from shared.quantity import MILLI_PER_CORE
-
-_ALWAYS = "Always"  # the restart policy of an init container that is a sidecar
 
 
 def pod_orders(node_pods: Iterable[NodePod]) -> tuple[PodOrder, ...]:
@@ -57,6 +55,11 @@ def _pod_order(of: NodePod) -> PodOrder:
     tier = next(tier for tier in Tier if any(asked.get(name) for name in names.TIER_RESOURCES[tier]))
     cpu, memory = names.TIER_RESOURCES[tier]
     containers = {each.name: each for each in (*pod.spec.containers, *(pod.spec.init_containers or ()))}
+    limits = {name: _limits(each, tier) for name, each in containers.items()}
+    # Of the whole pod, by the rule of its requests; not where any container, even an ended one, has no limit, as in the
+    # kubelet.
+    together = pods.at_most_at_once(pod, lambda each: limits[each.name])
+    whole = {name: most for name, most in together.items() if all(name in each for each in limits.values())}
     statuses = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
     return PodOrder(
         uid=pod.metadata.uid,
@@ -64,15 +67,17 @@ def _pod_order(of: NodePod) -> PodOrder:
         qos=pods.kube_qos(pod),
         tier=tier,
         native=of.request.cpu_milli > 0,
-        cpu_milli=_bounded(asked.get(cpu, 0)),
-        limit_milli=_most(_together(pod, lambda each: _limit(each, cpu, names.CPU)), orders.MOST_MILLI, 1),
-        limit_bytes=_most(_together(pod, lambda each: _limit(each, memory, names.MEMORY)), *_MEMORY),
+        cpu_milli=min(asked.get(cpu, 0), orders.MOST_MILLI),
+        limit_milli=_within(whole.get(cpu), 1, orders.MOST_MILLI),
+        limit_bytes=_within(whole.get(memory), *_MEMORY),
         containers=tuple(
             ContainerOrder(
                 id=status.container_id,
-                cpu_milli=_bounded(pods.amounts(containers[status.name].resources.requests or {}).get(cpu, 0)),
-                limit_milli=_most(_limit(containers[status.name], cpu, names.CPU), orders.MOST_MILLI, 1),
-                limit_bytes=_most(_limit(containers[status.name], memory, names.MEMORY), *_MEMORY),
+                cpu_milli=min(
+                    pods.amounts(containers[status.name].resources.requests or {}).get(cpu, 0), orders.MOST_MILLI
+                ),
+                limit_milli=_within(limits[status.name].get(cpu), 1, orders.MOST_MILLI),
+                limit_bytes=_within(limits[status.name].get(memory), *_MEMORY),
             )
             for status in statuses
             if status.container_id and status.name in containers
@@ -80,35 +85,16 @@ def _pod_order(of: NodePod) -> PodOrder:
     )
 
 
-_MEMORY = (orders.MOST_MEMORY_BYTES, orders.LEAST_MEMORY_BYTES)
+_MEMORY = (orders.LEAST_MEMORY_BYTES, orders.MOST_MEMORY_BYTES)
 
 
-def _limit(container: Container, name: str, native: str) -> int | None:
-    """The container's limit of its tier's resource; None without one, or with a native limit, the kubelet's job."""
-    limits = container.resources.limits or {}
-    return None if native in limits else pods.amounts(limits).get(name) or None
+def _limits(container: Container, tier: Tier) -> dict[str, int]:
+    """The container's limits of the tier's resources, but for those it has natively, which are the kubelet's job."""
+    given = container.resources.limits or {}
+    found = pods.amounts(given)
+    natives = zip(names.TIER_RESOURCES[tier], (names.CPU, names.MEMORY), strict=True)
+    return {name: found[name] for name, native in natives if native not in given and found.get(name)}
 
 
-def _together(pod: Pod, limit: Callable[[Container], int | None]) -> int | None:
-    """The limit of the whole pod, by the rule of its requests; None if any container, even an ended one, has no limit,
-    as in the kubelet.
-    """
-    sidecars, most = 0, 0
-    for container in pod.spec.init_containers or ():
-        value = limit(container)
-        if value is None:
-            return None
-        if container.restart_policy == _ALWAYS:
-            sidecars += value
-        most = max(most, sidecars if container.restart_policy == _ALWAYS else sidecars + value)
-    limits = [limit(each) for each in pod.spec.containers]
-    known = [each for each in limits if each is not None]
-    return max(most, sidecars + sum(known)) if known and len(known) == len(limits) else None
-
-
-def _bounded(value: int) -> int:
-    return min(value, orders.MOST_MILLI)
-
-
-def _most(value: int | None, most: int, least: int) -> int | None:
+def _within(value: int | None, least: int, most: int) -> int | None:
     return None if value is None else min(most, max(least, value))

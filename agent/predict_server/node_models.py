@@ -1,15 +1,14 @@
 """What a node's models know: histograms by entity, the active model, its shadows, and the promises that are judged."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from agent.metric_cache import series
-from agent.predict_server import expiry, policy
+from agent.predict_server import policy
 from agent.predict_server.calibration import LONGEST_GAP_SECONDS
 from agent.predict_server.checkpoint import CheckpointLog, Restored
 from agent.predict_server.decay import Floats
-from agent.predict_server.expiry import Lifetimes
 from agent.predict_server.forgetting import Forgetting
 from agent.predict_server.model_time import ModelTime
 from agent.predict_server.plugins import Model
@@ -25,6 +24,8 @@ from shared.errors import InvalidInput
 
 logger = logging.getLogger(__name__)
 
+# Models beyond this number are dropped early, the longest unused first, but never one of a present pod.
+MOST_IDLE_MODELS = 4096
 MISSED_STEPS = 5  # of training; promises can still be judged after such a gap, however slow the steps
 
 
@@ -52,8 +53,9 @@ class NodeModels:
             memory_half_life_seconds=self.policy.memory_half_life_seconds,
         )
         self.forgetting = Forgetting()
-        lifetimes = settings.model_expiration_seconds, settings.workload_expiration_seconds
-        self._lifetimes = Lifetimes(*map(self.time.of, lifetimes))
+        # How long the models of deleted pods and of workloads without a pod here are kept
+        self._pod_seconds = self.time.of(settings.model_expiration_seconds)
+        self._workload_seconds = self.time.of(settings.workload_expiration_seconds)
         self._log = log
         self._log.begin(self.table)
         self._on_failure = on_failure
@@ -141,7 +143,7 @@ class NodeModels:
         """Forgets models that expired, and what the Node's annotations ask for: everything, or workloads and their
         pods. Returns whether something was asked for.
         """
-        self._drop(list(expiry.expired(self.table, {pod.uid for pod in pods}, self._lifetimes, now)))
+        self._drop(list(self._expired({pod.uid for pod in pods}, now)))
         asked = self.forgetting.due(self.time.wall(now))
         for of, until in asked.items():
             if of == NODE:
@@ -153,6 +155,20 @@ class NodeModels:
             self._drop(keys)
             self.forgetting.done(of, until, len(keys))
         return bool(asked)
+
+    def _expired(self, present: Collection[str], now: float) -> Iterator[str]:
+        """The keys of models that are idle for too long, or exceed the limit; never those of `present` pods."""
+        idle = []
+        for key, row in self.table.rows.items():
+            if key in present or key in series.NODE_ENTITIES:
+                continue
+            updated = float(self.table.last_updated[row])
+            is_workload = series.named(key)[0] is series.Kind.WORKLOAD
+            if updated < now - (self._workload_seconds if is_workload else self._pod_seconds):
+                yield key
+            elif updated < self.table.time:
+                idle.append((updated, key))
+        yield from (key for _, key in sorted(idle)[: max(0, len(idle) - MOST_IDLE_MODELS)])
 
     def _drop(self, keys: Sequence[str]) -> None:
         if keys:

@@ -57,7 +57,7 @@ def requests(pod: Pod) -> dict[str, int]:
     added. A container being resized counts as `resizing` says. Raises QuantityError.
     """
     held = resizing(pod)
-    asked = _at_most_at_once(pod, partial(_resized, held) if held else _asked)
+    asked = at_most_at_once(pod, partial(_resized, held) if held else _asked)
     if pod.spec.resources is not None:
         asked |= _asked_as_a_whole(pod.spec.resources, asked)
     if pod.spec.overhead:
@@ -86,7 +86,7 @@ def limits(pod: Pod) -> dict[str, int]:
 
     Overhead is added to resources with a limit. Raises QuantityError.
     """
-    allowed = _at_most_at_once(pod, _limited)
+    allowed = at_most_at_once(pod, _limited)
     overhead = amounts(pod.spec.overhead or {}) if allowed else {}
     _add(allowed, {name: value for name, value in overhead.items() if allowed.get(name)})
     return allowed
@@ -117,7 +117,7 @@ def native_limit(pod: Pod) -> tuple[float, float]:
 
     A pod-level limit overrides those of its containers. Raises QuantityError.
     """
-    allowed, whole = _at_most_at_once(pod, _natively_limited), _native_limits(pod.spec.resources)
+    allowed, whole = at_most_at_once(pod, _natively_limited), _native_limits(pod.spec.resources)
     containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
 
     def most(resource: str) -> float:
@@ -234,7 +234,7 @@ def is_terminating(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 
 
-def _at_most_at_once(pod: Pod, of: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
+def at_most_at_once(pod: Pod, of: Callable[[Container], Mapping[str, int]]) -> dict[str, int]:
     """The most of each resource that the containers hold at one time, when each holds `of(container)`."""
     running: dict[str, int] = {}
     for container in pod.spec.containers:
