@@ -1,8 +1,4 @@
-"""The errors that cross modules.
-
-HeadroomError
- └ InvalidInput   invalid input from outside: names the source, the field and the value
-"""
+"""The errors that cross modules."""
 
 MAX_SHOWN_VALUE = 120  # a quoted value has to be recognisable, not complete
 

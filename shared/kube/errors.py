@@ -1,11 +1,6 @@
 """What can go wrong between us and the API server, named so that a caller can act on it.
 
-HeadroomError ├ ApiError the server answered, and the answer is no │ ├ BadRequest 400 │ ├ Unauthorized 401 │ ├ Forbidden
-403 │ ├ NotFound 404 │ ├ Conflict 409 another writer was first: read again, then decide again │ ├ AlreadyExists 409 the
-name is taken │ ├ Gone 410 a resourceVersion or continue token the server cannot serve: list again │ ├ Invalid 422 the
-object breaks its schema │ ├ TooManyRequests 429 overload, or a disruption budget on eviction │ └ ServerError 5xx ├
-Unreachable no answer: refused, reset, timed out, cut off in the middle └ InvalidResponse an answer that is not the
-Kubernetes protocol
+An ApiError is an answer, which is no; Unreachable is no complete answer, and InvalidResponse one of another protocol.
 """
 
 from collections.abc import Mapping
@@ -61,7 +56,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: a precondition (resourceVersion, uid) does not hold any more."""
+    """409: a precondition (resourceVersion, uid) does not hold any more: read again, then decide again."""
 
 
 class AlreadyExists(ApiError):
@@ -69,15 +64,15 @@ class AlreadyExists(ApiError):
 
 
 class Gone(ApiError):
-    """410: the resourceVersion is older than the server's history, or newer than anything it knows."""
+    """410: the position is older than the server's history, or newer than anything it knows: list again."""
 
 
 class Invalid(ApiError):
-    """422."""
+    """422: the object breaks its schema."""
 
 
 class TooManyRequests(ApiError):
-    """429."""
+    """429: overload, or a disruption budget on eviction."""
 
 
 class ServerError(ApiError):
