@@ -75,10 +75,8 @@ class NodeArrays:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Arrays of shape (nodes,). `own` is the sum of pods' peaks, `node` the node's; `base` is their combination."""
+    """Arrays of shape (nodes,): `base` combines the sum of pods' peaks and the node's."""
 
-    own: Floats
-    node: Floats
     base: Floats
     scale: Floats
 
@@ -103,8 +101,6 @@ def forecast(pods: PodArrays, nodes: NodeArrays, weights: Weights = WEIGHTS) -> 
     idle = np.sqrt(np.minimum(1.0, nodes.mean / np.where(node > 0, node, 1.0)))
     spread = np.where(first_week, weights.scale_first_week, 1.0) * (weights.least_spread + 1 - idle)
     return Forecast(
-        own=own_sum,
-        node=node,
         base=weights.base * (share * own_sum + (1 - share) * node),
         scale=spread * np.sqrt(variance),
     )

@@ -47,7 +47,6 @@ class LocalNode:
     """The part of the Node that the agent needs."""
 
     allocatable: Resources
-    simulated: bool
     capacity: Resources = NOTHING
 
 
@@ -155,7 +154,6 @@ def node_state(node: Node) -> LocalNode:
     """Raises QuantityError. Allocatable is the value before amplification, where an annotation has it."""
     return LocalNode(
         allocatable=_raw_allocatable(node) or node.allocatable,
-        simulated=node.metadata.label(names.LABEL_SIMULATED) == "true",
         capacity=node.capacity,
     )
 

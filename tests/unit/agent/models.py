@@ -104,7 +104,7 @@ class Life:
         self.cache = MetricCache(clock=self.clock)
         self.registry = CollectorRegistry()
         self.server = predict_server(directory, self.cache, self.clock, self.registry, **settings)
-        self.node = LocalNode(Resources(64_000, 256 * 2**30), simulated=False)
+        self.node = LocalNode(Resources(64_000, 256 * 2**30))
 
     def sample(self, usages: Mapping[str, Usage], seconds: float = 1) -> None:
         self.clock.advance(seconds)

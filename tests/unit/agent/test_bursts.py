@@ -15,7 +15,7 @@ from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
 BUSY_SECONDS = 10
-NODE = LocalNode(Resources(1900, 8 * GIB), simulated=False)  # of two cores
+NODE = LocalNode(Resources(1900, 8 * GIB))  # of two cores
 LENDER = pod("idle", cpu="1200m")
 
 

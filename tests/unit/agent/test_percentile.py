@@ -36,7 +36,7 @@ def test_reclaimable_is_the_lesser_of_the_pod_and_the_class_level(
     tmp_path: Path, allocatable: Resources, margin: float | None
 ) -> None:
     life = Life(tmp_path, predictor="percentile", safety_margin_percent=margin)
-    life.node = LocalNode(allocatable, simulated=False)
+    life.node = LocalNode(allocatable)
     greedy = pod("greedy", cpu="200m", memory="128Mi")
     modest = pod("modest", cpu="4", memory="8Gi")
     leaving = pod("leaving", cpu="1", memory="1Gi", age_seconds=-DAY, terminating=True)

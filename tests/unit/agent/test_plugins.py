@@ -29,7 +29,7 @@ from tests.unit.agent.models import Life, answer, entities, reclaimable_milli
 from tests.unit.agent.pods import NOW, pod
 
 GIB = 2**30
-NODE = LocalNode(Resources(8000, 16 * GIB), simulated=False)
+NODE = LocalNode(Resources(8000, 16 * GIB))
 PODS = [pod("web", cpu="2", memory="4Gi")]
 
 # What a third party writes: the largest usage ever seen of prod and system, kept through restarts.

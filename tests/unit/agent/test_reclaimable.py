@@ -186,7 +186,7 @@ SYSTEM = Usage(0.25, GIB)
 def life_of(directory: Path, **settings: object) -> Life:
     """Of a smaller node, long enough ago for a day of history."""
     life = Life(directory, ManualClock(NOW - 30 * 3600), **settings)
-    life.node = LocalNode(NODE, simulated=False)
+    life.node = LocalNode(NODE)
     return life
 
 
