@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -109,37 +110,22 @@ class CachedNodeConfig(msgspec.Struct, frozen=True):
     facts: NodeFacts | None
 
 
+@dataclass(slots=True, eq=False)
 class NodeHistory:
     """The memory of one node."""
 
-    __slots__ = (
-        "damping",
-        "decided",
-        "failures",
-        "last_write",
-        "last_zone_write",
-        "learned_from",
-        "learner",
-        "look_again_at",
-        "of_pods",
-        "past",
-        "standing",
-        "was_ahead",
-    )
-
-    def __init__(self) -> None:
-        self.decided: DecidedNode | None = None
-        self.standing: CachedNodeConfig | None = None
-        self.of_pods: tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]] | None = None
-        self.last_write: LastWrite | None = None
-        self.last_zone_write: LastZoneWrite | None = None
-        self.look_again_at: float | None = None  # wall time
-        self.failures: tuple[str, ...] = ()
-        self.learner = Learner()
-        self.learned_from: str | None = None
-        self.damping: dict[Tier, Damping] = {}
-        self.past = ReportHistory()
-        self.was_ahead: float | None = None  # the time of a report that was in the future when read
+    decided: DecidedNode | None = None
+    standing: CachedNodeConfig | None = None
+    of_pods: tuple[Collection[PodRecord], Above, Mapping[Tier, Resources]] | None = None
+    last_write: LastWrite | None = None
+    last_zone_write: LastZoneWrite | None = None
+    look_again_at: float | None = None  # wall time
+    failures: tuple[str, ...] = ()
+    learner: Learner = field(default_factory=Learner)
+    learned_from: str | None = None
+    damping: dict[Tier, Damping] = field(default_factory=dict)
+    past: ReportHistory = field(default_factory=ReportHistory)
+    was_ahead: float | None = None  # the time of a report that was in the future when read
 
 
 class NodeDecisions:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from manager.nodeside.eviction.metrics import ScrapedCollector, family, gauge
 from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.noderesource import writing
 from manager.nodeside.noderesource.explain import HELD, Decision
@@ -44,8 +44,8 @@ class ManagerCounters:
             counted.inc()
 
 
-class StateCollector(Collector):
-    """Gauges computed at scrape time, so that no state is kept twice."""
+class StateCollector(ScrapedCollector):
+    """The state of the manager, and what its nodes offer."""
 
     def __init__(
         self,
@@ -68,33 +68,29 @@ class StateCollector(Collector):
         looks, writes = self._pending()
         look_seconds, write_seconds = self._oldest_seconds()
         policy = self._policy()
-        yield _gauge("queue_length", "Nodes waiting to be looked at", looks)
-        yield _gauge("pending_writes", "Nodes waiting to be written", writes)
-        yield _gauge("queue_oldest_seconds", "How long the next node has waited to be looked at", look_seconds)
-        yield _gauge("pending_writes_oldest_seconds", "How long the next node has waited to be written", write_seconds)
-        yield _gauge("leader", "1 while this process may write", self._is_leader())
-        yield _gauge("config_last_reload_success", "0 while the newest ConfigMap is refused", policy.problem is None)
-        yield _gauge(
+        yield gauge("queue_length", "Nodes waiting to be looked at", looks)
+        yield gauge("pending_writes", "Nodes waiting to be written", writes)
+        yield gauge("queue_oldest_seconds", "How long the next node has waited to be looked at", look_seconds)
+        yield gauge("pending_writes_oldest_seconds", "How long the next node has waited to be written", write_seconds)
+        yield gauge("leader", "1 while this process may write", self._is_leader())
+        yield gauge("config_last_reload_success", "0 while the newest ConfigMap is refused", policy.problem is None)
+        yield gauge(
             "config_node_configs_passed_over",
             "Problems of node configs in the ConfigMap in effect, each of which concerns only the nodes of its own",
             len(policy.config.problems),
         )
-        yield _gauge("colocation_enabled", "1 while the configuration in effect enables colocation", policy.enabled)
+        yield gauge("colocation_enabled", "1 while the configuration in effect enables colocation", policy.enabled)
         yield from self._of_nodes()
-
-    def describe(self) -> Iterable[Metric]:
-        """Empty, so that registration does not walk over the cluster."""
-        return []
 
     def _of_nodes(self) -> Iterator[Metric]:
         offered = {
             tier: (
-                _family(f"node_{tier}_cpu_cores", f"{tier.title()} cpu on offer in the Node's status", "node"),
-                _family(f"node_{tier}_memory_bytes", f"{tier.title()} memory on offer in the Node's status", "node"),
+                family(f"node_{tier}_cpu_cores", f"{tier.title()} cpu on offer in the Node's status", "node"),
+                family(f"node_{tier}_memory_bytes", f"{tier.title()} memory on offer in the Node's status", "node"),
             )
             for tier in Tier
         }
-        age = _family("node_metric_age_seconds", "Since the last report of the node", "node")
+        age = family("node_metric_age_seconds", "Since the last report of the node", "node")
         bounds: Tally[tuple[str, str, str]] = Tally()
         contradictions = 0
         now = self._now()
@@ -115,10 +111,10 @@ class StateCollector(Collector):
             report = None if decision.observed is None else decision.observed.report
             if report is not None and report.update_time is not None:
                 age.add_metric([name], now - report.update_time)
-        by_bound = _family("nodes", "Nodes by what bounds their offer", "tier", "resource", "bound")
+        by_bound = family("nodes", "Nodes by what bounds their offer", "tier", "resource", "bound")
         for labels, many in sorted(bounds.items()):
             by_bound.add_metric(list(labels), many)
-        yield _gauge(
+        yield gauge(
             "node_metric_contradictions",
             "Nodes whose NodeMetric says that more can be reclaimed than their pods request, less the peak",
             contradictions,
@@ -128,20 +124,20 @@ class StateCollector(Collector):
         yield from (age, by_bound)
 
 
-class FleetCollector(Collector):
+class FleetCollector(ScrapedCollector):
     """How promises are kept over all nodes, and the prior of new nodes."""
 
     def __init__(self, fleet: FleetOverview) -> None:
         self._fleet = fleet
 
     def collect(self) -> Iterator[Metric]:
-        def family(name: str, about: str) -> GaugeMetricFamily:
-            return _family(f"prediction_{name}", about, "resource", "horizon_seconds")
+        def rated(name: str, about: str) -> GaugeMetricFamily:
+            return family(f"prediction_{name}", about, "resource", "horizon_seconds")
 
-        outcomes = family("outcomes", "Promises with a target whose horizon has passed, of 28 days and all nodes")
-        violated = family("violated_ratio", "Share of them in which more was used than was promised")
-        target = family("target_ratio", "Share that policies allow, by outcomes")
-        missed = family("target_missed", "1 while more than that is used, by at least 1000 outcomes")
+        outcomes = rated("outcomes", "Promises with a target whose horizon has passed, of 28 days and all nodes")
+        violated = rated("violated_ratio", "Share of them in which more was used than was promised")
+        target = rated("target_ratio", "Share that policies allow, by outcomes")
+        missed = rated("target_missed", "1 while more than that is used, by at least 1000 outcomes")
         for rate in self._fleet.rates:
             labels = [rate.resource, str(rate.horizon_seconds)]
             outcomes.add_metric(labels, rate.outcomes)
@@ -150,23 +146,11 @@ class FleetCollector(Collector):
             missed.add_metric(labels, rate.is_missed)
         yield from (outcomes, violated, target, missed)
         prior = self._fleet.prior
-        yield _gauge(
+        yield gauge(
             "prediction_prior_nodes", "Nodes the fleet's prior rests on, 0: built in", prior.nodes if prior else 0
         )
-        yield _gauge(
+        yield gauge(
             "prediction_refused_nodes",
             "Nodes whose promises are left out, as they cannot be",
             self._fleet.refused_nodes,
         )
-
-    def describe(self) -> Iterable[Metric]:
-        """Empty, as above."""
-        return []
-
-
-def _gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"headroom_manager_{name}", about, value=value)
-
-
-def _family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"headroom_manager_{name}", about, labels=labels)

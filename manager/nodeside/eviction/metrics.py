@@ -64,7 +64,15 @@ class PressureCounters:
         self._evictions.labels(resource, "" if tier is None else tier.value, outcome).inc()
 
 
-class ShortfallCollector(Collector):
+class ScrapedCollector(Collector):
+    """Computes its metrics at scrape time, so that no state is kept twice."""
+
+    def describe(self) -> Iterable[Metric]:
+        """Empty, so that registration does not walk over the cluster."""
+        return []
+
+
+class ShortfallCollector(ScrapedCollector):
     """Gauges of all present shortfalls, computed at scrape time."""
 
     def __init__(self, shortfalls: Callable[[], Iterable[TrackedShortfall]], monotonic: Callable[[], float]) -> None:
@@ -72,20 +80,15 @@ class ShortfallCollector(Collector):
         self._monotonic = monotonic
 
     def collect(self) -> Iterator[Metric]:
-        by_node = ["node", "tier"]
-        cpu = GaugeMetricFamily(
-            "headroom_manager_shortfall_cpu_cores", "cpu that pods hold beyond what there is", labels=by_node
-        )
-        memory = GaugeMetricFamily(
-            "headroom_manager_shortfall_memory_bytes", "memory that pods hold beyond what there is", labels=by_node
-        )
-        lasted = GaugeMetricFamily(
-            "headroom_manager_shortfall_seconds", "For how long there has been a shortfall", labels=by_node
-        )
-        nodes = GaugeMetricFamily(
-            "headroom_manager_shortfall_nodes",
+        by_node = "node", "tier"
+        cpu = family("shortfall_cpu_cores", "cpu that pods hold beyond what there is", *by_node)
+        memory = family("shortfall_memory_bytes", "memory that pods hold beyond what there is", *by_node)
+        lasted = family("shortfall_seconds", "For how long there has been a shortfall", *by_node)
+        nodes = family(
+            "shortfall_nodes",
             "Nodes whose pods hold more than there is, by cause; unknown: nobody knows what there is",
-            labels=["tier", "cause"],
+            "tier",
+            "cause",
         )
         causes: Tally[tuple[Tier, Cause]] = Tally()
         now = self._monotonic()
@@ -100,6 +103,10 @@ class ShortfallCollector(Collector):
                 nodes.add_metric([tier.value, cause.value], causes[tier, cause])
         yield from (nodes, cpu, memory, lasted)
 
-    def describe(self) -> Iterable[Metric]:
-        """Empty, so that registration does not walk over the cluster."""
-        return []
+
+def gauge(name: str, about: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"headroom_manager_{name}", about, value=value)
+
+
+def family(name: str, about: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"headroom_manager_{name}", about, labels=labels)

@@ -78,13 +78,5 @@ def _predict(strategy: ColocationStrategy) -> PredictPolicy | None:
 
 
 def _mid(strategy: ColocationStrategy) -> MidPolicy:
-    return MidPolicy(
-        mid_formula=strategy.formula,
-        mid_cpu_threshold_percent=strategy.mid_cpu_threshold_percent,
-        mid_memory_threshold_percent=strategy.mid_memory_threshold_percent,
-        mid_reclaim_mode=strategy.mid_reclaim_mode,
-        mid_unallocated_percent=strategy.mid_unallocated_percent,
-        mid_static_cpu_reserved_percent=strategy.mid_static_cpu_reserved_percent,
-        mid_static_memory_reserved_percent=strategy.mid_static_memory_reserved_percent,
-        mid_buffer=strategy.mid_buffer,
-    )
+    said = {name: getattr(strategy, name) for name in MidPolicy.__struct_fields__}
+    return MidPolicy(**said | {"mid_formula": strategy.formula})

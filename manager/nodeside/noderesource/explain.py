@@ -164,7 +164,17 @@ def decide(
     `learned` is the learned share of the buffer; `facts` are the node's, if already known.
     """
     tiers = tuple(tiers)
-    return with_floors(_decided(node, report, known, strategy, now, tiers, learned, facts), known.held)
+    try:
+        facts = facts or situation.facts(node)
+    except InvalidInput as problem:
+        return with_floors(_degraded(UNREADABLE, str(problem), tiers, now), known.held)
+    observed = NodeSituation(
+        *msgspec.structs.astuple(facts),
+        requested=known.requested,
+        report=report,
+        prod_requested_lately=known.prod_requested_lately,
+    )
+    return with_floors(_decided(node, observed, known, strategy, now, tiers, learned), known.held)
 
 
 def with_floors(decision: Decision, held: Mapping[Tier, Resources]) -> Decision:
@@ -179,21 +189,14 @@ def with_floors(decision: Decision, held: Mapping[Tier, Resources]) -> Decision:
 
 def _decided(
     node: Node,
-    report: NodeReport | None,
+    observed: NodeSituation,
     known: Known,
     strategy: NodeStrategy | None,
     now: float,
     tiers: Iterable[Tier],
     learned: Learned | None,
-    facts: NodeFacts | None,
 ) -> Decision:
-    try:
-        lately = known.prod_requested_lately
-        observed = situation.observe(
-            facts or situation.facts(node), report, known.requested, prod_requested_lately=lately
-        )
-    except InvalidInput as problem:
-        return _degraded(UNREADABLE, str(problem), tiers, now)
+    report = observed.report
     if strategy is not None and not strategy.enabled:
         return Decision({tier: _withheld(DISABLED, DISABLED_REASON) for tier in tiers}, now, observed=observed)
     if report is not None and report.problem is not None:
