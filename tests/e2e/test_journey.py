@@ -10,8 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from shared.kube.errors import NotFound
-from shared.kube.resources import EVENTS, NODEMETRICS, NODES
+from shared.kube.resources import EVENTS, NODEMETRICS
 from tests.e2e.conftest import RunningCluster, cpu_seconds
 from tests.e2e.kubectl import Kubectl
 from tests.support import eventually
@@ -259,21 +258,6 @@ def test_a_process_killed_comes_back_and_nothing_is_wrong_on_the_node(cluster: R
     assert 0 <= node["mid"]["cpu_milli"] <= node["allocatable"]["cpu_milli"]
     assert "degrade" not in node["reason"]
     assert node["mid"]["memory_bytes"] > 0
-
-
-def test_a_deleted_node_takes_its_nodemetric_along(cluster: RunningCluster, kubectl: Kubectl) -> None:
-    def metric() -> dict[str, Any] | None:
-        try:
-            return cluster.client.get(NODEMETRICS, "visitor")
-        except NotFound:
-            return None
-
-    cluster.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "visitor"}})
-    eventually(metric)
-    eventually(lambda: "visitor" in cluster.nodes())
-    kubectl.delete_node("visitor")
-    eventually(lambda: metric() is None)
-    eventually(lambda: "visitor" not in cluster.nodes())
 
 
 def _reported_after(cluster: RunningCluster, instant: float) -> bool:

@@ -2,7 +2,6 @@
 
 import itertools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ import pytest
 
 from manager.nodeside.node_writes import WRITE_TIMEOUT_SECONDS
 from shared import durations, names
-from shared.api.colocation import MidFormula
 from shared.kube.resources import NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
-from tests.integration.manager.conftest import Cluster, StartManager, SteppedClock, counted, fetch, seen, summed
+from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch, seen, summed
 from tests.integration.manager.process import ManagerProcess
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
@@ -22,7 +20,6 @@ pytestmark = pytest.mark.embedded_only("the proxy before a real server leaves co
 
 GIB = 1 << 30
 MIB = 1 << 20
-WHOLE_NODE = Resources(4000, 8 * GIB)
 OFFERED = Resources(1500, GIB)
 
 
@@ -203,75 +200,7 @@ def a_pod(name: str, *, on: str, asks: dict[str, str]) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
 
 
-HOSTILE: dict[str, Callable[[float], dict[str, object]]] = {
-    "more than all": lambda now: {
-        "updateTime": durations.timestamp(now),
-        "prodReclaimableMetric": {"resource": resources("9999999999E", "99999999999999999999")},
-    },
-    "less than nothing": lambda now: {
-        "updateTime": durations.timestamp(now),
-        "prodReclaimableMetric": {"resource": resources("-9999999999E", "-1")},
-        "nodeMetric": {"nodeUsage": resources("-100", "-64Gi"), "systemUsage": resources("-100", "-64Gi")},
-    },
-    "pods that give back": lambda now: {
-        "updateTime": durations.timestamp(now),
-        "prodReclaimableMetric": {"resource": resources("1", "1Gi")},
-        "podsMetric": pods_using("-100", "-64Gi"),
-    },
-    "from the far future": lambda now: {
-        "updateTime": "9999-12-31T23:59:59Z",
-        "prodReclaimableMetric": {"resource": resources("4", "8Gi")},
-    },
-    "from long ago": lambda now: {
-        "updateTime": "0001-01-01T00:00:00Z",
-        "prodReclaimableMetric": {"resource": resources("4", "8Gi")},
-    },
-    "more pods than any node has": lambda now: {
-        "updateTime": durations.timestamp(now),
-        "prodReclaimableMetric": {"resource": resources("4", "8Gi")},
-        "podsMetric": pods_using("1", "1Gi", 5000),
-    },
-}
-
-
 # One report is hostile to every formula; each of the others to the formula of the defaults, and in CI to all.
-@pytest.mark.parametrize(
-    ("what", "formula"),
-    [
-        pytest.param(what, formula, marks=() if usual else pytest.mark.thorough)
-        for what, formula in itertools.product(HOSTILE, MidFormula)
-        for usual in [formula is MidFormula.UPSTREAM or what == "more than all"]
-    ],
-)
-def test_a_hostile_report_offers_nothing_that_is_not_there_and_costs_nobody_else(
-    cluster: Cluster, start_manager: StartManager, what: str, formula: MidFormula
-) -> None:
-    clock = SteppedClock()
-    cluster.configure(midFormula=formula, midCPUThresholdPercent=100, midMemoryThresholdPercent=100)
-    manager = start_manager(clock)
-    usage = {"status": {"nodeMetric": {"nodeUsage": resources("1", "1Gi")}}}
-    for name, requested in (("hostile", "3"), ("honest", "4")):
-        cluster.add_node(name, lends=None)
-        cluster.wait_for_metric(name)
-        cluster.client.create(PODS, a_pod(name, on=name, asks={"cpu": requested, "memory": "8Gi"}), cluster.namespace)
-        cluster.client.patch(NODEMETRICS, name, usage, subresource="status")
-        cluster.report(name, at=clock.now())
-    unallocated = Resources(1000 if formula is MidFormula.SEED_MIXED else 0)
-    before = OFFERED.plus(unallocated)
-    eventually(lambda: (cluster.mid("hostile"), cluster.mid("honest")) == (before, OFFERED))
-    cluster.client.patch(NODEMETRICS, "hostile", {"status": HOSTILE[what](clock.now())}, subresource="status")
-    cluster.report("honest", at=clock.now(), cpu="500m")
-    eventually(lambda: cluster.mid("honest") == Resources(500, GIB))
-    # The worker has come to the hostile one before: it was told of it before. The write may take a moment longer.
-    eventually(lambda: cluster.mid("hostile") != before)
-    offered = cluster.mid("hostile")
-    assert offered in (None, Resources())
-    for each in fetch(manager, "/api/v1/nodes").json()["nodes"]:
-        assert each["mid"]["cpu_milli"] <= WHOLE_NODE.cpu_milli
-    # An agent that says no more is no better than one that says nothing.
-    clock.advance(60 * 60)
-    eventually(lambda: cluster.mid("hostile") is None)
-    assert not failures(manager)
 
 
 def test_a_node_metric_that_cannot_be_written_keeps_nothing_else_of_the_node_waiting(

@@ -11,7 +11,7 @@ from shared import durations, names
 from shared.errors import InvalidInput
 from shared.kube.resources import NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
-from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch
+from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
 from tests.support.local_http import LOCAL_HTTP
 
@@ -31,54 +31,12 @@ def mid_pod(name: str, node: str = "") -> dict[str, Any]:
     }
 
 
-PLAIN_POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-
-
 def ask(manager: Manager, verb: str, node_names: list[str], pod: dict[str, Any] | None = None) -> Any:
     host, port = manager.address
     question = {"Pod": pod or mid_pod("p"), "Nodes": None, "NodeNames": node_names}
     answer = LOCAL_HTTP.post(f"http://{host}:{port}/scheduler/{verb}", json=question)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-def node(name: str) -> dict[str, Any]:
-    native = {"cpu": "4", "memory": "8Gi"}
-    status = {"capacity": native, "allocatable": native}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-
-
-def use(cluster: Cluster, name: str, cpu: str) -> None:
-    """The node's agent reports what the node uses, and little that can be reclaimed."""
-    usage = {"resources": {"cpu": cpu, "memory": "1Gi"}}
-    status = {"updateTime": durations.timestamp(time.time()), "nodeMetric": {"nodeUsage": usage}}
-    cluster.client.patch(NODEMETRICS, name, {"status": status}, subresource="status")
-
-
-@pytest.mark.thorough
-@ours
-def test_hundreds_of_nodes_are_filtered_and_scored_by_name(
-    cluster: Cluster, start_manager: StartManager, tmp_path: Path
-) -> None:
-    args = tmp_path / "args.yaml"
-    # Hundreds of nodes are not made in a moment, and the first of them has reported when the last one does.
-    args.write_text("{usageThresholds: {cpu: 65}, nodeMetricExpirationSeconds: 3600}\n")
-    many = [f"one-of-many-{index}" for index in range(200)]
-    for name in many:
-        cluster.client.create(NODES, node(name))
-        cluster.client.create(
-            NODEMETRICS, {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}}
-        )
-        use(cluster, name, "3" if name.endswith("7") else "1")
-    manager = start_manager(dry_run=True, load_aware_args=str(args))
-    eventually(lambda: fetch(manager, "/readyz").status_code == 200)
-
-    answer = ask(manager, "filter", [*many, "unknown"], PLAIN_POD)
-    assert answer["NodeNames"] == [*(name for name in many if not name.endswith("7")), "unknown"]
-    assert set(answer["FailedNodes"].values()) == {"node(s) cpu usage exceed threshold"}
-    scores = {one["Host"]: one["Score"] for one in ask(manager, "prioritize", many, PLAIN_POD)}
-    assert scores["one-of-many-7"] < scores["one-of-many-8"] <= 10
-    assert counted(manager, 'extender_refusals_total{cause="usage"}') == 20
 
 
 def test_a_mid_pod_is_held_back_as_soon_as_the_prediction_moves_and_before_the_node_says_so(

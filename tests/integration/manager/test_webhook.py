@@ -76,19 +76,6 @@ def test_pods_of_mid_and_batch_are_translated_by_label_and_by_priority_class(sit
 
 
 @ours
-def test_a_pod_that_names_no_priority_gets_one_below_prod_pods_that_name_none(site: Site, replica: Replica) -> None:
-    keys = ("priorityClassName", "priority", "preemptionPolicy")
-    by_label = site.create(MID_LABELS)
-    asking = site.create(resources={"requests": MID["requests"]})
-    naming = site.create(priorityClassName="headroom-mid")
-    for pod in (by_label, asking, naming):
-        assert [pod["spec"].get(key) for key in keys] == ["headroom-mid", -5, "Never"]
-        assert pod["metadata"]["labels"] == MID_LABELS
-        assert asked_by(pod)["requests"] == MID["requests"]
-    assert site.create(priorityClassName="koord-mid")["spec"]["priority"] == 7000
-
-
-@ours
 def test_with_koordlets_pods_take_the_form_that_those_enforce(site: Site, start_webhook: StartWebhook) -> None:
     site.register(start_webhook(translation="koordinator").webhook.address)
     eventually(lambda: asked_by(site.create(MID_LABELS)) == UNBOUNDED_MID)
@@ -96,13 +83,6 @@ def test_with_koordlets_pods_take_the_form_that_those_enforce(site: Site, start_
     assert pod["status"]["qosClass"] == "BestEffort"
     assert not pod["spec"].get("priority")
     assert not pod["spec"].get("priorityClassName")
-
-
-@ours
-def test_a_tier_that_is_not_offered_is_not_translated_to(site: Site, start_webhook: StartWebhook) -> None:
-    site.register(start_webhook(offers="mid").webhook.address)
-    eventually(site.is_called)
-    assert asked_by(site.create({names.LABEL_PRIORITY_CLASS: "koord-batch"})) == NATIVE
 
 
 def test_init_containers_are_translated_and_already_translated_pods_let_alone(site: Site, replica: Replica) -> None:

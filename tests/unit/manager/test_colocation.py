@@ -161,6 +161,14 @@ def test_a_ratio_label_that_means_nothing_is_ignored_and_reported(ratio: str) ->
     assert [(problem.field, problem.value) for problem in found.problems] == [(names.LABEL_CPU_RECLAIM_RATIO, ratio)]
 
 
+def test_a_static_share_beyond_the_whole_node_is_ignored_and_reported() -> None:
+    label = names.LABEL_MID_STATIC_CPU_RESERVED_RATIO
+    config = parse(enable=True, midStaticCPUReservedPercent=25)
+    found = colocation.for_node(config, name="n", labels={label: "1.5"}, annotations=None)
+    assert found.strategy.mid_static_cpu_reserved_percent == 25
+    assert [problem.field for problem in found.problems] == [label]
+
+
 def test_the_nodes_own_annotation_and_labels_come_last() -> None:
     config = parse(enable=True, nodeConfigs=[{"nodeSelector": {}, "cpuReclaimThresholdPercent": 10}])
     annotation = {"cpuReclaimThresholdPercent": 20, "memoryReclaimThresholdPercent": 30}

@@ -55,6 +55,7 @@ def pools(*configs: dict[str, Any]) -> str:
 
 POOL_A = {"nodeSelector": {"matchLabels": {"pool": "a"}}}
 POOL_B = {"nodeSelector": {"matchLabels": {"pool": "b"}}}
+IN_BOTH_POOLS = {"nodeSelector": {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a", "b"]}]}}
 
 TAKEN = [
     "",
@@ -67,6 +68,7 @@ TAKEN = [
     '{"enable": null, "nodeConfigs": null}',
     '{"extensions": {"anything": [1, {"goes": true}]}}',
     pools({"name": "a", **POOL_A}, {"name": "b", **POOL_B, "midBuffer": 5}),
+    pools({"nodeSelector": {"matchExpressions": [{"key": "pool", "operator": "NotIn", "values": ["a"]}]}}, POOL_A),
 ]
 REFUSED = [
     ('{"enable": tru', "(document)"),
@@ -94,7 +96,10 @@ REFUSED = [
     (pools({}), "nodeConfigs[0].nodeSelector"),
     (pools({"nodeSelector": None}), "nodeConfigs[0].nodeSelector"),
     (pools({"nodeSelector": {}}), "nodeConfigs[0].nodeSelector"),
+    (pools({**POOL_A, "degradeTimeMinutes": 0}), "nodeConfigs[0].degradeTimeMinutes"),
     (pools(POOL_A, POOL_B, POOL_A), "nodeConfigs[2].nodeSelector"),
+    (pools(POOL_A, {"nodeSelector": {"matchLabels": {"pool": "a", "zone": "z"}}}), "nodeConfigs[1].nodeSelector"),
+    (pools(POOL_A, IN_BOTH_POOLS), "nodeConfigs[1].nodeSelector"),
     (pools({"nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}}), "nodeConfigs[0].nodeSelector"),
     (pools(*[POOL_A] * 251), "nodeConfigs"),
     ('{"nodeConfigs": [1]}', "nodeConfigs[0]"),

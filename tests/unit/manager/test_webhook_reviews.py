@@ -257,46 +257,6 @@ def labelled(**labels: str) -> dict[str, object]:
     return {"matchLabels": labels}
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ('{"enable": tru', ["ConfigMap ns/config colocation-config"]),
-        ('{"enabled": true}', ["enabled", "unknown field"]),
-        ('{"midCPUThresholdPercent": 140}', ["midCPUThresholdPercent: 140: must be between 0 and 100"]),
-        ('{"resourceDiffThreshold": 1.5}', ["resourceDiffThreshold: 1.5: must be at most 1"]),
-        ('{"midStaticCPUReservedPercent": 101}', ["midStaticCPUReservedPercent"]),
-        (node_configs(None), ["nodeConfigs[0].nodeSelector", "must select nodes"]),
-        (node_configs({}), ["nodeConfigs[0].nodeSelector", "must select nodes"]),
-        (node_configs(labelled(a="1"), degradeTimeMinutes=0), ["nodeConfigs[0].degradeTimeMinutes: 0"]),
-        (node_configs(labelled(a="1"), labelled(a="1", b="2")), ["nodeConfigs[1].nodeSelector", "nodeConfigs[0]"]),
-        (
-            node_configs(labelled(a="2"), {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}),
-            ["nodeConfigs[1].nodeSelector", "nodeConfigs[0]"],
-        ),
-        (node_configs({"matchExpressions": [{"key": "a", "operator": "Near"}]}), ["nodeConfigs[0].nodeSelector"]),
-    ],
-)
-def test_a_configuration_that_means_nothing_is_denied_by_field_and_value(text: str, parts: list[str]) -> None:
-    denied = judged(config_map(text)).denied
-    assert denied is not None
-    for part in parts:
-        assert part in denied
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{}",
-        '{"enable": true, "midCPUThresholdPercent": 40}',
-        node_configs(labelled(pool="a"), labelled(pool="b")),
-        node_configs({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, labelled(a="1")),
-    ],
-)
-def test_a_good_configuration_is_allowed(text: str) -> None:
-    assert judged(config_map(text)) == AdmissionAnswer()
-
-
 def test_only_a_changed_key_of_that_one_config_map_is_judged() -> None:
     bad = config_map('{"nope": 1}')
     assert judged(bad).denied
