@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from manager.nodeside.noderesource.report import NodeReport, ReportedUsage
+from manager.nodeside.noderesource.report import ReportedUsage
 from manager.nodeside.noderesource.situation import NodeSituation
 from manager.pods import NodeRequests, PodRecord
 from shared.api.colocation import ColocationStrategy
-from shared.api.nodemetric import NodeMetricSpec
 from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
+from tests.unit.manager.objects import node_report
 
 GIGA = 10**9
 UPDATED = "2024-01-01T00:00:00Z"
@@ -47,11 +47,7 @@ def seen(
     host_applications: Iterable[tuple[int, int, str]] = (),
 ) -> NodeSituation:
     """What a node with these usages, by name, looks like; one that names no class was reported in none."""
-    report = NodeReport(
-        name="n1",
-        uid="metric-n1",
-        resource_version="1",
-        spec=NodeMetricSpec(),
+    report = node_report(
         update_time=0.0,
         updated=UPDATED,
         system_usage=Resources(*system),

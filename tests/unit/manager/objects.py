@@ -1,18 +1,22 @@
 """Cluster objects for tests, short to write."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from manager.nodeside.noderesource.report import NodeReport
 from shared import durations
 from shared.api.colocation import ColocationStrategy, NodeStrategy
 from shared.api.core import Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Quantities, ResourceRequirements
-from shared.api.meta import ObjectMeta
+from shared.api.meta import ObjectMeta, OwnerReference
 from shared.api.nodemetric import (
     NodeMetric,
     NodeMetricInfo,
+    NodeMetricSpec,
     NodeMetricStatus,
     ReclaimableMetric,
     ResourceMap,
 )
+from shared.explanation import Explanation, ResourceExplanation
 
 NOW = 1_700_000_000.0
 GIB = 1 << 30
@@ -75,19 +79,37 @@ def pod(
     on: str = "n1",
     cpu: str = "1",
     memory: str = "1Gi",
+    requests: Mapping[str, str | int | float] | None = None,
     priority: int | None = None,
     phase: str = "Running",
+    owner: tuple[str, str] | None = None,
+    **metadata: Any,
 ) -> Pod:
-    requests: Quantities = {"cpu": cpu, "memory": memory}
+    """A pod of one container, which requests `cpu` and `memory`, or `requests`. Its `owner` is a kind and a name."""
+    asked: Quantities = {"cpu": cpu, "memory": memory} if requests is None else {**requests}
+    if owner is not None:
+        metadata["owner_references"] = (OwnerReference(kind=owner[0], name=owner[1], controller=True),)
     return Pod(
-        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        metadata=ObjectMeta(**{"name": name, "namespace": "default", "uid": f"uid-{name}", **metadata}),
         spec=PodSpec(
             node_name=on,
             priority=priority,
-            containers=(Container(name="c", resources=ResourceRequirements(requests=requests)),),
+            containers=(Container(name="c", resources=ResourceRequirements(requests=asked)),),
         ),
         status=PodStatus(phase=phase),
     )
+
+
+def node_report(name: str = "n1", **fields: Any) -> NodeReport:
+    """What is read of a NodeMetric that says only this."""
+    return NodeReport(
+        **{"name": name, "uid": f"metric-{name}", "resource_version": "1", "spec": NodeMetricSpec(), **fields}
+    )
+
+
+def explanation(bound: str = "", cpu: int = 0, memory: int = 0) -> Explanation:
+    """Without any terms."""
+    return Explanation(ResourceExplanation((), bound, cpu), ResourceExplanation((), bound, memory))
 
 
 def enabled(**fields: Any) -> NodeStrategy:

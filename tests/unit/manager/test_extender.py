@@ -17,16 +17,13 @@ from manager.nodeside.scheduling.advice import Advisor
 from manager.nodeside.scheduling.args import LoadAwareArgs
 from manager.pods import NodeRequests, PodLedger, PodRecord, record
 from shared import names, web
-from shared.api.core import Container, Node, Pod, PodSpec, PodStatus, Quantities, ResourceRequirements
-from shared.api.meta import ObjectMeta
+from shared.api.core import Node, Pod
 from shared.clock import ManualClock
-from shared.explanation import Explanation, ResourceExplanation
 from shared.names import Tier
 from shared.quantity import Resources
 from tests.support.local_http import LOCAL_HTTP
-from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
+from tests.unit.manager.objects import GIB, NOW, enabled, explanation, metric, node, pod
 
-NOT_EXPLAINED = Explanation(ResourceExplanation((), "", 0), ResourceExplanation((), "", 0))
 ASKED = {names.MID_CPU: "1000", names.MID_MEMORY: str(GIB)}
 
 REQUESTED = NodeRequests(Resources(2000, 4 * GIB), Resources(2000, 4 * GIB))
@@ -49,11 +46,11 @@ class Cluster:
             self.decide(name, offers)
 
     def decide(self, name: str, offers: Mapping[Tier, Resources | None], **more: Any) -> None:
-        made = {tier: Offer(amount, NOT_EXPLAINED) for tier, amount in offers.items()}
+        made = {tier: Offer(amount, explanation()) for tier, amount in offers.items()}
         self.decisions[name] = Decision(made, NOW, **more)
 
-    def place(self, pod: Pod) -> None:
-        self.ledger.replace(None, record(pod))
+    def place(self, placed: Pod) -> None:
+        self.ledger.replace(None, record(placed))
 
     def unsynced(self) -> list[str]:
         return self.waiting_for
@@ -69,12 +66,8 @@ class Cluster:
 
 
 def mid_pod(name: str = "p", *, on: str = "", phase: str = "Running", **requests: str) -> Pod:
-    asked: Quantities = {**(requests or ASKED)}
-    return Pod(
-        metadata=ObjectMeta(name=name, namespace="default", labels={names.LABEL_PRIORITY_CLASS: "koord-mid"}),
-        spec=PodSpec(node_name=on, containers=(Container(resources=ResourceRequirements(requests=asked)),)),
-        status=PodStatus(phase=phase),
-    )
+    labels = {names.LABEL_PRIORITY_CLASS: "koord-mid"}
+    return pod(name, on=on, phase=phase, requests=requests or ASKED, labels=labels)
 
 
 @pytest.fixture

@@ -15,14 +15,12 @@ from manager.nodeside.noderesource.explain import HELD, Decision, Known, Offer
 from manager.nodeside.noderesource.report import read
 from manager.nodeside.noderesource.writing import NodeWriteRule, Write, WriteReason, WriteRule
 from manager.nodeside.scheduling import bound
-from manager.pods import NodeRequests, PodRecord, record, sum_held
+from manager.pods import NodeRequests, record, sum_held
 from shared import names
-from shared.api.core import Container, Node, Pod, PodSpec, PodStatus, ResourceRequirements
-from shared.api.meta import ObjectMeta
-from shared.explanation import Explanation, ResourceExplanation
+from shared.api.core import Node
 from shared.names import Tier
 from shared.quantity import Resources
-from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
+from tests.unit.manager.objects import GIB, NOW, enabled, explanation, metric, node, pod
 from tests.unit.manager.shortfalls import mid_pod
 
 NOTHING = Resources()
@@ -31,18 +29,11 @@ AMOUNTS = st.builds(Resources, st.integers(0, 5000), st.integers(0, 5 * GIB))
 
 
 def offer(resources: Resources | None, floor: Resources = NOTHING) -> Offer:
-    cpu, memory = resources or NOTHING
-    explained = Explanation(ResourceExplanation((), "cap", cpu), ResourceExplanation((), "cap", memory))
-    return Offer(resources, explained, say=lambda: "said", floor=floor)
+    return Offer(resources, explanation("cap", *(resources or NOTHING)), say=lambda: "said", floor=floor)
 
 
 def both(cpu: int, memory: int, cpu_name: str = names.MID_CPU, memory_name: str = names.MID_MEMORY) -> dict[str, Any]:
     return {cpu_name: str(cpu), memory_name: str(memory)}
-
-
-def holder(requests: dict[str, Any], phase: str = "Running", **labels: str) -> PodRecord:
-    spec = PodSpec(containers=(Container(resources=ResourceRequirements(requests=requests)),), node_name="n1")
-    return record(Pod(ObjectMeta(name="p", labels=labels or None), spec, PodStatus(phase=phase)))
 
 
 def test_what_pods_hold_is_what_they_request_until_they_have_ended() -> None:
@@ -54,9 +45,9 @@ def test_what_pods_hold_is_what_they_request_until_they_have_ended() -> None:
 def test_a_pod_that_requests_of_both_tiers_holds_of_both() -> None:
     requests = {names.MID_CPU: "100", names.BATCH_CPU: "30", names.BATCH_MEMORY: "7"}
     mid, batch = Resources(100, 0), Resources(30, 7)
-    one = holder(requests)
+    one = record(pod(requests=requests))
     assert (one.held_tier, one.held, one.held_beside) == (Tier.MID, mid, batch)
-    other = holder(requests, **{names.LABEL_PRIORITY_CLASS: "koord-batch"})
+    other = record(pod(requests=requests, labels={names.LABEL_PRIORITY_CLASS: "koord-batch"}))
     assert (other.held_tier, other.held, other.held_beside) == (Tier.BATCH, batch, mid)
     assert sum_held([one, other]) == {Tier.MID: Resources(200, 0), Tier.BATCH: Resources(60, 14)}
 

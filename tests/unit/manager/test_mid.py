@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from manager.nodeside.noderesource import mid
 from manager.nodeside.noderesource.buffer import Learned, Share
-from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.noderesource.situation import NOTHING, NodeSituation
 from manager.pods import NodeRequests
 from shared.api.colocation import ColocationStrategy, MidFormula
-from shared.api.nodemetric import NodeMetricSpec
 from shared.explanation import Explanation
 from shared.quantity import Resources
-from tests.unit.manager.objects import GIB
+from tests.unit.manager.objects import GIB, node_report
 
 ALLOCATABLE = Resources(32_000, 64 * GIB)
 
@@ -38,11 +36,7 @@ def situation(
         allocatable=allocatable,
         reserved=Resources(),
         requested=NodeRequests(prod, prod),
-        report=NodeReport(
-            name="n1",
-            uid="",
-            resource_version="",
-            spec=NodeMetricSpec(),
+        report=node_report(
             update_time=0,
             updated="2024-01-01T00:00:00Z",
             usage=usage,

@@ -14,33 +14,16 @@ from manager.nodeside.noderesource.report import NodeReport, ReportedUsage
 from manager.nodeside.workload_trends import WorkloadTrend, WorkloadTrends
 from manager.pods import PodRecord, record
 from shared import durations, web
-from shared.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
-from shared.api.meta import ObjectMeta, OwnerReference
-from shared.api.nodemetric import NodeMetricSpec
 from shared.clock import ManualClock
 from tests.support import schemas
 from tests.support.local_http import LOCAL_HTTP
+from tests.unit.manager import objects
 from tests.unit.manager.objects import GIB, NOW
 
 
 def pod(name: str, cpu: int, owner: str = "") -> PodRecord:
-    return record(
-        Pod(
-            metadata=ObjectMeta(
-                name=name,
-                namespace="shop",
-                uid=name,
-                owner_references=(OwnerReference(kind="StatefulSet", name=owner, controller=True),) if owner else None,
-            ),
-            spec=PodSpec(
-                node_name="a",
-                containers=(
-                    Container(name="c", resources=ResourceRequirements(requests={"cpu": cpu, "memory": "1Gi"})),
-                ),
-            ),
-            status=PodStatus(phase="Running"),
-        )
-    )
+    replaced_by = ("StatefulSet", owner) if owner else None
+    return record(objects.pod(name, on="a", cpu=str(cpu), owner=replaced_by, namespace="shop"))
 
 
 class Town:
@@ -60,7 +43,7 @@ class Town:
 
     def report(self, name: str) -> NodeReport | None:
         used = {f"shop/{name}": ReportedUsage("", cpu, GIB) for name, cpu in self.used.items()}
-        return NodeReport(name, "", "", NodeMetricSpec(), update_time=self.clock.now(), pods=used)
+        return objects.node_report(name, update_time=self.clock.now(), pods=used)
 
     def live(self) -> None:
         self.trends.record()

@@ -14,48 +14,27 @@ from manager.nodeside.noderesource.report import NodeReport, ReportedUsage
 from manager.nodeside.workloads import WorkloadPodRow, WorkloadPods, WorkloadRow, WorkloadsAnswer, WorkloadTable
 from manager.pods import PodRecord, record
 from shared import web
-from shared.api.core import Container, Pod, PodSpec, PodStatus, Quantities, ResourceRequirements
-from shared.api.meta import ObjectMeta, OwnerReference
-from shared.api.nodemetric import NodeMetricSpec
 from shared.clock import ManualClock
 from shared.quantity import Resources
 from tests.support.local_http import LOCAL_HTTP
 from tests.support.schemas import FOLDER
+from tests.unit.manager import objects
 from tests.unit.manager.objects import GIB, NOW
 
 
-def pod(key: str, node: str, owner: tuple[str, str] = ("", ""), phase: str = "Running", **requests: str) -> PodRecord:
+def pod(
+    key: str, node: str, owner: tuple[str, str] | None = None, phase: str = "Running", **requests: str
+) -> PodRecord:
     namespace, _, name = key.partition("/")
-    kind, owned_by = owner
-    asked: Quantities = {
-        f"kubernetes.io/{each.replace('_', '-')}" if "_" in each else each: text for each, text in requests.items()
-    }
-    return record(
-        Pod(
-            metadata=ObjectMeta(
-                name=name,
-                namespace=namespace,
-                uid=key,
-                labels={"pod-template-hash": "5d9c"},
-                owner_references=(OwnerReference(kind=kind, name=owned_by, controller=True),) if kind else None,
-            ),
-            spec=PodSpec(
-                node_name=node, containers=(Container(name="c", resources=ResourceRequirements(requests=asked)),)
-            ),
-            status=PodStatus(phase=phase),
-        )
-    )
+    asked = {f"kubernetes.io/{each.replace('_', '-')}" if "_" in each else each: requests[each] for each in requests}
+    labels = {"pod-template-hash": "5d9c"}
+    made = objects.pod(name, on=node, requests=asked, phase=phase, owner=owner, namespace=namespace, labels=labels)
+    return record(made)
 
 
 def report(node: str, usages: dict[str, tuple[int, int]], age_seconds: float = 10) -> NodeReport:
-    return NodeReport(
-        node,
-        "",
-        "",
-        NodeMetricSpec(),
-        update_time=NOW - age_seconds,
-        pods={key: ReportedUsage("", *used) for key, used in usages.items()},
-    )
+    pods = {key: ReportedUsage("", *used) for key, used in usages.items()}
+    return objects.node_report(node, update_time=NOW - age_seconds, pods=pods)
 
 
 WEB = ("ReplicaSet", "web-5d9c")

@@ -20,10 +20,9 @@ from manager.nodeside.noderesource.writing import (
 )
 from shared import names
 from shared.api.core import Node, Quantities
-from shared.explanation import Explanation, ResourceExplanation
 from shared.names import Tier
 from shared.quantity import Resources
-from tests.unit.manager.objects import GIB, node
+from tests.unit.manager.objects import GIB, explanation, node
 
 MID: Quantities = {names.MID_CPU: "1k", names.MID_MEMORY: "1Gi"}
 OFFER = Resources(1000, GIB)
@@ -33,8 +32,7 @@ NOTHING = Resources()
 
 
 def offered(resources: Resources | None, held_back: Resources = NOTHING) -> Offer:
-    nothing = ResourceExplanation((), "", 0)
-    return Offer(resources, Explanation(nothing, nothing), held_back)
+    return Offer(resources, explanation(), held_back)
 
 
 def rule(since: float | None = 0, *, kind: WriteRule = WriteRule.DAMPED) -> NodeWriteRule:
@@ -117,9 +115,8 @@ def test_a_small_shrink_waits_for_as_long_as_the_buffer_holds_that_much_back() -
 
 def test_a_safety_margin_bears_a_small_shrink_as_a_buffer_does() -> None:
     there = node(mid={names.BATCH_CPU: "1000", names.BATCH_MEMORY: "1000"})
-    nothing = ResourceExplanation((), "", 0)
     for margin, kind in ((50, Wait), (39, Write)):
-        offer = Offer(Resources(950, 1000), Explanation(nothing, nothing), margin=Resources(margin, 0))
+        offer = Offer(Resources(950, 1000), explanation(), margin=Resources(margin, 0))
         assert isinstance(writing.plan(there, {Tier.BATCH: offer}, rule()), kind)
 
 
