@@ -14,7 +14,7 @@ import numpy as np
 from fastapi import APIRouter, Query, Response
 
 from manager.nodeside.node_trends import AmountSeries, amount_series
-from manager.nodeside.workloads import BARE, PodSource, measured_pods, requested_amounts
+from manager.nodeside.workloads import BARE, PodSource, WorkloadSum, measured_pods, requested_amounts
 from manager.trends import Sample, Trends
 from shared import durations
 from shared.clock import Clock
@@ -84,32 +84,16 @@ def router(trends: WorkloadTrends) -> APIRouter:
     return routes
 
 
-class _Sum:
-    """What the pods of a workload request, and what those use of which that is known."""
-
-    __slots__ = ("measured", "requested_cpu", "requested_memory", "used_cpu", "used_memory")
-
-    def __init__(self) -> None:
-        self.used_cpu = self.used_memory = self.requested_cpu = self.requested_memory = 0
-        self.measured = False
-
-
 def _sample(cluster: PodSource, now: float) -> Mapping[str, Sample]:
     """cpu and memory of each amount, of every workload and pod that is remembered."""
-    workloads: defaultdict[str, _Sum] = defaultdict(_Sum)
+    workloads: defaultdict[str, WorkloadSum] = defaultdict(WorkloadSum)
     pods = []
-    for _, pod, used in measured_pods(cluster, now):
+    for node, pod, used in measured_pods(cluster, now):
+        workloads[pod.workload or pod.key].add(node, pod, used)
         cpu, memory = requested_amounts(pod)
-        total = workloads[pod.workload or pod.key]
-        total.requested_cpu += cpu
-        total.requested_memory += memory
-        if used is not None:
-            total.used_cpu += used[0]
-            total.used_memory += used[1]
-            total.measured = True
         pods.append((cpu, pod.key, memory, pod.workload, used or _UNKNOWN))
     sums = (
-        (one.requested_cpu, name, one.requested_memory, (one.used_cpu, one.used_memory) if one.measured else _UNKNOWN)
+        (one.cpu, name, one.memory, (one.used_cpu, one.used_memory) if one.measured else _UNKNOWN)
         for name, one in workloads.items()
     )
     # Names settle equal amounts, so that the same ones stay.

@@ -2,6 +2,7 @@
 
 import operator
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Protocol, TypeAlias
@@ -99,8 +100,11 @@ class PodSource(Protocol):
 
 
 @dataclass(slots=True)
-class _Sum:
-    """What the loop over pods adds up; integers in place, because it runs for every pod of the cluster."""
+class WorkloadSum:
+    """What the pods of a workload request, and what those use that are measured.
+
+    Integers in place, because they are added up over every pod of the cluster.
+    """
 
     pods: int = 0
     cpu: int = 0
@@ -110,6 +114,18 @@ class _Sum:
     used_memory: int = 0
     nodes: set[str] = field(default_factory=set)
     classes: set[PriorityClass] = field(default_factory=set)
+
+    def add(self, node: str, pod: PodRecord, used: tuple[int, int] | None) -> None:
+        cpu, memory = requested_amounts(pod)
+        self.pods += 1
+        self.cpu += cpu
+        self.memory += memory
+        self.nodes.add(node)
+        self.classes.add(pod.priority_class)
+        if used is not None:
+            self.measured += 1
+            self.used_cpu += used[0]
+            self.used_memory += used[1]
 
 
 class WorkloadTable:
@@ -173,22 +189,9 @@ class WorkloadTable:
 
 def rows(cluster: PodSource, now: float) -> list[WorkloadRow]:
     """All workloads with active pods on nodes, by namespace, name and kind."""
-    sums: dict[str, _Sum] = {}
+    sums: defaultdict[str, WorkloadSum] = defaultdict(WorkloadSum)
     for node, pod, used in measured_pods(cluster, now):
-        key = pod.workload or pod.key
-        total = sums.get(key)
-        if total is None:
-            total = sums[key] = _Sum()
-        cpu, memory = requested_amounts(pod)
-        total.pods += 1
-        total.cpu += cpu
-        total.memory += memory
-        total.nodes.add(node)
-        total.classes.add(pod.priority_class)
-        if used is not None:
-            total.measured += 1
-            total.used_cpu += used[0]
-            total.used_memory += used[1]
+        sums[pod.workload or pod.key].add(node, pod, used)
     return sorted(
         (_row(key, total) for key, total in sums.items()), key=lambda row: (row.namespace, row.name, row.kind)
     )
@@ -246,7 +249,7 @@ def requested_amounts(pod: PodRecord) -> tuple[int, int]:
     return cpu + held_cpu + more_cpu, memory + held_memory + more_memory
 
 
-def _row(key: str, total: _Sum) -> WorkloadRow:
+def _row(key: str, total: WorkloadSum) -> WorkloadRow:
     namespace, *kind, name = key.split("/")
     return WorkloadRow(
         namespace=namespace,

@@ -102,9 +102,7 @@ def pod(
 
 def node_report(name: str = "n1", **fields: Any) -> NodeReport:
     """What is read of a NodeMetric that says only this."""
-    return NodeReport(
-        **{"name": name, "uid": f"metric-{name}", "resource_version": "1", "spec": NodeMetricSpec(), **fields}
-    )
+    return NodeReport(name, f"metric-{name}", "1", **{"spec": NodeMetricSpec(), **fields})
 
 
 def explanation(bound: str = "", cpu: int = 0, memory: int = 0) -> Explanation:

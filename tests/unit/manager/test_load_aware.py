@@ -28,7 +28,7 @@ from shared.api.nodemetric import (
 from shared.errors import InvalidInput
 from shared.names import PriorityClass, QoS
 from shared.quantity import Resources
-from tests.unit.manager.objects import GIB, NOW, node
+from tests.unit.manager.objects import GIB, NOW, node, node_report
 
 MIB = 1 << 20
 SMALL = Incoming(Resources(100, 100 * MIB))
@@ -61,7 +61,7 @@ USAGE = Resources(2000, 20 * GIB)
 
 def a_report(usage: Resources | None = USAGE, *, age: float = 10, **fields: Any) -> NodeReport:
     spec = NodeMetricSpec(metric_collect_policy=MetricCollectPolicy(report_interval_seconds=60))
-    return NodeReport("n1", "u", "1", spec, update_time=NOW - age, usage=usage, **fields)
+    return node_report(spec=spec, update_time=NOW - age, usage=usage, **fields)
 
 
 def aggregated(**by_duration: dict[str, Resources]) -> bytes:
@@ -185,7 +185,7 @@ def test_a_node_that_has_not_reported_for_too_long_is_refused(
 
 
 def test_a_node_that_never_reported_has_not_reported_for_too_long() -> None:
-    silent = NodeReport("n1", "u", "1", NodeMetricSpec())
+    silent = node_report()
     assert refused(silent, args()) == loadaware.EXPIRED
     assert refused(silent, args(filterExpiredNodeMetrics=False)) is None
 
@@ -331,7 +331,7 @@ def test_the_score_is_the_weighted_share_left_over() -> None:
     assert scored(report, args(predictedPeakWeight=0, resourceWeights={})) == 0
 
 
-@pytest.mark.parametrize("report", [a_report(age=180), a_report(None), NodeReport("n1", "u", "1", NodeMetricSpec())])
+@pytest.mark.parametrize("report", [a_report(age=180), a_report(None), node_report()])
 def test_nothing_is_good_about_a_node_that_is_not_known(report: NodeReport) -> None:
     assert scored(report, args(filterExpiredNodeMetrics=False)) == 0
 

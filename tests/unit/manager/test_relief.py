@@ -10,10 +10,10 @@ from manager.nodeside.eviction.relief import COOL_DOWN_SECONDS, STALE_SECONDS, L
 from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.pressure import NodePressure, PodPressure
 from manager.pods import PodRecord
-from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
+from shared.api.nodemetric import ResourceThresholds
 from shared.names import CPU, MEMORY, PriorityClass, Tier
 from shared.quantity import Resources
-from tests.unit.manager.objects import NOW
+from tests.unit.manager.objects import NOW, node_report
 from tests.unit.manager.shortfalls import GIB, mid_pod
 
 EVICTS = ResourceThresholds(
@@ -38,7 +38,7 @@ def report(
 ) -> NodeReport:
     pods = {pod.uid: PodPressure(usage, pod.held) for pod, usage in (used or {}).items()}
     pressed = NodePressure(resources, CAPACITY, Resources(15_000, memory), *cpu, pods | (also or {}))
-    return NodeReport("n1", "uid", "1", NodeMetricSpec(), update_time=at, updated=UPDATED, pressure=pressed)
+    return node_report(update_time=at, updated=UPDATED, pressure=pressed)
 
 
 def memory_of(*pods: PodRecord, gib: float) -> dict[PodRecord, Resources]:
