@@ -285,7 +285,7 @@ class Manager:
         count_untranslated(registry, self._settings, pods)
         return Webhook(
             self._settings,
-            Sources(client, self._standing, registry),
+            Sources(client, self._informers.namespaces, self._standing, registry),
             registry,
             nodes=self._caches.nodes,
             tls=self._certificate.webhook.context,

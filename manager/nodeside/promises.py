@@ -105,12 +105,12 @@ def pool_withdrawals(nodes: Iterable[tuple[Resources, KeptPromises]]) -> PooledW
     return PooledWithdrawal(count, window, Resources(*lent), (cpu, memory)) if count else None
 
 
-def read(prediction: Prediction | None, *, source: str) -> KeptPromises:
+def read(prediction: Prediction, *, source: str) -> KeptPromises:
     """Accepts no more outcomes than four weeks can hold. Raises InvalidInput."""
-    if prediction is None:
-        return NOTHING_KEPT
     promises, shadows = prediction.promises or (), prediction.shadows or ()
     withdrawals = prediction.withdrawals or ()
+    if not (promises or shadows or withdrawals):
+        return NOTHING_KEPT
     _require_distinct([one.horizon_seconds for one in promises], MOST_PROMISES, source, "promises")
     _require_distinct([one.model for one in shadows], MOST_SHADOWS, source, "shadows")
     _require_distinct([one.window_seconds for one in withdrawals], MOST_WITHDRAWALS, source, "withdrawals")
@@ -188,28 +188,18 @@ def _shadow(shadow: Shadow, source: str) -> ShadowModel:
     return ShadowModel(
         model,
         min(shadow.outcomes, MOST_OUTCOMES),
-        (
-            _percent(shadow.cpu_violation_percent, source, f"{at}.cpuViolationPercent"),
-            _percent(shadow.memory_violation_percent, source, f"{at}.memoryViolationPercent"),
-        ),
-        (
-            _percent(shadow.cpu_lent_percent, source, f"{at}.cpuLentPercent"),
-            _percent(shadow.memory_lent_percent, source, f"{at}.memoryLentPercent"),
-        ),
+        _percents((shadow.cpu_violation_percent, shadow.memory_violation_percent), source, at, "ViolationPercent"),
+        _percents((shadow.cpu_lent_percent, shadow.memory_lent_percent), source, at, "LentPercent"),
     )
 
 
 def _withdrawn(withdrawal: Withdrawal, source: str) -> WithdrawalRate:
-    at, most = f"withdrawals[{withdrawal.window_seconds}]", MOST_PERCENT_PER_DAY
+    at = f"withdrawals[{withdrawal.window_seconds}]"
+    texts = withdrawal.cpu_percent_per_day, withdrawal.memory_percent_per_day
     if withdrawal.window_seconds < 1:
         raise _refused(source, at, withdrawal.window_seconds, "expected a window of a second at least")
-    return WithdrawalRate(
-        withdrawal.window_seconds,
-        (
-            _percent(withdrawal.cpu_percent_per_day, source, f"{at}.cpuPercentPerDay", most),
-            _percent(withdrawal.memory_percent_per_day, source, f"{at}.memoryPercentPerDay", most),
-        ),
-    )
+    percents = _percents(texts, source, at, "PercentPerDay", MOST_PERCENT_PER_DAY)
+    return WithdrawalRate(withdrawal.window_seconds, percents)
 
 
 def _peak(promise: Promise, resource: str, source: str, field: str) -> int | None:
@@ -223,6 +213,11 @@ def _peak(promise: Promise, resource: str, source: str, field: str) -> int | Non
     if not 0 <= amount < INT64_MAX:
         raise _refused(source, field, text, "expected an amount of less than 2^63")
     return amount
+
+
+def _percents(texts: tuple[str | None, str | None], source: str, at: str, of: str, most: float = 100) -> Percents:
+    cpu, memory = texts
+    return _percent(cpu, source, f"{at}.cpu{of}", most), _percent(memory, source, f"{at}.memory{of}", most)
 
 
 def _percent(text: str | None, source: str, field: str, most: float = 100) -> float | None:

@@ -4,8 +4,9 @@ Text becomes numbers here, once per report, so an invalid NodeMetric is refused 
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from shared.api.core import Quantities
 from shared.api.nodemetric import (
     CpuAndMemory,
     NodeMetric,
+    NodeMetricInfo,
     NodeMetricSpec,
     PodMetricInfo,
     Prediction,
@@ -58,6 +60,10 @@ _MALFORMED = (ValueError, RecursionError)  # the errors of decoding
 
 _NONE: Mapping[str, ReportedUsage] = {}
 _UNUSED = CpuAndMemory()
+_NO_INFO = NodeMetricInfo()
+_NO_PREDICTION = Prediction()
+
+T = TypeVar("T")
 
 
 class NodeReport(msgspec.Struct, frozen=True):
@@ -111,19 +117,19 @@ def read(metric: NodeMetric) -> NodeReport:
     try:
         return _read(metric, spec, unread)
     except InvalidInput as problem:
-        # It would otherwise keep its frames, and with them the whole object.
-        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
-        meta = metric.metadata
-        return NodeReport(meta.name, meta.uid, meta.resource_version, spec, problem=problem, unread_spec=unread)
+        meta, kept = metric.metadata, _released(problem)
+        return NodeReport(meta.name, meta.uid, meta.resource_version, spec, problem=kept, unread_spec=unread)
 
 
 def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object] | None) -> NodeReport:
     meta, status = metric.metadata, metric.status
-    source, info = f"NodeMetric {meta.name}", metric.status.node_metric
-    usage = _complete(info.node_usage if info else None, source, "status.nodeMetric.nodeUsage")
+    source, info, said = f"NodeMetric {meta.name}", status.node_metric or _NO_INFO, status.prediction or _NO_PREDICTION
+    usage = _complete(info.node_usage, source, "status.nodeMetric.nodeUsage")
     pods = _pods(metric, source)
-    kept, promises_problem = _promises(status.prediction, source)
-    pressed, pressure_problem = _pressure(status.prediction, source)
+    kept, promises_problem = _apart(lambda: promises.read(said, source=source), promises.NOTHING_KEPT)
+    pressed, pressure_problem = _apart(lambda: pressure.read(said.pressure, source=source), None)
+    if pressure_problem is not None:
+        logger.error("reported pressure refused: %s", pressure_problem)
     return NodeReport(
         name=meta.name,
         uid=meta.uid,
@@ -131,48 +137,41 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
         spec=spec,
         update_time=_instant(status.update_time, source=source, field="status.updateTime"),
         updated=status.update_time,
-        reason=status.prediction.report_reason if status.prediction else "",
+        reason=said.report_reason,
         usage=usage,
-        system_usage=_complete(info.system_usage if info else None, source, "status.nodeMetric.systemUsage"),
+        system_usage=_complete(info.system_usage, source, "status.nodeMetric.systemUsage"),
         host_applications=_host_applications(metric, source),
         pods=pods,
         prod_usage=None if usage is None else _prod_usage(usage, pods),
         peak=_peak(status.prod_peak_metric, source),
         reclaimable=_reclaimable(status.prod_reclaimable_metric, source),
-        node_peak=_node_peak(status.prediction, source),
-        model=status.prediction.model if status.prediction else "",
-        history_percent=status.prediction.known_percent if status.prediction else 0,
+        node_peak=_node_peak(said, source),
+        model=said.model,
+        history_percent=said.known_percent,
         kept=kept,
         promises_problem=promises_problem,
         pressure=pressed,
         pressure_problem=pressure_problem,
-        prior=promises.prior(status.prediction.prior) if status.prediction else "",
-        forgotten=promises.forgotten(status.prediction.last_forgotten) if status.prediction else "",
-        aggregated=b"" if info is None else _raw(info.aggregated_node_usages),
-        histograms=b"" if status.prediction is None else _raw(status.prediction.usage_histograms),
+        prior=promises.prior(said.prior),
+        forgotten=promises.forgotten(said.last_forgotten),
+        aggregated=_raw(info.aggregated_node_usages),
+        histograms=_raw(said.usage_histograms),
         unread_spec=unread,
     )
 
 
-def _promises(prediction: Prediction | None, source: str) -> tuple[KeptPromises, InvalidInput | None]:
-    """They affect no offer, so an error in them does not invalidate the rest."""
+def _apart(read: Callable[[], T], nothing: T) -> tuple[T, InvalidInput | None]:
+    """A part that no offer depends on: an error in it does not invalidate the rest."""
     try:
-        return promises.read(prediction, source=source), None
+        return read(), None
     except InvalidInput as problem:
-        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
-        return promises.NOTHING_KEPT, problem
+        return nothing, _released(problem)
 
 
-def _pressure(prediction: Prediction | None, source: str) -> tuple[NodePressure | None, InvalidInput | None]:
-    """Without it no pod is evicted, so an error in it does not invalidate the rest."""
-    if prediction is None or prediction.pressure is None:
-        return None, None
-    try:
-        return pressure.read(prediction.pressure, source=source), None
-    except InvalidInput as problem:
-        problem.__traceback__ = problem.__cause__ = problem.__context__ = None
-        logger.error("reported pressure refused: %s", problem)
-        return None, problem
+def _released(problem: InvalidInput) -> InvalidInput:
+    """It would otherwise keep its frames, and with them the whole object."""
+    problem.__traceback__ = problem.__cause__ = problem.__context__ = None
+    return problem
 
 
 def _spec(metric: NodeMetric) -> tuple[NodeMetricSpec, Mapping[str, object] | None]:
@@ -272,8 +271,8 @@ def _reclaimable(metric: ReclaimableMetric | None, source: str) -> Resources | N
     return amount
 
 
-def _node_peak(prediction: Prediction | None, source: str) -> Resources | None:
-    if prediction is None or prediction.node_peak is None:
+def _node_peak(prediction: Prediction, source: str) -> Resources | None:
+    if prediction.node_peak is None:
         return None
     return Resources(*_amounts(ResourceMap(prediction.node_peak), source, "status.prediction.nodePeak"))
 

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, Gauge
 from manager.nodeside.reports import PersistentProblems, ReportedProblem
 from manager.nodeside.webhook import profiles
 from manager.nodeside.webhook.profiles import PriorityClassObject, Profile
-from shared.api.meta import ObjectMeta, Wire, prepared
+from shared.api.core import Namespace
+from shared.api.meta import ObjectMeta
 from shared.api.profile import ClusterColocationProfile
 from shared.errors import InvalidInput
 from shared.kube import kinds
@@ -29,18 +30,18 @@ PROFILE_REFUSED = "ColocationProfileInvalid"
 _LOOK_SECONDS = 2.0  # the API server does not wait for long
 
 
-@prepared
-class NamespaceLabels(Wire, frozen=True):
-    """The parts of a namespace that selectors read."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
 class Sources:
     """Safe to read from any thread. An invalid profile is reported once, and its last valid version stays."""
 
-    def __init__(self, client: Client, standing: PersistentProblems, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Informer[Namespace],
+        standing: PersistentProblems,
+        registry: CollectorRegistry,
+    ) -> None:
         self._client = client
+        self._namespaces = namespaces
         self._standing = standing
         self._no_profiles = threading.Event()
         self._accepted: dict[str, Profile] = {}
@@ -53,11 +54,10 @@ class Sources:
             times=WatchTimes(jitter=kinds.SLOWLY),
         )
         self._priority_classes = Informer(client, PRIORITYCLASSES, PriorityClassObject)
-        self._namespaces = Informer(client, NAMESPACES, NamespaceLabels)
         self._informers: dict[str, Informer[Any]] = {
             "profiles": self._profiles,
             "priorityclasses": self._priority_classes,
-            "namespaces": self._namespaces,
+            "namespaces": namespaces,
         }
         Gauge(
             "headroom_manager_webhook_refused_profiles",
@@ -66,10 +66,9 @@ class Sources:
         ).set_function(lambda: len(self._refused))
 
     def start(self, loops: Loops) -> None:
-        """Watches the cluster until the loops end."""
+        """Watches what only the webhook reads, until the loops end."""
         loops.start("webhook-profiles", self._follow_profiles)
         loops.start("webhook-priorityclasses", self._priority_classes.run)
-        loops.start("webhook-namespaces", self._namespaces.run)
 
     def unread(self) -> list[str]:
         """The informers that have not synced yet."""
@@ -86,7 +85,7 @@ class Sources:
         """Raises HeadroomError."""
         found = self._namespaces.get(name)
         if found is None:  # too young for the watch to have shown it
-            found = self._client.single_attempt(_LOOK_SECONDS).get(NAMESPACES, name, into=NamespaceLabels)
+            found = self._client.single_attempt(_LOOK_SECONDS).get(NAMESPACES, name, into=Namespace)
         return found.metadata.labels or {}
 
     def _follow_profiles(self, stop: threading.Event) -> None:

@@ -17,9 +17,11 @@ from manager.nodeside.webhook.sources import Sources
 from manager.nodeside.webhook.webhook import Webhook
 from manager.settings import ManagerSettings
 from shared import names
+from shared.api.core import Namespace
 from shared.kube.client import Client, Patch
 from shared.kube.errors import NotFound
-from shared.kube.resources import MUTATINGWEBHOOKS, PODS, SECRETS, VALIDATINGWEBHOOKS
+from shared.kube.informer import Informer
+from shared.kube.resources import MUTATINGWEBHOOKS, NAMESPACES, PODS, SECRETS, VALIDATINGWEBHOOKS
 from shared.telemetry import Loops
 from tests.support.apiserver import ApiServer
 
@@ -98,14 +100,16 @@ class Replica:
         certificate = WebhookCertificate(
             chosen, self._client, self.registry, is_leader=lambda: leads, rotation=rotation
         )
+        namespaces = Informer(self._client, NAMESPACES, Namespace)
         self.webhook = Webhook(
             chosen,
-            Sources(self._client, PersistentProblems(None, lambda: leads), self.registry),
+            Sources(self._client, namespaces, PersistentProblems(None, lambda: leads), self.registry),
             self.registry,
             nodes=lambda: [],
             tls=certificate.webhook.context,
         )
         certificate.start(self._loops)
+        self._loops.start("namespaces", namespaces.run)
         self.webhook.start(self._loops)
 
     def served(self, authorities: str) -> bytes:
