@@ -4,7 +4,6 @@ import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
@@ -40,9 +39,6 @@ DEGRADED_REASONS = {
 CLOCK_SKEW_SECONDS = 60  # tolerance for an agent's clock, ahead or behind; no machine is replaced within it
 
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
-
-# Makes an annotation's value, only when the Node is written.
-Note: TypeAlias = Callable[[], str]
 
 ALL_TIERS = tuple(Tier)
 NOBODY = NodeRequests()
@@ -168,12 +164,7 @@ def decide(
         facts = facts or situation.facts(node)
     except InvalidInput as problem:
         return with_floors(_degraded(UNREADABLE, str(problem), tiers, now), known.held)
-    observed = NodeSituation(
-        *msgspec.structs.astuple(facts),
-        requested=known.requested,
-        report=report,
-        prod_requested_lately=known.prod_requested_lately,
-    )
+    observed = situation.observe(facts, report, known.requested, known.prod_requested_lately)
     return with_floors(_decided(node, observed, known, strategy, now, tiers, learned), known.held)
 
 
@@ -222,7 +213,7 @@ def _decided(
     return Decision(offers, now, observed=observed, expires_at=expires_at, contradiction=contradiction)
 
 
-def annotations(node: Node, decision: Decision) -> dict[str, Note | None]:
+def annotations(node: Node, decision: Decision) -> dict[str, str | None]:
     """The Node's annotations for the decision; None for one that must not exist.
 
     Other allocators read the amount of Batch there before they take theirs. Allocators that have done so also learn
@@ -233,7 +224,8 @@ def annotations(node: Node, decision: Decision) -> dict[str, Note | None]:
         return {}
     if offer.resources is None and node.metadata.annotation(names.ANNOTATION_THIRD_PARTY_ALLOCATIONS) is None:
         return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: None}
-    return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: partial(_origin, node, offer)}
+    origin = None if offer.resources is None else preparation.origin(offer.explanation)
+    return {names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE: third_party.origin(node, origin)}
 
 
 def failed(error: Exception, tiers: Iterable[Tier], now: float) -> Decision:
@@ -299,10 +291,6 @@ def _batch(strategy: ColocationStrategy, observed: NodeSituation, above: Above, 
     prepared = preparation.prepare(calculated, node)
     margin = Resources(_margin(calculated.cpu), _margin(calculated.memory))
     return Offer(_results(prepared), prepared, say=partial(batch.reason, calculated), margin=margin)
-
-
-def _origin(node: Node, offer: Offer) -> str:
-    return third_party.origin(node, None if offer.resources is None else preparation.origin(offer.explanation))
 
 
 def _results(explained: Explanation) -> Resources:

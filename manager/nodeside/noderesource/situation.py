@@ -71,6 +71,14 @@ def facts(node: Node) -> NodeFacts:
     return NodeFacts(node.metadata.name, capacity, allocatable, reserved, _created_at(node))
 
 
+def observe(
+    known: NodeFacts, report: NodeReport | None, requested: NodeRequests, prod_requested_lately: Resources = NOTHING
+) -> NodeSituation:
+    """The situation of a node."""
+    facts = msgspec.structs.astuple(known)
+    return NodeSituation(*facts, requested=requested, report=report, prod_requested_lately=prod_requested_lately)
+
+
 def _raw(node: Node) -> Resources | None:
     """The allocatable without amplification; an invalid annotation is ignored."""
     try:

@@ -5,6 +5,7 @@ They record their allocations on the Node (`thirdPartyAllocations`), and read th
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
@@ -12,7 +13,6 @@ from manager.nodeside.noderesource import annotations
 from shared import names, quantity
 from shared.api.core import Node, Quantities
 from shared.api.meta import Wire
-from shared.errors import InvalidInput
 from shared.names import PriorityClass, Tier
 from shared.quantity import QuantityError, Resources
 
@@ -37,6 +37,7 @@ class _Origin(Wire, frozen=True):
 
 _ALLOCATIONS = msgspec.json.Decoder(_Allocations)
 _ORIGIN = msgspec.json.Decoder(_Origin)
+_UNREADABLE = (ValueError, RecursionError)
 
 
 def allocated(node: Node) -> Resources | None:
@@ -71,23 +72,29 @@ def origin(node: Node, batch: Resources | None) -> str:
 
     Its other resources stay.
     """
-    try:
-        found = annotations.read(node, names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE, _ORIGIN)
-    except InvalidInput:
-        found = None  # this manager owns it, so it is rewritten
     cpu, memory = batch or Resources()
-    resources: Quantities = dict(found.resources or {}) if found is not None else {}
-    resources |= {_CPU: quantity.format_decimal(cpu), _MEMORY: quantity.format_bytes(memory)}
-    return msgspec.json.encode({"resources": dict(sorted(resources.items()))}).decode()
+    text = node.metadata.annotation(names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE)
+    try:
+        others = _published(text) if text else {}
+    except _UNREADABLE:
+        others = {}  # this manager owns it, so it is rewritten
+    own = {_CPU: quantity.format_decimal(cpu), _MEMORY: quantity.format_bytes(memory)}
+    return msgspec.json.encode({"resources": others | own}, order="sorted").decode()
 
 
 def says_less(origin_was: str, origin_is: str, tolerance: float) -> bool:
     """Whether the new amount is lower than the published one by more than that share; true if unreadable."""
     try:
-        was, now = (_batch(_ORIGIN.decode(each).resources or {}) for each in (origin_was, origin_is))
-    except ValueError:
+        was, now = (_batch(_published(each)) for each in (origin_was, origin_is))
+    except _UNREADABLE:
         return True
     return any(before - after > before * tolerance for before, after in zip(was, now, strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _published(text: str) -> Quantities:
+    """The resources of such an annotation, which one decision reads twice. Raises one of `_UNREADABLE`."""
+    return _ORIGIN.decode(text).resources or {}
 
 
 def _batch(resources: Quantities) -> Resources:

@@ -20,7 +20,7 @@ import msgspec
 
 from manager.nodeside.noderesource import third_party
 from manager.nodeside.noderesource.damping import Damping
-from manager.nodeside.noderesource.explain import Note, Offer
+from manager.nodeside.noderesource.explain import Offer
 from shared import names, quantity
 from shared.api.colocation import ColocationStrategy
 from shared.api.core import Node
@@ -132,7 +132,7 @@ class NodeWriteRule(msgspec.Struct, frozen=True):
 
 
 _NO_DAMPING: Mapping[Tier, Damping] = {}
-_NO_ANNOTATIONS: Mapping[str, Note | None] = {}
+_NO_ANNOTATIONS: Mapping[str, str | None] = {}
 
 
 def plan(
@@ -141,7 +141,7 @@ def plan(
     rule: NodeWriteRule,
     *,
     damping: Mapping[Tier, Damping] = _NO_DAMPING,
-    annotations: Mapping[str, Note | None] = _NO_ANNOTATIONS,
+    annotations: Mapping[str, str | None] = _NO_ANNOTATIONS,
 ) -> Write | Wait | None:
     """The write that brings the offers to the Node, or the reason to wait; None if the Node is up to date.
 
@@ -161,7 +161,7 @@ def plan(
     cause = _cause(steps, _noted(node, annotations), rule)
     if cause is None:
         return _soonest(steps)
-    noted = _changed_annotations(node, annotations)
+    noted = {key: text for key, text in annotations.items() if node.metadata.annotation(key) != text}
     managed = [step.name for step in steps]
     status = {
         part: changes
@@ -234,13 +234,13 @@ def milli(value: str | int | float | None) -> int | None:
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
-    """One quantity on its way to `target`: why it is written now, or `waits`, which returns why not."""
+    """One quantity on its way to `target`: why it is written now, or why it waits."""
 
     name: str
     old: int | None
     target: int | None
     reason: WriteReason | None = None
-    waits: Callable[[], Wait] | None = None
+    wait: Wait | None = None
 
 
 def _damped(
@@ -269,7 +269,7 @@ def _fallen(name: str, old: int, new: int, there_is: int, rule: NodeWriteRule) -
         return _Step(name, old, new, WriteReason.DIFFERENCE)
     if old - there_is > old * SAFETY_TOLERANCE:
         return _Step(name, old, new, WriteReason.SAFETY)
-    return _Step(name, old, new, waits=None if new == old else partial(_wait_within, name, old, new, rule))
+    return _Step(name, old, new, wait=None if new == old else _wait_within(name, old, new, rule))
 
 
 def _grown(name: str, old: int, new: int, damping: Damping | None, position: int, rule: NodeWriteRule) -> _Step:
@@ -277,18 +277,24 @@ def _grown(name: str, old: int, new: int, damping: Damping | None, position: int
     if differs(old, target, rule.threshold):
         return _Step(name, old, target, WriteReason.DIFFERENCE)
     if damping is None or target == new or not differs(old, new, rule.threshold):
-        return _Step(name, old, target, waits=partial(_wait_within, name, old, new, rule))
-    return _Step(name, old, target, waits=partial(_wait_for_damping, name, old, new, damping, position, rule))
+        return _Step(name, old, target, wait=_wait_within(name, old, new, rule))
+    ceiling, until = damping.ceiling_of(position), damping.lifted_at(rule.interval_seconds)
+    return _Step(
+        name,
+        old,
+        target,
+        wait=Wait(
+            Waiting.DAMPED,
+            lambda: f"{name} {old} -> {new}: fell to {ceiling} lately, so growth has to last first",
+            until,
+        ),
+    )
 
 
 def _wait_within(name: str, old: int, new: int, rule: NodeWriteRule) -> Wait:
     until = None if rule.last_write is None else rule.last_write + rule.interval_seconds
-    return Wait(Waiting.THRESHOLD, partial(_too_little, name, old, new, rule.threshold), until)
-
-
-def _wait_for_damping(name: str, old: int, new: int, damping: Damping, position: int, rule: NodeWriteRule) -> Wait:
-    say = partial(_held_down, name, old, new, damping.ceiling_of(position))
-    return Wait(Waiting.DAMPED, say, damping.lifted_at(rule.interval_seconds))
+    percent = 100 * rule.threshold
+    return Wait(Waiting.THRESHOLD, lambda: f"{name} {old} -> {new}: within {percent:g} % of what is written", until)
 
 
 def _upstream(name: str, before: Listed, after: Listed, rule: NodeWriteRule, floor: int = 0) -> _Step:
@@ -300,7 +306,7 @@ def _upstream(name: str, before: Listed, after: Listed, rule: NodeWriteRule, flo
         return _Step(name, step.old, step.target, WriteReason.DIFFERENCE)
     if step.old is None or step.target is None or old == new:
         return step
-    return _Step(name, step.old, step.target, waits=partial(_wait_within, name, step.old, step.target, rule))
+    return _Step(name, step.old, step.target, wait=_wait_within(name, step.old, step.target, rule))
 
 
 def _cause(
@@ -320,16 +326,8 @@ def _cause(
 
 
 def _soonest(steps: Iterable[_Step]) -> Wait | None:
-    known = [step.waits() for step in steps if step.waits is not None]
+    known = [step.wait for step in steps if step.wait is not None]
     return min(known, key=lambda wait: math.inf if wait.until is None else wait.until, default=None)
-
-
-def _too_little(name: str, old: int, new: int, threshold: float) -> str:
-    return f"{name} {old} -> {new}: within {100 * threshold:g} % of what is written"
-
-
-def _held_down(name: str, old: int, new: int, ceiling: int) -> str:
-    return f"{name} {old} -> {new}: fell to {ceiling} lately, so growth has to last first"
 
 
 def _said(step: _Step, rule: NodeWriteRule) -> str:
@@ -354,19 +352,14 @@ def _targets(tier: Tier, offer: Offer, new: Mapping[str, str]) -> Resources | No
     return Resources(int(new[cpu]), int(new[memory]))
 
 
-def _changed_annotations(node: Node, wanted: Mapping[str, Note | None]) -> dict[str, str | None]:
-    said = {key: None if note is None else note() for key, note in wanted.items()}
-    return {key: value for key, value in said.items() if node.metadata.annotation(key) != value}
-
-
-def _noted(node: Node, wanted: Mapping[str, Note | None]) -> tuple[WriteReason, str] | None:
+def _noted(node: Node, wanted: Mapping[str, str | None]) -> tuple[WriteReason, str] | None:
     """An annotation that comes or goes, or whose old value would let others allocate more than there is."""
-    for key, note in wanted.items():
+    for key, now in wanted.items():
         was = node.metadata.annotation(key)
-        if (was is None) != (note is None):
-            return WriteReason.ANNOTATION, f"annotation {key} {'goes' if note is None else 'comes'}"
+        if (was is None) != (now is None):
+            return WriteReason.ANNOTATION, f"annotation {key} {'goes' if now is None else 'comes'}"
         is_origin = key == names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE
-        if is_origin and was and note is not None and third_party.says_less(was, note(), SAFETY_TOLERANCE):
+        if is_origin and was and now and was != now and third_party.says_less(was, now, SAFETY_TOLERANCE):
             return WriteReason.SAFETY, f"annotation {key}: less than what others may give away"
     return None
 

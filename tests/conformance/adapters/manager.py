@@ -124,7 +124,7 @@ def node_sync(row: Input) -> object:
     """Status by the write rule. What changes in metadata is an annotation that follows the label."""
     old, new, age = dict(row.get("old") or {}), row.get("new"), row.get("lastUpdateAgeSeconds")
     rule = _rule(row, last_write=None if age is None else NOW - age)
-    followed = {"follows": lambda: "label"} if row.get("watchedLabelChanged") else {}
+    followed = {"follows": "label"} if row.get("watchedLabelChanged") else {}
     if new is None:
         return {"syncStatus": False, "syncMeta": False}
     reason = writing.needed(old, dict(new), sorted({*old, *new}), rule)

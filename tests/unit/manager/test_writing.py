@@ -187,9 +187,7 @@ def test_an_annotation_that_comes_or_goes_is_written_at_once_and_one_that_change
     there: str | None, wanted: str | None, since: float, reason: WriteReason | None
 ) -> None:
     found = node(mid=MID, annotations=None if there is None else {"x": there})
-    outcome = writing.plan(
-        found, {Tier.MID: offered(OFFER)}, rule(since), annotations={"x": None if wanted is None else lambda: wanted}
-    )
+    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(since), annotations={"x": wanted})
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
     if isinstance(outcome, Write):
         assert outcome.patch == {"metadata": {"resourceVersion": "7", "annotations": {"x": wanted}}}
@@ -211,7 +209,7 @@ def test_what_others_may_give_away_shrinks_at_once(there: Resources | None, reas
     said = "{" if there is None else third_party.origin(node(), there)
     now = third_party.origin(node(), Resources(50_000, 50 << 30))
     found = node(mid=MID, annotations={ORIGIN: said})
-    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(10), annotations={ORIGIN: lambda: now})
+    outcome = writing.plan(found, {Tier.MID: offered(OFFER)}, rule(10), annotations={ORIGIN: now})
     assert (outcome.reason if isinstance(outcome, Write) else None) == reason
     if reason is not None:
         assert write_of(outcome).patch["metadata"] == {"resourceVersion": "7", "annotations": {ORIGIN: now}}
