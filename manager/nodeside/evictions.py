@@ -30,21 +30,12 @@ class Evictions:
     ) -> None:
         self._evictor = None
         if not settings.dry_run:
-            self._evictor = Evictor(
-                evictions,
-                tracker,
-                node=caches.node,
-                pods=caches.pods,
-                is_settled=is_settled,
-                counters=EvictionCounters(registry),
-            )
+            self._evictor = Evictor(evictions, tracker, caches, is_settled, EvictionCounters(registry))
         self._reliever = Reliever(
             evictions,
-            reports=caches.reports,
-            pods=caches.pods,
-            thresholds=caches.thresholds,
-            may_act=lambda: not settings.dry_run and evictions.is_leader() and not caches.unsynced(),
-            counters=PressureCounters(registry, lambda: len(self._reliever.all())),
+            caches,
+            lambda: not settings.dry_run and evictions.is_leader() and not caches.unsynced(),
+            PressureCounters(registry, lambda: len(self._reliever.all())),
         )
         registry.register(ShortfallCollector(tracker.all, evictions.clock.monotonic))
 

@@ -2,13 +2,17 @@
 
 import enum
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from manager.nodeside.eviction.metrics import Outcome
+from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.reports import EventReporter
 from manager.nodeside.workqueue import TokenBucket
 from manager.pods import PodRecord
+from shared.api.core import Node
+from shared.api.nodemetric import ResourceThresholds
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
@@ -37,6 +41,17 @@ class _Refusal:
     def is_passed_over(self) -> bool:
         """Whether other pods go first in the meantime."""
         return self.times >= MAX_REFUSALS
+
+
+class EvictionSources(Protocol):
+    """The present state of the cluster. `caches.Caches` is one."""
+
+    def node(self, name: str) -> Node | None: ...
+    def pods(self, name: str) -> Collection[PodRecord]: ...
+    def reports(self) -> Iterable[NodeReport]: ...
+    def thresholds(self, name: str) -> ResourceThresholds | None:
+        """Those of a node; None if none of its pods may be evicted."""
+        ...
 
 
 class EvictionAnswer(enum.Enum):

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection
 
 from manager.nodeside.eviction import shortfall
-from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient
+from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient, EvictionSources
 from manager.nodeside.eviction.metrics import EvictionCounters
 from manager.nodeside.eviction.tracker import TrackedShortfall, Tracker
 from manager.nodeside.noderesource import writing
@@ -28,26 +28,20 @@ LEAVING_SECONDS = 30.0
 
 
 class Evictor:
-    """One thread calls `run_once`. `node` and `pods` return the present state of the cluster.
-
-    `is_settled` says whether everything known about a node has been decided on.
-    """
+    """One thread calls `run_once`. `is_settled` says whether everything known about a node has been decided on."""
 
     def __init__(
         self,
         evictions: EvictionClient,
         tracker: Tracker,
-        *,
-        node: Callable[[str], Node | None],
-        pods: Callable[[str], Collection[PodRecord]],
+        cluster: EvictionSources,
         is_settled: Callable[[str], bool],
         counters: EvictionCounters,
     ) -> None:
         self._evictions = evictions
         self._tracker = tracker
         self._clock = clock = evictions.clock
-        self._node = node
-        self._pods = pods
+        self._cluster = cluster
         self._is_settled = is_settled
         self._counters = counters
         self._leaving: dict[tuple[str, Tier], tuple[str, float]] = {}
@@ -77,12 +71,12 @@ class Evictor:
 
     def _victim(self, tracked: TrackedShortfall) -> PodRecord | None:
         """The next pod to evict, by present knowledge; None if there is none."""
-        node, decision, now = self._node(tracked.node), tracked.decision, self._clock.monotonic()
+        node, decision, now = self._cluster.node(tracked.node), tracked.decision, self._clock.monotonic()
         if node is None or not self._is_settled(tracked.node):
             return None
         if decision.expires_at is not None and self._clock.now() > decision.expires_at:
             return None
-        pods = self._pods(tracked.node)
+        pods = self._cluster.pods(tracked.node)
         if self._is_leaving((tracked.node, tracked.tier), pods, now):
             return None
         found = shortfall.find(decision, pods, spared=self._evictions.passed_over()).get(tracked.tier)
@@ -101,7 +95,7 @@ class Evictor:
         why = f"{tracked.tier} of node {tracked.node} short for {lasted:.0f} s: {tracked.shortfall.reason}"
         reason = f"{tracked.tier.capitalize()}ResourceEviction"
         answer = self._evictions.evict(
-            tracked.node, pod, reason, why, lambda outcome: self._counters.evicted(tracked.tier, outcome)
+            tracked.node, pod, reason, why, lambda outcome: self._counters.count(outcome, tracked.tier)
         )
         if answer is EvictionAnswer.EVICTED:
             self._leaving[tracked.node, tracked.tier] = (pod.uid, now + LEAVING_SECONDS)

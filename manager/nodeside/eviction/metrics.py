@@ -1,5 +1,6 @@
 """Metrics of shortfalls and of evictions for them (all under `headroom_manager_`)."""
 
+import itertools
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
@@ -31,11 +32,10 @@ class EvictionCounters:
         self.rounds = Counter(
             "headroom_manager_eviction_rounds", "Rounds that looked for pods to evict", registry=registry
         )
-        for tier in Tier:
-            for outcome in OUTCOMES:
-                self._evictions.labels(tier.value, outcome)  # visible from the start, as 0
+        for tier, outcome in itertools.product(Tier, OUTCOMES):
+            self._evictions.labels(tier.value, outcome)  # visible from the start, as 0
 
-    def evicted(self, tier: Tier, outcome: Outcome) -> None:
+    def count(self, outcome: Outcome, tier: Tier) -> None:
         """Counts one attempt."""
         self._evictions.labels(tier.value, outcome).inc()
 
@@ -50,16 +50,13 @@ class PressureCounters:
             ["resource", "tier", "outcome"],
             registry=registry,
         )
-        nodes = Gauge(
+        Gauge(
             "headroom_manager_pressed_nodes", "Nodes under pressure whose pods may be evicted", registry=registry
-        )
-        nodes.set_function(pressed)
-        for resource in (names.MEMORY, names.CPU):
-            for tier in Tier:
-                for outcome in OUTCOMES:
-                    self._evictions.labels(resource, tier.value, outcome)  # visible from the start, as 0
+        ).set_function(pressed)
+        for resource, tier, outcome in itertools.product((names.MEMORY, names.CPU), Tier, OUTCOMES):
+            self._evictions.labels(resource, tier.value, outcome)  # visible from the start, as 0
 
-    def evicted(self, resource: str, tier: Tier | None, outcome: Outcome) -> None:
+    def count(self, outcome: Outcome, tier: Tier | None, resource: str) -> None:
         """Counts one attempt."""
         self._evictions.labels(resource, "" if tier is None else tier.value, outcome).inc()
 

@@ -6,17 +6,15 @@ no more harm than that, and keeps no other node from relief.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from manager.nodeside.eviction import relief
-from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient
+from manager.nodeside.eviction.eviction_client import EvictionAnswer, EvictionClient, EvictionSources
 from manager.nodeside.eviction.metrics import PressureCounters
 from manager.nodeside.eviction.relief import Eviction, Last, Relief
 from manager.nodeside.noderesource.report import NodeReport
-from manager.pods import PodRecord
 from shared import durations
-from shared.api.nodemetric import ResourceThresholds
 
 logger = logging.getLogger(__name__)
 
@@ -54,27 +52,18 @@ class _Seen:
 
 
 class Reliever:
-    """One thread calls `run_once`; all threads may read `pressure_on` and `all`.
-
-    `reports` and `pods` return the present state of the cluster, `thresholds` those of a node, None if none of its pods
-    may be evicted.
-    """
+    """One thread calls `run_once`; all threads may read `pressure_on` and `all`."""
 
     def __init__(
         self,
         evictions: EvictionClient,
-        *,
-        reports: Callable[[], Iterable[NodeReport]],
-        pods: Callable[[str], Collection[PodRecord]],
-        thresholds: Callable[[str], ResourceThresholds | None],
+        cluster: EvictionSources,
         may_act: Callable[[], bool],
         counters: PressureCounters,
     ) -> None:
         self._evictions = evictions
         self._clock = evictions.clock
-        self._reports = reports
-        self._pods = pods
-        self._thresholds = thresholds
+        self._cluster = cluster
         self._may_act = may_act
         self._counters = counters
         self._seen: dict[str, _Seen] = {}
@@ -94,7 +83,7 @@ class Reliever:
 
     def run_once(self) -> None:
         """Looks at all nodes, and evicts the pods that may be evicted now; the oldest pressure comes first."""
-        reports = {report.name: report for report in self._reports() if report.pressure is not None}
+        reports = {report.name: report for report in self._cluster.reports() if report.pressure is not None}
         now = self._clock.monotonic()
         self._forget(reports, now)
         attempts = 0
@@ -112,7 +101,7 @@ class Reliever:
     def _plan_relief(self, report: NodeReport) -> Pressed | None:
         """Plans for one node, and records the plan for readers."""
         name, known = report.name, self._seen[report.name]
-        thresholds = self._thresholds(name)
+        thresholds = self._cluster.thresholds(name)
         if thresholds is None or not thresholds.evicts:
             self._pressed.pop(name, None)
             return None
@@ -120,7 +109,7 @@ class Reliever:
             found = Relief((), (), "the last report of pressure is too old to say anything of now")
         else:
             spared = self._evictions.refused()  # pressure waits for no budget: other pods go at once
-            pods = [pod for pod in self._pods(name) if pod.uid not in self._leaving]
+            pods = [pod for pod in self._cluster.pods(name) if pod.uid not in self._leaving]
             last = self._last.get(name)
             found = relief.plan(report, pods, thresholds, self._clock.now(), last=last, spared=spared)
             if found.evictions and len(self._evicted.get(name, ())) >= self._most:
@@ -136,7 +125,7 @@ class Reliever:
         pod, resource = eviction.pod, eviction.resource
         tier = pod.held_tier
         answer = self._evictions.evict(
-            report.name, pod, EVENT, eviction.why, lambda outcome: self._counters.evicted(resource, tier, outcome)
+            report.name, pod, EVENT, eviction.why, lambda outcome: self._counters.count(outcome, tier, resource)
         )
         if answer is not EvictionAnswer.EVICTED:
             return

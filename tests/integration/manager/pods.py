@@ -1,12 +1,15 @@
 """Pods that hold something of a tier, on a real API server."""
 
 import contextlib
+from collections.abc import Collection
 
+from manager.nodeside.noderesource.report import NodeReport
 from manager.pods import PodRecord, record
 from shared import names
-from shared.api.core import Pod
+from shared.api.core import Node, Pod
+from shared.api.nodemetric import ResourceThresholds
 from shared.kube.errors import NotFound
-from shared.kube.resources import PODDISRUPTIONBUDGETS, PODS
+from shared.kube.resources import NODES, PODDISRUPTIONBUDGETS, PODS
 from shared.names import Tier
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
@@ -17,6 +20,21 @@ class Pods:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.stale: Collection[PodRecord] | None = None  # what a manager knows that has not heard of the last changes
+        self.reported: NodeReport | None = None
+        self.allowed: ResourceThresholds | None = None
+
+    def node(self, name: str) -> Node:
+        return self.cluster.client.get(NODES, name, into=Node)
+
+    def pods(self, name: str) -> Collection[PodRecord]:
+        return self.records() if self.stale is None else self.stale
+
+    def reports(self) -> list[NodeReport]:
+        return [] if self.reported is None else [self.reported]
+
+    def thresholds(self, name: str) -> ResourceThresholds | None:
+        return self.allowed
 
     def add(
         self,

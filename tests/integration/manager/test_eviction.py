@@ -1,6 +1,6 @@
 """Pods that hold more than their node has left: said on a real API server, and evicted in order where that is asked."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,9 +13,7 @@ from manager.nodeside.eviction.evictor import PAUSE_SECONDS, Evictor
 from manager.nodeside.eviction.metrics import EvictionCounters
 from manager.nodeside.eviction.tracker import CALM_SECONDS, Tracker
 from manager.nodeside.reports import EventReporter
-from manager.pods import PodRecord
 from shared import names
-from shared.api.core import Node
 from shared.clock import ManualClock
 from shared.kube.resources import NODES, PODS
 from shared.names import Tier
@@ -213,7 +211,6 @@ class Evicting:
         self.registry = CollectorRegistry()
         self.leads = leads
         self.is_settled = True
-        self.stale: Collection[PodRecord] | None = None
         self.evictor = Evictor(
             EvictionClient(
                 pods.cluster.client,
@@ -223,10 +220,9 @@ class Evicting:
                 is_leader=lambda: self.leads,
             ),
             self.tracker,
-            node=self.node,
-            pods=lambda _: pods.records() if self.stale is None else self.stale,
-            is_settled=lambda _: self.is_settled,
-            counters=EvictionCounters(self.registry),
+            pods,
+            lambda _: self.is_settled,
+            EvictionCounters(self.registry),
         )
         self.look()
         for _ in range(AFTER_SECONDS // 10 - 1):
@@ -235,11 +231,8 @@ class Evicting:
         self.clock.advance(9)
         assert pods.leaving() == set()
 
-    def node(self, name: str) -> Node:
-        return self.pods.cluster.client.get(NODES, name, into=Node)
-
     def look(self) -> None:
-        self.tracker.track(self.node("n1"), self.strategy, self.left, self.pods.records())
+        self.tracker.track(self.pods.node("n1"), self.strategy, self.left, self.pods.records())
 
     def round(self, after_seconds: float = 1) -> set[str]:
         """Who has been evicted once that time, and a round, have passed."""
@@ -323,7 +316,7 @@ def test_who_slept_lets_the_time_pass_again(three: Pods) -> None:
 
 def test_another_pod_of_the_same_name_is_not_evicted_in_its_place(three: Pods) -> None:
     evicting = Evicting(three, left=1000)
-    evicting.stale = three.records()
+    three.stale = three.records()
     three.cluster.client.delete(PODS, "first", three.cluster.namespace, grace_period_seconds=0)
     three.add("first", priority=1)
     evicting.clock.advance(1)
@@ -335,10 +328,10 @@ def test_another_pod_of_the_same_name_is_not_evicted_in_its_place(three: Pods) -
 @ours
 def test_while_an_evicted_pod_is_not_seen_to_leave_nobody_else_goes(three: Pods) -> None:
     evicting = Evicting(three, left=0)
-    evicting.stale = three.records()
+    three.stale = three.records()
     assert evicting.round() == {"first"}
     assert evicting.round() == {"first"}
-    evicting.stale = None
+    three.stale = None
     assert evicting.round() == {"first", "second"}
 
 

@@ -9,11 +9,10 @@ from prometheus_client import CollectorRegistry
 from manager.nodeside.eviction.eviction_client import EvictionClient
 from manager.nodeside.eviction.metrics import PressureCounters
 from manager.nodeside.eviction.reliever import Reliever
-from manager.nodeside.noderesource.report import NodeReport
 from manager.nodeside.pressure import NodePressure, PodPressure
 from manager.nodeside.reports import EventReporter
 from shared import durations, names
-from shared.api.nodemetric import NodeMetricSpec, ResourceThresholds
+from shared.api.nodemetric import ResourceThresholds
 from shared.clock import ManualClock
 from shared.kube.resources import CONFIGMAPS, NODEMETRICS
 from shared.names import Tier
@@ -21,6 +20,7 @@ from shared.quantity import Resources
 from tests.integration.manager.conftest import Cluster, StartManager, SteppedClock, counted, fetch
 from tests.integration.manager.pods import Pods
 from tests.support import eventually
+from tests.unit.manager.objects import node_report
 
 ours = pytest.mark.own_decision("the manager decides by what it has read, whichever API server it came from")
 
@@ -45,20 +45,12 @@ class Relieving:
         self.clock = ManualClock()
         self.pods = pods
         self.registry = CollectorRegistry()
-        self.thresholds: ResourceThresholds | None = EVICTS
+        pods.allowed = EVICTS
         self.actions = actions
         evictions = EvictionClient(
             pods.cluster.client, self.clock, EventReporter(None), per_minute=per_minute, is_leader=lambda: True
         )
-        self.reported: NodeReport | None = None
-        self.reliever = Reliever(
-            evictions,
-            reports=lambda: [self.reported] if self.reported else [],
-            pods=lambda _: pods.records(),
-            thresholds=lambda _: self.thresholds,
-            may_act=lambda: self.actions,
-            counters=PressureCounters(self.registry, lambda: 0),
-        )
+        self.reliever = Reliever(evictions, pods, lambda: self.actions, PressureCounters(self.registry, lambda: 0))
         self.report()
 
     def report(self, *, leaving: bool = True) -> None:
@@ -71,7 +63,7 @@ class Relieving:
         }
         seen = NodePressure((names.MEMORY,), Resources(1, 100 * MIB), Resources(0, 80 * MIB), 0, 0, 0, uses)
         updated = durations.timestamp(now)
-        self.reported = NodeReport("n1", "uid", "1", NodeMetricSpec(), update_time=now, updated=updated, pressure=seen)
+        self.pods.reported = node_report(update_time=now, updated=updated, pressure=seen)
 
     def round(self, after_seconds: float = 1) -> set[str]:
         self.clock.advance(after_seconds)
@@ -96,7 +88,7 @@ def test_batch_goes_before_mid_one_after_the_other_and_only_as_many_as_it_takes(
     assert pressed is not None
     assert pressed.relief.reason.endswith("that much is leaving already")
     assert relieving.counted(Tier.BATCH, "evicted") == 2
-    relieving.reported = None
+    pods.reported = None
     relieving.round()
     assert relieving.reliever.pressure_on("n1") is None
 
@@ -151,7 +143,7 @@ def test_nobody_goes_without_leave_of_policy_or_lead(pods: Pods) -> None:
     relieving = Relieving(pods, actions=False)
     assert relieving.round() == set()
     assert relieving.reliever.pressure_on("n1") is not None  # what would be done is told all the same
-    relieving.actions, relieving.thresholds = True, None
+    relieving.actions, pods.allowed = True, None
     assert relieving.round() == set()
     assert relieving.reliever.pressure_on("n1") is None
 
