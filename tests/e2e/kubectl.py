@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from shared.kube.client import Client
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import PODS
 
 KUBECTL = shutil.which("kubectl")
 TIMEOUT_SECONDS = 60
@@ -46,9 +46,3 @@ class Kubectl:
             self.run("delete", "pod", name, "--wait=false")
         else:
             self._client.delete(PODS, name, "default")
-
-    def delete_node(self, name: str) -> None:
-        if KUBECTL:
-            self.run("delete", "node", name, "--wait=false")
-        else:
-            self._client.delete(NODES, name)

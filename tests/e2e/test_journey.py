@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from shared.kube.resources import EVENTS, NODEMETRICS
+from shared.kube.resources import NODEMETRICS
 from tests.e2e.conftest import RunningCluster, cpu_seconds
 from tests.e2e.kubectl import Kubectl
 from tests.support import eventually
@@ -174,34 +174,6 @@ def test_every_node_says_what_it_promised_for_which_target_and_how_it_kept_it(cl
 
     for name in cluster.nodes():
         eventually(partial(judged, name), SETTLED_SECONDS, 0.5)
-
-
-def test_a_pod_without_a_command_gets_a_pause_process_and_an_event_that_says_so(
-    cluster: RunningCluster, kubectl: Kubectl
-) -> None:
-    kubectl.apply(a_pod("silent"))
-    uid = running(cluster, "silent")["metadata"]["uid"]
-    assert len(eventually(lambda: pids_of(uid))) == 1
-
-    def said() -> list[str]:
-        events = cluster.client.list(EVENTS, "default", field_selector="involvedObject.name=silent").items
-        return [event["message"] for event in events if event["reason"] == "NoCommand"]
-
-    assert "example.com/image:1" in eventually(said)[0]
-    kubectl.delete_pod("silent")
-
-
-def test_a_pod_that_fits_nowhere_says_why_in_kube_schedulers_words(cluster: RunningCluster, kubectl: Kubectl) -> None:
-    kubectl.apply(a_pod("giant", "sleep", "1000", requests={"cpu": "10000"}))
-
-    def refusal() -> str | None:
-        pod = cluster.pod("giant") or {}
-        conditions = pod.get("status", {}).get("conditions") or ()
-        return next((c["message"] for c in conditions if c.get("reason") == "Unschedulable"), None)
-
-    message = eventually(refusal)
-    assert message == ("0/3 nodes are available: 1 Insufficient cpu, 2 node(s) had untolerated taint(s).")
-    kubectl.delete_pod("giant")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")

@@ -84,13 +84,19 @@ def test_while_the_api_server_is_away_nobody_new_is_let_in_and_health_is_answere
     eventually(lambda: guarded.status("/api/v1/nodes", guarded.server.token) == 200)
 
 
-def test_a_client_certificate_of_the_cluster_says_who_asks(guarded: Guarded, tmp_path: Path) -> None:
-    certificate, key = subject(tmp_path, "/O=system:masters/CN=somebody")
+def trusted(guarded: Guarded, directory: Path, name: str) -> tuple[Path, Path]:
+    """The same, of a client whose authority the manager knows."""
+    certificate, key = subject(directory, name)
     patch = {"data": {CLIENT_CA: certificate.read_text()}}
     guarded.server.client().patch(CONFIGMAPS, AUTHENTICATION, patch, AUTHENTICATION_NAMESPACE)
     certificates = guarded.manager._certificate
     assert certificates is not None
     certificates._trust_clients()  # which it does once a minute
+    return certificate, key
+
+
+def test_a_client_certificate_of_the_cluster_says_who_asks(guarded: Guarded, tmp_path: Path) -> None:
+    certificate, key = trusted(guarded, tmp_path, "/O=system:masters/CN=somebody")
 
     def asked(certificate: Path, key: Path) -> int:
         context = ssl.create_default_context(cadata=guarded.authorities())
@@ -109,12 +115,7 @@ def test_a_client_certificate_of_the_cluster_says_who_asks(guarded: Guarded, tmp
 def test_a_scheduler_that_is_configured_as_the_sample_says_asks_by_its_client_certificate(
     guarded: Guarded, tmp_path: Path
 ) -> None:
-    certificate, key = subject(tmp_path, "/O=system:masters/CN=system:kube-scheduler")
-    patch = {"data": {CLIENT_CA: certificate.read_text()}}
-    guarded.server.client().patch(CONFIGMAPS, AUTHENTICATION, patch, AUTHENTICATION_NAMESPACE)
-    certificates = guarded.manager._certificate
-    assert certificates is not None
-    certificates._trust_clients()
+    certificate, key = trusted(guarded, tmp_path, "/O=system:masters/CN=system:kube-scheduler")
     authorities = tmp_path / "ca.crt"
     authorities.write_text(eventually(guarded.authorities))
     document = yaml.safe_load((ROOT / "deploy" / "scheduler" / "kube-scheduler-config.yaml").read_text())

@@ -1,6 +1,5 @@
 """Whatever goes wrong around the manager, it ends up where it should be, and offers nothing unsafe on the way."""
 
-import itertools
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from manager.nodeside.node_writes import WRITE_TIMEOUT_SECONDS
 from shared import durations, names
 from shared.kube.resources import NODEMETRICS, NODES, PODS
 from shared.quantity import Resources
-from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch, seen, summed
+from tests.integration.manager.conftest import Cluster, StartManager, counted, fetch, summed
 from tests.integration.manager.process import ManagerProcess
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule, write_kubeconfig
@@ -33,70 +32,6 @@ def restarts(manager: Any, reason: str) -> float:
 def failures(manager: Any) -> float:
     """How often a node could not be brought up to date."""
     return summed(manager, "headroom_manager_failures_total{")
-
-
-def test_dropped_watches_lose_no_report(server: ApiServer, cluster: Cluster, start_manager: StartManager) -> None:
-    cluster.configure()
-    server.fault(rule("drop-watch", "watch=true", times=16, seconds=0.05))
-    manager = start_manager()
-    cluster.add_reporting_node("n1", at=time.time())
-    amounts = itertools.count(1000)
-
-    def all_have_struck() -> bool:
-        cluster.report("n1", at=time.time(), cpu=f"{next(amounts)}m")
-        return server.faults_left() == 0
-
-    eventually(all_have_struck)
-    cluster.report("n1", at=time.time(), cpu="500m")
-    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
-    eventually(lambda: restarts(manager, "unreachable") + restarts(manager, "ended") >= 16)
-    assert not failures(manager)
-
-
-def test_a_storm_of_lost_positions_is_outlasted(
-    server: ApiServer, cluster: Cluster, start_manager: StartManager
-) -> None:
-    cluster.configure()
-    cluster.add_node("n1")
-    server.fault(rule("status", "watch=true", times=14, status=410))
-    manager = start_manager()
-    eventually(lambda: restarts(manager, "gone") >= 6)
-    # In the middle of it, it serves what it knows.
-    eventually(lambda: fetch(manager, "/readyz").status_code == 200)
-    assert seen(manager, "n1") is not None
-    cluster.wait_for_metric("n1")
-    cluster.report("n1", at=time.time())
-    eventually(lambda: cluster.mid("n1") == OFFERED)
-    eventually(lambda: server.faults_left() == 0, 60)
-    cluster.report("n1", at=time.time(), cpu="500m")
-    eventually(lambda: cluster.mid("n1") == Resources(500, GIB))
-
-
-def test_when_every_second_patch_is_a_conflict_all_is_written_in_the_end(
-    server: ApiServer, cluster: Cluster, start_manager: StartManager
-) -> None:
-    cluster.configure()
-    manager = start_manager()
-    nodes = [f"n{number}" for number in range(6)]
-    for name in nodes:
-        cluster.add_node(name)
-    for name in nodes:
-        cluster.wait_for_metric(name)
-        cluster.report(name, at=time.time())
-    eventually(lambda: [cluster.mid(name) for name in nodes] == [OFFERED] * len(nodes))
-
-    def writes() -> float:
-        return summed(manager, "headroom_manager_node_writes_total{")
-
-    eventually(lambda: writes() == len(nodes))
-    path = "^/api/v1/nodes/n[0-9]/status"
-    passed, refused = rule("delay", path, method="PATCH"), rule("status", path, method="PATCH", status=409)
-    server.fault(*[passed, refused] * 50)
-    for name in nodes:
-        cluster.report(name, at=time.time(), cpu="500m")
-    eventually(lambda: [cluster.mid(name) for name in nodes] == [Resources(500, GIB)] * len(nodes))
-    assert counted(manager, "node_write_conflicts_total") >= len(nodes) - 1
-    eventually(lambda: writes() == 2 * len(nodes))
 
 
 def test_while_nothing_is_heard_of_nodes_no_part_of_a_node_keeps_another_waiting(
@@ -228,16 +163,6 @@ def test_a_node_metric_that_cannot_be_written_keeps_nothing_else_of_the_node_wai
     eventually(
         lambda: cluster.client.get(NODEMETRICS, "n1")["spec"].get("predictPolicy") == {"predictor": "n-sigma-v1"}
     )
-
-
-def test_a_report_about_a_node_that_is_not_there_is_taken_away(cluster: Cluster, start_manager: StartManager) -> None:
-    cluster.configure()
-    start_manager()
-    cluster.add_reporting_node("n1", at=time.time())
-    ghost = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "ghost"}}
-    cluster.client.create(NODEMETRICS, ghost)
-    eventually(lambda: not cluster.has_metric("ghost"))
-    eventually(lambda: cluster.mid("n1") == OFFERED)
 
 
 @pytest.mark.thorough

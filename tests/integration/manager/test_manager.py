@@ -25,7 +25,10 @@ OFFERED = Resources(1500, GIB)
 
 
 def test_a_node_metric_lives_as_long_as_its_node(cluster: Cluster, start_manager: StartManager) -> None:
-    orphan = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": "gone"}}
+    orphan, ghost = (
+        {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": name}}
+        for name in ("gone", "ghost")
+    )
     adopted = {**orphan, "metadata": {"name": "n1"}, "spec": {"metricCollectPolicy": {"reportIntervalSeconds": 7}}}
     for each in (orphan, adopted):
         cluster.client.create(NODEMETRICS, each)
@@ -44,6 +47,8 @@ def test_a_node_metric_lives_as_long_as_its_node(cluster: Cluster, start_manager
     assert metric["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == 30
     assert metric["spec"]["midPolicy"]["midFormula"] == "seed"
 
+    cluster.client.create(NODEMETRICS, ghost)
+    eventually(lambda: not cluster.has_metric("ghost"))
     cluster.client.delete(NODEMETRICS, "n1")
     eventually(lambda: cluster.has_metric("n1"))
     cluster.client.delete(NODES, "n1")
@@ -360,20 +365,3 @@ def test_requests_of_pods_are_summed_by_node(cluster: Cluster, start_manager: St
     eventually(lambda: fetch(manager, f"/api/v1/workloads/{cluster.namespace}/Pod/p1/history").json()["times"])
     cluster.client.delete(PODS, "p1", cluster.namespace, grace_period_seconds=0)
     eventually(lambda: cluster.mid("n1") == Resources(4000, 8 * GIB))
-
-
-def test_only_the_leader_writes_and_a_follower_takes_over(cluster: Cluster, start_manager: StartManager) -> None:
-    times = {"leader_elect": True, "retry_period_seconds": 0.2}  # the Lease is given up, so nobody waits for its end
-    cluster.configure()
-    first = start_manager(identity="first", **times)
-    eventually(lambda: counted(first, "leader") == 1)
-    second = start_manager(identity="second", **times)
-    cluster.add_reporting_node("n1", at=time.time())
-    eventually(lambda: cluster.mid("n1") == OFFERED)
-    eventually(lambda: seen(second, "n1") == OFFERED)
-    assert (counted(first, "leader"), counted(second, "leader")) == (1, 0)
-    assert counted(second, 'node_writes_total{reason="difference"}') == 0
-    first.close()
-    cluster.report("n1", at=time.time(), cpu="1")
-    eventually(lambda: cluster.mid("n1") == Resources(1000, GIB))
-    assert counted(second, "leader") == 1

@@ -1,10 +1,8 @@
 """The HTTP answers are those of docs/schemas, and the page loads nothing but itself."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,17 +20,19 @@ from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
 from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.usage_histograms import HistogramRow, NodeHistograms
+from manager.nodeside.workload_trends import WorkloadTrend
+from manager.nodeside.workloads import WorkloadPods, WorkloadsAnswer
 from manager.pods import NodeRequests
 from shared import names, web
 from shared.api.nodemetric import UsageHistogram
 from shared.clock import ManualClock
 from shared.names import Tier
 from shared.quantity import Resources
+from tests.support import schemas
 from tests.support.local_http import LOCAL_HTTP
 from tests.unit.manager import fleets
 from tests.unit.manager.objects import GIB, NOW, enabled, metric, node
 
-SCHEMAS = Path(__file__).parents[3] / "docs" / "schemas"
 FLEET = answers.fleet(fleets.fleet(fleets.report("n1"), fleets.report("n2")))
 HOSTILE = '<img src=x onerror="alert(1)">'
 
@@ -250,10 +250,13 @@ def test_probes_say_what_is_missing(url: str, path: str, about: object) -> None:
         ("histograms", NodeHistograms),
         ("history", NodeTrend),
         ("sparklines", Sparklines),
+        ("workloads", WorkloadsAnswer),
+        ("workload_pods", WorkloadPods),
+        ("workload_history", WorkloadTrend),
     ],
 )
 def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:
-    assert json.loads((SCHEMAS / f"{file}.json").read_text()) == msgspec.json.schema(kind)
+    assert schemas.published(file) == msgspec.json.schema(kind)
 
 
 def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:

@@ -5,7 +5,6 @@ Node.js runs the scripts as they are served; nothing of them is copied here.
 
 import json
 import math
-import re
 import shutil
 import subprocess
 from itertools import pairwise
@@ -248,30 +247,6 @@ def test_the_crosshair_takes_the_nearest_sample_and_the_axis_has_round_numbers()
     ticks = run("[0.03, 1, 7.3, 16.8, 2016].map(ticksOf)")
     assert ticks[1:] == [[0, 0.25, 0.5, 0.75, 1], [0, 2, 4, 6], [0, 5, 10, 15], [0, 1000, 2000]]
     assert all(len(each) <= 5 and math.isclose(each[0], 0) for each in ticks)
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of "#rrggbb", as WCAG 2.2 defines it."""
-    parts = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.parametrize("scheme", [0, 1])
-def test_text_and_lines_stand_out_from_the_ground_in_both_schemes(scheme: int) -> None:
-    block = re.findall(r":root \{(.*?)\}", (PAGE / "page.css").read_text(), re.DOTALL)[scheme]
-    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
-
-    def contrast(one: str, other: str) -> float:
-        darker, lighter = sorted(luminance(colours[each]) for each in (one, other))
-        return (lighter + 0.05) / (darker + 0.05)
-
-    for ground in ("ground", "surface"):
-        assert all(contrast(each, ground) >= 4.5 for each in ("text", "quiet", "accent")), "WCAG 1.4.3"
-        lines = ("used", "requested", "peak", "mid")
-        assert all(contrast(each, ground) >= 3 for each in lines), "WCAG 1.4.11"
-    assert contrast("warn-text", "warn-ground") >= 4.5
-    assert contrast("bad-text", "bad-ground") >= 4.5
 
 
 @needs_node_js

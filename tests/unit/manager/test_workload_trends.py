@@ -1,6 +1,5 @@
 """The last day of workloads and of their pods: whole, bounded, and honest about what was not measured."""
 
-import json
 from collections.abc import Collection, Iterator
 
 import msgspec
@@ -105,7 +104,3 @@ def test_of_very_many_those_that_request_most_are_remembered(town: Town, monkeyp
     assert town.trends.answer("shop", "Pod", "alone").requested.cpu_milli == [None] * 3
     assert town.trends.answer("shop", "StatefulSet", "db", "db-0").requested.cpu_milli == [2000] * 3
     assert town.trends.answer("shop", "Pod", "alone", "alone").requested.cpu_milli == [None] * 3
-
-
-def test_the_published_schema_is_that_of_the_answer() -> None:
-    assert json.loads((schemas.FOLDER / "workload_history.json").read_text()) == msgspec.json.schema(WorkloadTrend)

@@ -1,6 +1,5 @@
 """What workloads request and use: each pod counts once, and what is not measured is not said to be nothing."""
 
-import json
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -17,7 +16,6 @@ from shared import web
 from shared.clock import ManualClock
 from shared.quantity import Resources
 from tests.support.local_http import LOCAL_HTTP
-from tests.support.schemas import FOLDER
 from tests.unit.manager import objects
 from tests.unit.manager.objects import GIB, NOW
 
@@ -156,8 +154,3 @@ def test_many_who_ask_are_told_of_one_count_until_it_is_old(api: str, cluster: C
     clock.advance(workloads.KEPT_SECONDS)
     assert listed(api).time > before
     assert cluster.reads == 2
-
-
-@pytest.mark.parametrize(("file", "kind"), [("workloads", WorkloadsAnswer), ("workload_pods", WorkloadPods)])
-def test_the_published_schemas_are_those_of_the_answers(file: str, kind: type) -> None:
-    assert json.loads((FOLDER / f"{file}.json").read_text()) == msgspec.json.schema(kind)
