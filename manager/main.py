@@ -301,16 +301,17 @@ class Manager:
         self._controller.reconcile_all()
 
     def _status(self) -> Status:
-        return answers.status(
-            self._caches.policy,
+        policy, autoscaler = self._caches.policy, self._autoscaler
+        unsynced = [*self._caches.unsynced(), *(autoscaler.unsynced() if autoscaler else ())]
+        return Status(
             cluster=self._cluster_name,
-            config_map=self._settings.config_map_key,
             leader=self.is_leader(),
             dry_run=self._settings.dry_run,
-            waiting_for=list(
-                dict.fromkeys([*self._caches.unsynced(), *(self._autoscaler.unsynced() if self._autoscaler else ())])
-            ),
-            overdue=self._liveness.overdue(),
+            waiting_for=list(dict.fromkeys(unsynced)),
+            colocation_enabled=policy.enabled,
+            config_map=self._settings.config_map_key,
+            config_problem="; ".join(map(str, policy.problems)) or None,
+            overdue_loops=self._liveness.overdue(),
         )
 
 

@@ -21,6 +21,7 @@ from shared.quantity import QuantityError, Resources
 logger = logging.getLogger(__name__)
 
 NOTHING = Resources()
+UNITS = ((names.CPU, "milli"), (names.MEMORY, "bytes"))  # of the two resources of an amount
 MAX_FACTOR_PERCENT = 1000  # of a pod's requests, as for all pods
 
 _TIER_OF = {of: tier for tier, of in names.TIER_CLASSES.items()}

@@ -10,7 +10,6 @@ from manager.nodeside.fleet import FleetOverview
 from manager.nodeside.node_prediction import PredictionRow
 from manager.nodeside.noderesource import writing
 from manager.nodeside.noderesource.explain import Decision, Offer
-from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.promises import RESOURCES, PooledWithdrawal
 from shared import durations, names
 from shared.api import colocation
@@ -354,21 +353,6 @@ def fleet(of: FleetOverview) -> FleetPrediction:
         refused_nodes=of.refused_nodes,
         withdrawal=None if of.withdrawal is None else _fleet_withdrawal(of.withdrawal),
     )
-
-
-def status(
-    policy: ClusterPolicy,
-    *,
-    cluster: str,
-    config_map: str,
-    leader: bool,
-    dry_run: bool,
-    waiting_for: list[str],
-    overdue: dict[str, float],
-) -> Status:
-    """The manager itself."""
-    problem = "; ".join(map(str, policy.problems)) or None
-    return Status(cluster, leader, dry_run, waiting_for, policy.enabled, config_map, problem, overdue)
 
 
 def _fleet_withdrawal(of: PooledWithdrawal) -> FleetWithdrawal:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
-from manager.pods import NOTHING, PodRecord, sum_held
+from manager.pods import NOTHING, UNITS, PodRecord, sum_held
 from shared import explanation, names
 from shared.api.core import Namespace
 from shared.api.pods import amounts
@@ -19,8 +19,6 @@ from shared.quantity import QuantityError, Resources
 
 # For which a pod counts that the extender admitted, and whose binding has not been observed yet.
 PASSED_SECONDS = 5.0
-
-_RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
 Bound: TypeAlias = int | str  # in milli-cores or bytes; a text says why it is invalid
 Bounds: TypeAlias = Mapping[str, Bound]  # by annotation; most namespaces have none
@@ -121,7 +119,7 @@ def _refusal(namespace: str, bounds: Bounds, pod: PodRecord, others: Iterable[Po
 
 
 def _beyond(tier: Tier, annotations: Iterable[str], bounds: Bounds, holds: Resources, asks: Resources) -> str | None:
-    for annotation, (resource, unit), there, more in zip(annotations, _RESOURCES, holds, asks, strict=True):
+    for annotation, (resource, unit), there, more in zip(annotations, UNITS, holds, asks, strict=True):
         bound = bounds.get(annotation)
         if isinstance(bound, str):
             return f"takes no pods of {tier.capitalize()}: annotation {annotation}: {bound}"

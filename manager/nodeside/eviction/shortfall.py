@@ -13,12 +13,10 @@ from typing import NamedTuple
 from manager.nodeside.noderesource.explain import Decision, Offer
 from manager.nodeside.noderesource.report import ReportedUsage
 from manager.nodeside.noderesource.writing import SAFETY_TOLERANCE
-from manager.pods import Dispensability, PodRecord
+from manager.pods import NOTHING, Dispensability, PodRecord
 from shared import explanation
 from shared.names import Tier
 from shared.quantity import Resources
-
-NOTHING = Resources()
 
 _NONE_SHORT: Mapping[Tier, "Shortfall"] = {}
 _NO_USAGE: Mapping[str, ReportedUsage] = {}

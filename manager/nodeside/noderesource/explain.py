@@ -11,8 +11,8 @@ from manager.nodeside.noderesource import batch, mid, plausibility, preparation,
 from manager.nodeside.noderesource.batch import Above
 from manager.nodeside.noderesource.buffer import Learned
 from manager.nodeside.noderesource.report import NodeReport
-from manager.nodeside.noderesource.situation import NOTHING, NodeFacts, NodeSituation
-from manager.pods import NodeRequests, PodRecord, sum_held
+from manager.nodeside.noderesource.situation import NodeFacts, NodeSituation
+from manager.pods import NOTHING, NodeRequests, PodRecord, sum_held
 from shared import explanation as words
 from shared import names
 from shared.api.colocation import DEFAULTS, ColocationStrategy, NodeStrategy

@@ -14,12 +14,11 @@ from collections.abc import Iterator
 
 import msgspec
 
-from manager.nodeside.noderesource.situation import NOTHING, NodeSituation
-from shared import explanation, names
+from manager.nodeside.noderesource.situation import NodeSituation
+from manager.pods import NOTHING, UNITS
+from shared import explanation
 from shared.api.predictpolicy import PERCENTILE
 from shared.quantity import Resources
-
-_UNITS = (names.CPU, "milli"), (names.MEMORY, "bytes")
 
 
 class ReportHistory(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +70,7 @@ def _contradictions(seen: NodeSituation) -> Iterator[str]:
     if report is None or report.reclaimable is None:
         return
     peak = report.peak if report.model not in ("", PERCENTILE) else None
-    for where, (name, unit) in enumerate(_UNITS):
+    for where, (name, unit) in enumerate(UNITS):
         reclaimable, requested = report.reclaimable[where], seen.most_requested[where]
         if reclaimable <= max(0, limit(requested, None if peak is None else peak[where])):
             continue

@@ -31,7 +31,6 @@ from shared.quantity import INT64_MAX, Resources
 
 logger = logging.getLogger(__name__)
 
-NOTHING = Resources()
 
 # More pods than any node runs, although an API object can list them.
 MAX_LISTED = 4096

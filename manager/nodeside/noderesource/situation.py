@@ -8,14 +8,12 @@ import msgspec
 
 from manager.nodeside.noderesource import amplification, annotations
 from manager.nodeside.noderesource.report import NodeReport
-from manager.pods import NodeRequests
+from manager.pods import NOTHING, NodeRequests
 from shared import durations, names, quantity
 from shared.api.core import Node, Quantities
 from shared.api.meta import Wire, prepared
 from shared.errors import InvalidInput
 from shared.quantity import Resources
-
-NOTHING = Resources()
 
 _CPU_RANGE = re.compile(r"[0-9]{1,9}(-[0-9]{1,9})?")
 

@@ -75,15 +75,16 @@ class Advisor:
         self._sweep_at = SWEEP_VIEWS
 
     def refused(self, pod: Pod, names: Iterable[str]) -> dict[str, NodeRefusal]:
-        """The nodes to which the pod should not go. Raises QuantityError for invalid requests.
+        """The nodes to which the pod should not go.
 
         An unknown node is not refused, and no node is refused before the caches are complete: no pod waits because the
         manager is behind.
         """
         if self._cluster.unsynced():
             return {}
-        asked, incoming, now = bound.asked(pod), self._incoming(pod), self.now()
-        if asked and (why := self._why_refused(record(pod))) is not None:
+        known, now = record(pod), self.now()
+        asked, incoming = bound.asked(known), self._incoming(pod, known)
+        if asked and (why := self._why_refused(known)) is not None:
             return {name: NodeRefusal("namespace", why) for name in names}
         found: dict[str, NodeRefusal] = {}
         short: dict[str, ResourceShortfall] = {}
@@ -106,7 +107,7 @@ class Advisor:
         """The score of each of the nodes, 0..100; 0 for an unknown node."""
         if self._cluster.unsynced():
             return [0] * len(names)
-        incoming, now, args = self._incoming(pod), self.now(), self.args
+        incoming, now, args = self._incoming(pod, record(pod)), self.now(), self.args
         views = map(self.view, names)
         return [
             0 if view is None or view.load is None else loadaware.score(view.load, incoming, args, now)
@@ -140,8 +141,7 @@ class Advisor:
         self._views = {name: view for name, view in list(self._views.items()) if self._cluster.node(name) is not None}
         self._sweep_at = max(SWEEP_VIEWS, 2 * len(self._views))
 
-    def _incoming(self, pod: Pod) -> Incoming:
-        known = record(pod)
+    def _incoming(self, pod: Pod, known: PodRecord) -> Incoming:
         return Incoming(
             estimate.estimate(known, self.args),
             is_prod=known.priority_class in LENDING_CLASSES,

@@ -9,15 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from manager.nodeside.noderesource.explain import Decision
-from shared import explanation, names
-from shared.api import pods
-from shared.api.core import Pod
+from manager.pods import NOTHING, UNITS, PodRecord, sum_held
+from shared import explanation
 from shared.names import Tier
 from shared.quantity import Resources
-
-NOTHING = Resources()
-
-_RESOURCES = ((names.CPU, "milli"), (names.MEMORY, "bytes"))
 
 
 class ResourceShortfall(NamedTuple):
@@ -47,14 +42,9 @@ class ResourceShortfall(NamedTuple):
         )
 
 
-def asked(pod: Pod) -> Mapping[Tier, Resources]:
-    """The pod's requests by tier, for tiers with any. Raises QuantityError."""
-    requested = pods.requests(pod)
-    amounts = {
-        tier: Resources(requested.get(cpu, 0), requested.get(memory, 0))
-        for tier, (cpu, memory) in names.TIER_RESOURCES.items()
-    }
-    return {tier: amount for tier, amount in amounts.items() if amount != NOTHING}
+def asked(pod: PodRecord) -> Mapping[Tier, Resources]:
+    """The pod's requests by tier, for tiers with any."""
+    return {tier: amount for tier, amount in sum_held([pod]).items() if amount != NOTHING}
 
 
 def shortfall(
@@ -72,7 +62,7 @@ def shortfall(
         if offer is None:
             continue
         offered = NOTHING if is_stale or offer.resources is None else offer.resources
-        for index, (resource, unit) in enumerate(_RESOURCES):
+        for index, (resource, unit) in enumerate(UNITS):
             if amount[index] > 0 and amount[index] + held[tier][index] > offered[index]:
                 return ResourceShortfall(tier, resource, unit, offered[index], held[tier][index], amount[index])
     return None

@@ -1,13 +1,12 @@
 """The expected usage of a pod before any measurement (facts of upstream's default estimator)."""
 
 from manager.nodeside.scheduling.args import LoadAwareArgs
-from manager.pods import Estimation, PodRecord
+from manager.pods import NOTHING, Estimation, PodRecord
 from shared.names import LENDING_CLASSES, PriorityClass
 from shared.quantity import Resources
 
 # The assumed request of a pod without requests and limits.
 DEFAULT_REQUEST = Resources(250, 200 << 20)
-NOTHING = Resources()
 
 _AS_IT_IS = Estimation()
 

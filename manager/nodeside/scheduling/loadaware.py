@@ -18,7 +18,7 @@ from manager.nodeside.noderesource.report import NEGATIVE, NodeReport
 from manager.nodeside.scheduling import args as arguments
 from manager.nodeside.scheduling import estimate
 from manager.nodeside.scheduling.args import AggregationType, LoadAwareArgs, Percents
-from manager.pods import PodRecord
+from manager.pods import NOTHING, PodRecord
 from shared import names
 from shared.api.core import Node
 from shared.api.meta import Wire, prepared
@@ -34,7 +34,6 @@ NEUTRAL_SCORE = MAX_SCORE // 2
 REPORT_INTERVAL_SECONDS = 60  # of an agent without a configured interval
 
 EXPIRED = "node(s) nodeMetric expired"
-NOTHING = Resources()
 
 
 class LoadLimits(NamedTuple):

@@ -5,8 +5,8 @@ from typing import Any
 from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.noderesource.explain import Decision, Offer
 from manager.nodeside.noderesource.report import ReportedUsage
-from manager.nodeside.noderesource.situation import NOTHING, NodeSituation
-from manager.pods import NodeRequests, PodRecord, record
+from manager.nodeside.noderesource.situation import NodeSituation
+from manager.pods import NOTHING, NodeRequests, PodRecord, record
 from shared.clock import ManualClock
 from shared.names import Tier
 from shared.quantity import Resources

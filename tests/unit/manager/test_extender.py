@@ -161,9 +161,9 @@ def test_many_refusals_are_worded_alike_so_that_a_scheduler_counts_them(cluster:
 
 
 def test_what_is_asked_is_the_pods_request_of_each_tier() -> None:
-    assert bound.asked(mid_pod()) == {Tier.MID: Resources(1000, GIB)}
-    assert bound.asked(mid_pod(**{names.BATCH_CPU: "5", "cpu": "1"})) == {Tier.BATCH: Resources(5, 0)}
-    assert bound.asked(mid_pod(cpu="1")) == {}
+    assert bound.asked(record(mid_pod())) == {Tier.MID: Resources(1000, GIB)}
+    assert bound.asked(record(mid_pod(**{names.BATCH_CPU: "5", "cpu": "1"}))) == {Tier.BATCH: Resources(5, 0)}
+    assert bound.asked(record(mid_pod(cpu="1"))) == {}
 
 
 # What is known of the cluster

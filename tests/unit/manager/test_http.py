@@ -11,14 +11,13 @@ from prometheus_client import CollectorRegistry
 
 from manager import http
 from manager.nodeside import answers, usage_histograms
-from manager.nodeside.answers import Explained, FleetPrediction, Nodes
+from manager.nodeside.answers import Explained, FleetPrediction, Nodes, Status
 from manager.nodeside.decisions import KnownNode, LastWrite, Pending
 from manager.nodeside.node_prediction import PredictionRow, PromiseRow, RecommendationRow, ShadowRow, WithdrawalRow
 from manager.nodeside.node_trends import MOST_SPARKLINES, NodeAmounts, NodeTrend, NodeTrends, Sparklines
 from manager.nodeside.noderesource import explain, report
 from manager.nodeside.noderesource.explain import Known
 from manager.nodeside.noderesource.writing import OfferChange
-from manager.nodeside.policy import ClusterPolicy
 from manager.nodeside.usage_histograms import HistogramRow, NodeHistograms
 from manager.nodeside.workload_trends import WorkloadTrend
 from manager.nodeside.workloads import WorkloadPods, WorkloadsAnswer
@@ -80,15 +79,7 @@ def url() -> Iterator[str]:
         reader=States(),
         trends=TRENDS,
         registry=CollectorRegistry(),
-        status=lambda: answers.status(
-            ClusterPolicy(),
-            cluster="prod-1",
-            config_map="ns/cm",
-            leader=True,
-            dry_run=False,
-            waiting_for=["pods"],
-            overdue={},
-        ),
+        status=lambda: Status("prod-1", True, False, ["pods"], False, "ns/cm", None, {}),
         fleet=lambda: FLEET,
         unhealthy=lambda: {"worker": 12.0},
         overdue=dict,

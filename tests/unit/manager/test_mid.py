@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from manager.nodeside.noderesource import mid
 from manager.nodeside.noderesource.buffer import Learned, Share
-from manager.nodeside.noderesource.situation import NOTHING, NodeSituation
-from manager.pods import NodeRequests
+from manager.nodeside.noderesource.situation import NodeSituation
+from manager.pods import NOTHING, NodeRequests
 from shared.api.colocation import ColocationStrategy, MidFormula
 from shared.explanation import Explanation
 from shared.quantity import Resources

@@ -13,8 +13,7 @@ from manager.nodeside.eviction import condition
 from manager.nodeside.eviction.tracker import Tracker
 from manager.nodeside.noderesource import plausibility
 from manager.nodeside.noderesource.plausibility import ReportHistory
-from manager.nodeside.noderesource.situation import NOTHING
-from manager.pods import NodeRequests
+from manager.pods import NOTHING, NodeRequests
 from shared import names
 from shared.api.core import Condition
 from shared.names import Tier
