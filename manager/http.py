@@ -21,19 +21,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PAGE_FILES = {
-    "index.html": "text/html",
-    "page.css": "text/css",
-    "course.js": "text/javascript",
-    "histogram.js": "text/javascript",
-    "spending.js": "text/javascript",
-    "nodes.js": "text/javascript",
-    "workloads.js": "text/javascript",
-    "page.js": "text/javascript",
-    "reserved.js": "text/javascript",
-    "disruption.js": "text/javascript",
-    "autoscaler.js": "text/javascript",
-}
+_MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}  # of the page's files, by their ends
 NodeNames = Annotated[list[str], Query(max_length=MOST_SPARKLINES, description="names of nodes; others are left out")]
 
 
@@ -153,11 +141,12 @@ def _read_state(reader: Reader, name: str) -> KnownNode:
 
 
 def _serve_page(app: FastAPI) -> None:
-    folder = importlib.resources.files("manager.page")
-    for name, media_type in _PAGE_FILES.items():
-        content = folder.joinpath(name).read_bytes()
-        path = "/" if name == "index.html" else f"/page/{name}"
-        app.add_api_route(path, _constant(content, media_type), methods=["GET"], include_in_schema=False)
+    for file in importlib.resources.files("manager.page").iterdir():
+        media_type = _MEDIA_TYPES.get(file.name.rpartition(".")[2])
+        if media_type is not None:
+            path = "/" if file.name == "index.html" else f"/page/{file.name}"
+            answer = _constant(file.read_bytes(), media_type)
+            app.add_api_route(path, answer, methods=["GET"], include_in_schema=False)
 
 
 def _constant(content: bytes, media_type: str) -> Callable[[], Response]:

@@ -1,5 +1,6 @@
 """The HTTP answers are those of docs/schemas, and the page loads nothing but itself."""
 
+import importlib.resources
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -263,10 +264,7 @@ def test_the_page_may_load_nothing_but_its_own_files(url: str) -> None:
     assert not re.search(r"<script(?![^>]*src=)", page.text), "an inline script would be refused by the policy"
 
 
-SCRIPTS = (
-    *("course.js", "histogram.js", "spending.js", "nodes.js", "workloads.js", "page.js"),
-    *("reserved.js", "disruption.js", "autoscaler.js"),
-)
+SCRIPTS = sorted(each.name for each in importlib.resources.files("manager.page").iterdir() if each.name.endswith(".js"))
 
 
 def test_the_page_is_small_and_without_inline_styles(url: str) -> None:
