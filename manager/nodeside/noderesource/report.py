@@ -125,8 +125,8 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
     source, info, said = f"NodeMetric {meta.name}", status.node_metric or _NO_INFO, status.prediction or _NO_PREDICTION
     usage = _complete(info.node_usage, source, "status.nodeMetric.nodeUsage")
     pods = _pods(metric, source)
-    kept, promises_problem = _read_apart(lambda: promises.read(said, source=source), promises.NOTHING_KEPT)
-    pressed, pressure_problem = _read_apart(lambda: pressure.read(said.pressure, source=source), None)
+    kept, promises_problem = _read_apart(promises.read, status.prediction, source, promises.NOTHING_KEPT)
+    pressed, pressure_problem = _read_apart(pressure.read, said.pressure, source, None)
     if pressure_problem is not None:
         logger.error("reported pressure refused: %s", pressure_problem)
     return NodeReport(
@@ -159,10 +159,12 @@ def _read(metric: NodeMetric, spec: NodeMetricSpec, unread: Mapping[str, object]
     )
 
 
-def _read_apart(read: Callable[[], T], nothing: T) -> tuple[T, InvalidInput | None]:
-    """A part that no offer depends on: an error in it does not invalidate the rest."""
+def _read_apart(read: Callable[..., T], part: object, source: str, nothing: T) -> tuple[T, InvalidInput | None]:
+    """A part that no offer depends on, if it is there: an error in it does not invalidate the rest."""
+    if part is None:
+        return nothing, None
     try:
-        return read(), None
+        return read(part, source=source), None
     except InvalidInput as problem:
         return nothing, _released(problem)
 
