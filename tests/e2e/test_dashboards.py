@@ -1,5 +1,6 @@
 """The dashboards show something: a real Prometheus scrapes a running cluster, and no panel stays empty."""
 
+import json
 import math
 import re
 import socket
@@ -13,14 +14,15 @@ import pytest
 import yaml
 
 from deploy.local.simulated import annotations
-from deploy.monitoring.__main__ import DASHBOARDS
 from shared.kube.resources import NODES
 from tests.e2e.conftest import RunningCluster
 from tests.support import eventually
 from tests.support.local_http import LOCAL_HTTP
 from tests.support.programs import program
 
-RULES = Path(__file__).parents[2] / "deploy" / "helm" / "headroom" / "files" / "rules.yaml"
+FILES = Path(__file__).parents[2] / "deploy" / "helm" / "headroom" / "files"
+RULES = FILES / "rules.yaml"
+DASHBOARDS = [json.loads(path.read_text("utf-8")) for path in sorted((FILES / "dashboards").iterdir())]
 SCRAPE_SECONDS = 2
 # A day of the simulated nodes takes 48 s, and a promise for a day is judged after it.
 PATIENCE_SECONDS = 400.0

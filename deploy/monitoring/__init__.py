@@ -1,1 +1,0 @@
-"""What Prometheus and Grafana get: dashboards made from code, and the tests' view of the chart's rules."""
