@@ -10,6 +10,7 @@ from manager.autoscaler.reporting.node_status import NodeStatusRow
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 
 MOST_ROWS = 20
+_ALL = "--top N, --all-nodes"
 _COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)
 
 
@@ -31,24 +32,19 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
     shown = rows[:most]
     title = f"{rendering.count(len(rows), 'node')} could go{_saving(of.savable_per_hour)}, "
     title += f"{of.goes or 'none'} of them now{_saving(of.saved_per_hour) if of.goes else ''}:"
-    lines = rendering.aligned(
-        [
-            ("", "NODE", "GROUP", "REQUESTED", "PODS", "$/H", "WHY"),
-            *(
-                (
-                    "  *" if row.standing == NodeStanding.GOES else "",
-                    row.node,
-                    row.group,
-                    _percent(row),
-                    str(row.pods),
-                    rendering.price(row.cost_per_hour),
-                    _reason(row),
-                )
-                for row in shown
-            ),
-        ],
-        numbers={3, 4, 5},
+    cells = (
+        (
+            "  *" if row.standing == NodeStanding.GOES else "",
+            row.node,
+            row.group,
+            _percent(row),
+            str(row.pods),
+            rendering.price(row.cost_per_hour),
+            _reason(row),
+        )
+        for row in shown
     )
+    lines = rendering.table(("", "NODE", "GROUP", ">REQUESTED", ">PODS", ">$/H", "WHY"), cells)
     if len(shown) < len(rows):
         reasons = Counter(row.reason or row.standing for row in rows[len(shown) :])
         counted = ", ".join(f"{many} {reason}" for reason, many in reasons.most_common())
@@ -63,15 +59,9 @@ def _interrupted(of: ScaleDownRow, most: int) -> list[str]:
     rows = [row for row in of.nodes if row.interruption]
     if not rows:
         return []
-    lines = rendering.aligned(
-        [
-            ("  NODE", "GROUP", "ANNOUNCED", "STANDING", "WHY"),
-            *((f"  {row.node}", row.group, row.interruption, row.standing, _reason(row)) for row in rows[:most]),
-        ]
-    )
-    if len(rows) > most:
-        lines.append(f"  and {len(rows) - most} more (--top N, --all-nodes)")
-    return ["Interruptions that the cloud has announced:", *lines]
+    cells = ((f"  {row.node}", row.group, row.interruption, row.standing, _reason(row)) for row in rows[:most])
+    lines = rendering.table(("  NODE", "GROUP", "ANNOUNCED", "STANDING", "WHY"), cells)
+    return ["Interruptions that the cloud has announced:", *lines, *rendering.more(len(rows), most, _ALL)]
 
 
 def _replaced(of: ScaleDownRow, most: int) -> list[str]:
@@ -81,9 +71,7 @@ def _replaced(of: ScaleDownRow, most: int) -> list[str]:
         return []
     rows.sort(key=lambda row: (-(row.replacement_saves_per_month or 0.0), row.node))
     lines = [f"  {row.replacement}" for row in rows[:most]]
-    if len(rows) > most:
-        lines.append(f"  and {len(rows) - most} more (--top N, --all-nodes)")
-    return [f"Replaced nodes: {of.replacement or 'none now'}", *lines]
+    return [f"Replaced nodes: {of.replacement or 'none now'}", *lines, *rendering.more(len(rows), most, _ALL)]
 
 
 def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
@@ -92,44 +80,29 @@ def _stay(of: ScaleDownRow, *, all_nodes: bool) -> list[str]:
         return []
     if all_nodes:
         listed = [row for row in of.nodes if row.standing in (NodeStanding.NEEDED, NodeStanding.UNJUDGED)]
-        lines = rendering.aligned(
-            [
-                ("  NODE", "GROUP", "REQUESTED", "WHY"),
-                *((f"  {row.node}", row.group, _percent(row), _reason(row)) for row in listed),
-            ],
-            numbers={2},
-        )
+        cells = [(f"  {row.node}", row.group, _percent(row), _reason(row)) for row in listed]
+        lines = rendering.table(("  NODE", "GROUP", ">REQUESTED", "WHY"), cells)
     else:
-        lines = rendering.aligned(
-            [
-                ("  REASON", "NODES", "FOR EXAMPLE"),
-                *((f"  {row.reason or row.standing}", str(row.count), f"{row.nodes[0]}: {row.detail}") for row in rows),
-            ],
-            numbers={1},
-        )
+        reasons = [(f"  {row.reason or row.standing}", str(row.count), f"{row.nodes[0]}: {row.detail}") for row in rows]
+        lines = rendering.table(("  REASON", ">NODES", "FOR EXAMPLE"), reasons)
     return [f"{rendering.count(sum(row.count for row in rows), 'node')} stay:", *lines]
 
 
 def _leaving(rows: Sequence[DeletionRow]) -> list[str]:
     if not rows:
         return []
-    lines = rendering.aligned(
-        [
-            ("  NODE", "GROUP", "STAGE", "SINCE", "WAITS FOR"),
-            *(
-                (f"  {row.node}", row.group, row.stage, row.since, row.error or rendering.names(row.waits_for))
-                for row in rows
-            ),
-        ]
+    cells = (
+        (f"  {row.node}", row.group, row.stage, row.since, row.error or rendering.names(row.waits_for)) for row in rows
     )
+    lines = rendering.table(("  NODE", "GROUP", "STAGE", "SINCE", "WAITS FOR"), cells)
     return ["Nodes on their way out:", *lines]
 
 
 def _scans(rows: Sequence[ScanRow]) -> list[str]:
     if not rows:
         return []
-    header = ("  GROUP", "NODES", "TAINTED", "CPU", "MEMORY", "TAINT BELOW", "GROW ABOVE", "DELTA", "WHY")
-    lines = rendering.aligned([header, *map(_scan, rows)], numbers=range(1, 8))
+    header = ("  GROUP", ">NODES", ">TAINTED", ">CPU", ">MEMORY", ">TAINT BELOW", ">GROW ABOVE", ">DELTA", "WHY")
+    lines = rendering.table(header, map(_scan, rows))
     return ["Groups that scale by utilization:", *lines, *(line for row in rows for line in _done(row))]
 
 

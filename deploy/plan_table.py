@@ -21,8 +21,8 @@ from shared.names import CPU, MEMORY
 MOST_ROWS = 20
 _UNTOLD = ("pods", "ephemeral-storage")
 _HEADER = (
-    *("", "GROUP", "MACHINE", "NODES", "PODS"),
-    *("C", "T", "X", "(C+X)/(T+X)", "UNFIT", "SUPPRESSED", "NEW", "RANK"),
+    *("", "GROUP", "MACHINE", ">NODES", ">PODS"),
+    *(">C", ">T", ">X", ">(C+X)/(T+X)", ">UNFIT", ">SUPPRESSED", ">NEW", ">RANK"),
 )
 _RANKING = """\
 C is what the new nodes cost in $/h, T what their pods would cost on machines that fit them perfectly, X the price of
@@ -102,9 +102,7 @@ def _decided(plan: Plan) -> list[str]:
         )
         for row in plan.decisions
     ]
-    lines = rendering.aligned(
-        [("", "GROUP", "NODES NOW", "THEN", "AT MOST", "$/H", "WHY"), *rows], numbers={2, 3, 4, 5}
-    )
+    lines = rendering.table(("", "GROUP", ">NODES NOW", ">THEN", ">AT MOST", ">$/H", "WHY"), rows)
     added = plan.cost_per_hour.added
     return [outcome + (f", {rendering.change(added)} $/h:" if added else ":"), *lines]
 
@@ -152,12 +150,8 @@ def _option_rows(options: Sequence[OptionRow], taken: Collection[str]) -> list[s
     shown = [each for number, each in enumerate(options) if number < MOST_ROWS or each.group in taken]
     rows = [("  *" if each.group in taken else "", *_option(each)) for each in shown]
     used = [0, *(column for column in range(1, len(_HEADER)) if any(row[column] for row in rows))]
-    lines = rendering.aligned(
-        [tuple(row[column] for column in used) for row in (_HEADER, *rows)],
-        numbers={place for place, column in enumerate(used) if column >= 3},
-    )
-    hidden = len(options) - len(shown)
-    return lines + ([f"    and {hidden} more (all of them: -o json)"] if hidden else [])
+    header, *cells = (tuple(row[column] for column in used) for row in (_HEADER, *rows))
+    return [*rendering.table(header, cells), *(f"  {line}" for line in rendering.more(len(options), len(shown)))]
 
 
 def _option(of: OptionRow) -> tuple[str, ...]:
@@ -228,19 +222,18 @@ def _not_considered(plan: Plan) -> list[str]:
 def _buffers(plan: Plan) -> list[str]:
     if not plan.buffers:
         return []
-    header = ("  BUFFER", "CHUNKS", "ON NODES", "ON MID", "NEW NODES", "NONE", "OF EACH")
-    rows = [
+    header = ("  BUFFER", ">CHUNKS", ">ON NODES", ">ON MID", ">NEW NODES", ">NONE", "OF EACH")
+    shown = plan.buffers[:MOST_ROWS]
+    rows = (
         (
             f"  {each.buffer}",
             *map(str, (each.chunks, each.on_nodes, each.on_mid, each.triggered, each.unplaced)),
             _amounts(each.requests),
         )
-        for each in plan.buffers[:MOST_ROWS]
-    ]
-    lines = rendering.aligned([header, *rows], numbers={1, 2, 3, 4, 5})
-    if len(plan.buffers) > MOST_ROWS:
-        lines.append(f"  and {len(plan.buffers) - MOST_ROWS} more (all of them: -o json)")
-    for each in plan.buffers[:MOST_ROWS]:
+        for each in shown
+    )
+    lines = [*rendering.table(header, rows), *rendering.more(len(plan.buffers), MOST_ROWS)]
+    for each in shown:
         if each.limited_by:
             lines.append(
                 f"  {each.buffer} would have {rendering.count(each.wanted, 'chunk')} but for ResourceQuota "
@@ -265,8 +258,9 @@ def _bought(decisions: Iterable[FurtherRow]) -> list[str]:
 def _requests(plan: Plan) -> list[str]:
     if not plan.requests:
         return []
-    header = ("  REQUEST", "CLASS", "PODS", "HAVE COME", "STATE", "REASON")
-    rows = [
+    header = ("  REQUEST", "CLASS", ">PODS", ">HAVE COME", "STATE", "REASON")
+    shown = plan.requests[:MOST_ROWS]
+    rows = (
         (
             f"  {each.request}",
             each.provisioning_class.partition(".")[0],
@@ -275,12 +269,10 @@ def _requests(plan: Plan) -> list[str]:
             each.state,
             each.reason,
         )
-        for each in plan.requests[:MOST_ROWS]
-    ]
-    lines = rendering.aligned([header, *rows], numbers={2, 3})
-    if len(plan.requests) > MOST_ROWS:
-        lines.append(f"  and {len(plan.requests) - MOST_ROWS} more (all of them: -o json)")
-    lines += [f"  {each.request}: {each.message}" for each in plan.requests[:MOST_ROWS] if each.message]
+        for each in shown
+    )
+    lines = [*rendering.table(header, rows), *rendering.more(len(plan.requests), MOST_ROWS)]
+    lines += [f"  {each.request}: {each.message}" for each in shown if each.message]
     return ["ProvisioningRequests:", *lines, *_bought(plan.request_decisions)]
 
 

@@ -1,6 +1,8 @@
 """How answers are printed: aligned columns for people, JSON and YAML for programs."""
 
-from collections.abc import Collection, Sequence
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import yaml
@@ -30,6 +32,26 @@ def aligned(lines: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> 
         ).rstrip()
         for line in lines
     ]
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The rows below their headings; the column of a heading that begins with ">" is to the right."""
+    numbers = [place for place, heading in enumerate(headings) if heading.startswith(">")]
+    return aligned([tuple(heading.removeprefix(">") for heading in headings), *map(tuple, rows)], numbers)
+
+
+def more(total: int, shown: int, how: str = "all of them: -o json") -> list[str]:
+    """A line about the rows that are not shown, if there are some, and `how` to see them."""
+    return [f"  and {total - shown} more ({how})"] if total > shown else []
+
+
+def sheet(fields: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """The rows as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip()
 
 
 def names(listed: Sequence[str]) -> str:

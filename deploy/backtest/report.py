@@ -15,6 +15,7 @@ import numpy as np
 from agent.backtest import metrics, study
 from agent.backtest.engine import BacktestPromise
 from agent.predict_server.decay import Floats
+from deploy.backtest import answers
 from deploy.backtest.running import Run
 from shared.errors import HeadroomError, InvalidInput
 
@@ -48,20 +49,6 @@ _PLOT_STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "svg.fonttype": "none",
 }
-_COLUMNS = (
-    ("model", "model", "{}"),
-    ("horizon", "horizon_hours", "{} h"),
-    ("target", "target_percent", "{:g} %"),
-    ("violations", "violation_percent", "{:.2f} %"),
-    ("p90 node", "violation_percent_p90_node", "{:.1f} %"),
-    ("first week", "first_week_violation_percent", "{:.2f} %"),
-    ("severity", "severity_percent", "{:.2f} %"),
-    ("savings", "savings_percent", "{:.1f} %"),
-    ("oracle", "oracle_savings_percent", "{:.1f} %"),
-    ("withdrawn a day", "withdrawn_percent_per_day", "{:.1f} %"),
-    ("kept 24 h", "kept_24h_percent", "{:.1f} %"),
-    ("CPU", "cpu_seconds", "{:.1f} s"),
-)
 
 
 def check(path: Path) -> None:
@@ -118,11 +105,11 @@ def _section(run: Run, target_percents: Sequence[float]) -> str:
 
 
 def _table(run: Run) -> str:
-    head = "".join(f"<th>{header}</th>" for header, _, _ in _COLUMNS)
+    headings = ("model", *(heading.removeprefix(">").lower() for heading, _, _ in answers.COLUMNS))
+    head = "".join(f"<th>{heading}</th>" for heading in headings)
     rows = []
     for result in run.results:
-        values = [(getattr(result, field), shape) for _, field, shape in _COLUMNS]
-        cells = ["-" if value is None else html.escape(shape.format(value)) for value, shape in values]
+        cells = [html.escape(cell) for cell in (result.model, *answers.cells(result))]
         rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 

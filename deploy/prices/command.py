@@ -15,13 +15,14 @@ def prices_show() -> int:
     from deploy.prices import book
     from manager.autoscaler.pricing import list_prices
 
-    rows = [("CLOUD", "OF", "REGIONS", "MACHINE TYPES", "SPOT", "SOURCE")]
+    rows: list[tuple[str, ...]] = []
     for table in sorted(book.read_refreshed(), key=lambda each: (each.cloud, each.regions)):
         kinds = len(table.on_demand) or len(table.cores)
         spot = len(table.spot) or len(table.spot_cores)
         rows.append((table.cloud, table.date, rendering.names(table.regions), str(kinds), str(spot), table.source))
     rows.append(("gcp", "-", list_prices.GCE_REGION, "all", "all", "as Cluster Autoscaler has them"))
-    print("\n".join(rendering.aligned(rows, numbers=(3, 4))), flush=True)
+    header = ("CLOUD", "OF", "REGIONS", ">MACHINE TYPES", ">SPOT", "SOURCE")
+    print("\n".join(rendering.table(header, rows)), flush=True)
     return 0
 
 

@@ -1,7 +1,5 @@
 """How recommendations are printed: a table for people, CSV for sheets."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
@@ -11,7 +9,6 @@ from shared import quantity
 
 MIB = 1 << 20
 MOST_NAME = 40
-_NUMBERS = (2, 3, 4, 5)
 
 
 def render(of: Recommendations, *, top: int | None = None, details: bool = False) -> str:
@@ -19,18 +16,8 @@ def render(of: Recommendations, *, top: int | None = None, details: bool = False
     shown = rows if top is None else rows[:top]
     lines = [_headline(of), _money(of), ""]
     if shown:
-        header = (
-            "WORKLOAD",
-            "CONTAINER",
-            "REPLICAS",
-            "CPU",
-            "MEMORY",
-            f"SAVED {of.currency}/MONTH",
-            "RISK",
-            "WHY",
-            "DAYS",
-        )
-        lines += rendering.aligned([header, *map(_line, shown)], numbers=_NUMBERS)
+        header = ("WORKLOAD", "CONTAINER", ">REPLICAS", ">CPU", ">MEMORY", f">SAVED {of.currency}/MONTH", "RISK", "WHY")
+        lines += rendering.table((*header, "DAYS"), map(_line, shown))
         if details:
             lines += ["", *(line for row in shown for line in _details(row))]
         if len(shown) < len(rows):
@@ -51,18 +38,15 @@ def changed_names(of: Recommendations) -> str:
 
 
 def table_csv(of: Recommendations) -> str:
-    out = io.StringIO()
-    writer: csv.DictWriter[str] | None = None
-    for row in of.containers:
-        plain = asdict(row)
-        flat = {key: value for key, value in plain.items() if not isinstance(value, dict)}
-        for resource in ("cpu", "memory"):
-            flat |= {f"{resource}_{key}": value for key, value in plain[resource].items()}
-        if writer is None:
-            writer = csv.DictWriter(out, list(flat), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(flat)
-    return out.getvalue().rstrip()
+    rows = list(map(_flat, of.containers))
+    return rendering.sheet(rows[0], rows) if rows else ""
+
+
+def _flat(row: ContainerRecommendationRow) -> dict[str, object]:
+    """With the amounts of both resources at the end."""
+    plain = asdict(row)
+    amounts = {name: plain.pop(name) for name in ("cpu", "memory")}
+    return plain | {f"{name}_{key}": value for name, each in amounts.items() for key, value in each.items()}
 
 
 def _headline(of: Recommendations) -> str:
@@ -123,12 +107,12 @@ def _kept(rows: Sequence[ContainerRecommendationRow]) -> list[str]:
     reasons: dict[tuple[str, str], list[ContainerRecommendationRow]] = {}
     for row in rows:
         reasons.setdefault((row.cpu.reason, row.memory.reason), []).append(row)
-    lines = [("  CPU", "MEMORY", "CONTAINERS", "FOR EXAMPLE")]
+    lines = []
     for (of_cpu, of_memory), members in sorted(reasons.items(), key=lambda item: -len(item[1])):
         first = members[0]
         name = f"{first.namespace}/{first.workload} {first.container}"
         lines.append((f"  {of_cpu}", of_memory, str(len(members)), name))
-    return rendering.aligned(lines, numbers={2})
+    return rendering.table(("  CPU", "MEMORY", ">CONTAINERS", "FOR EXAMPLE"), lines)
 
 
 def shorten(name: str, most: int = MOST_NAME) -> str:

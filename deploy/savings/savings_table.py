@@ -1,7 +1,5 @@
 """How savings are printed: the bill and where it goes, the stages, and what they rest on."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -11,6 +9,7 @@ from deploy.savings.rows import OwnerSavingsRow, Savings, StageRow
 from shared.quantity import MILLI_PER_CORE
 
 MOST_ROWS = 10
+_ALL = "--top N; all: -o wide"
 _GIB = 1 << 30
 
 
@@ -25,11 +24,7 @@ def render(of: Savings, *, top: int = MOST_ROWS, whole: bool = False) -> str:
 
 def table_csv(of: Savings) -> str:
     """A line for each workload."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, OwnerSavingsRow.__dataclass_fields__, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in of.workloads)
-    return out.getvalue().rstrip()
+    return rendering.sheet(OwnerSavingsRow.__dataclass_fields__, map(asdict, of.workloads))
 
 
 def freed_names(of: Savings) -> str:
@@ -64,7 +59,7 @@ def _bill(of: Savings) -> list[str]:
     rows = [
         (f"  {name}", money(value), f"{value / bill.total:.0%}" if bill.total else "") for name, value in parts if value
     ]
-    lines = rendering.aligned([("  WHERE IT GOES", f"{unit}/MONTH", "SHARE"), *rows], numbers=(1, 2)) if rows else []
+    lines = rendering.table(("  WHERE IT GOES", f">{unit}/MONTH", ">SHARE"), rows) if rows else []
     sure = f"Usage known: {sources} of {rendering.count(known.containers, 'container')}; {known.sure}"
     if known.gap_days:
         sure += f", {rendering.count(known.gap_days, 'day')} without samples"
@@ -81,7 +76,7 @@ def _stages(of: Savings) -> list[str]:
             return "skipped" if row.skipped else rendering.UNKNOWN
         return "" if row.needs_headroom and not with_headroom else money(row.saved)
 
-    header = ("  STAGE", "WITHOUT HEADROOM", "WITH HEADROOM", "CORES", "GIB", "NODES LEFT", f"BILL {of.currency}/MONTH")
+    header = ("  STAGE", ">WITHOUT HEADROOM", ">WITH HEADROOM", ">CORES", ">GIB", ">NODES LEFT")
     rows = [
         (
             f"  {row.stage}",
@@ -95,7 +90,7 @@ def _stages(of: Savings) -> list[str]:
     ]
     sums = (of.without_headroom, of.with_headroom) if _is_priced(of) else (None, None)
     total = ("  total", *map(money, sums), "", "", "", "")
-    lines = rendering.aligned([header, *rows, total], numbers=range(1, 7))
+    lines = rendering.table((*header, f">BILL {of.currency}/MONTH"), [*rows, total])
     why = [f"  {row.stage}: {row.how or 'skipped, ' + row.skipped}" for row in of.stages]
     return [f"It could save, in {of.currency} a month, each stage after the one before:", *lines, *why]
 
@@ -107,7 +102,7 @@ def _amounts(cpu: int, memory: int) -> tuple[str, str]:
 def _groups(of: Savings, *, whole: bool) -> list[str]:
     if not of.groups:
         return []
-    header = ("  GROUP", "MACHINE", "NODES", "EACH/H", f"{of.currency}/MONTH", "COULD GO", "THEN", "SAVED")
+    header = ("  GROUP", "MACHINE", ">NODES", ">EACH/H", f">{of.currency}/MONTH", ">COULD GO", ">THEN", ">SAVED")
     rows = [
         (
             f"  {(row.group if whole else shorten(row.group)) or '(none)'}",
@@ -121,7 +116,7 @@ def _groups(of: Savings, *, whole: bool) -> list[str]:
         )
         for row in of.groups
     ]
-    return ["Node groups:", *rendering.aligned([header, *rows], numbers=range(2, 8))]
+    return ["Node groups:", *rendering.table(header, rows)]
 
 
 def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int, *, whole: bool) -> list[str]:
@@ -129,8 +124,8 @@ def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int, *, whole: bo
         return []
     by_workload = bool(rows[0].workload)
     what = "WORKLOAD" if by_workload else "NAMESPACE"
-    header = (f"  {what}", "CORES", "GIB", f"{of.currency}/MONTH", "CORES FREED", "GIB FREED", "WORTH")
-    lines = [header]
+    header = (f"  {what}", ">CORES", ">GIB", f">{of.currency}/MONTH", ">CORES FREED", ">GIB FREED", ">WORTH")
+    lines = []
     for row in rows[:top]:
         parts = (row.namespace, row.kind if whole else "", row.workload) if by_workload else (row.namespace,)
         name = "/".join(filter(None, parts))
@@ -144,44 +139,36 @@ def _owners(of: Savings, rows: Sequence[OwnerSavingsRow], top: int, *, whole: bo
             )
         )
     title = "Workloads" if by_workload else "Namespaces"
-    listed = [
-        f"{title}, what they request and what right-sizing frees:",
-        *rendering.aligned(lines, numbers=range(1, 7)),
-    ]
-    if len(rows) > top:
-        listed.append(f"  and {len(rows) - top} more (--top N; all: -o wide)")
-    return listed
+    about = f"{title}, what they request and what right-sizing frees:"
+    return [about, *rendering.table(header, lines), *rendering.more(len(rows), top, _ALL)]
 
 
 def _obstacles(of: Savings, top: int) -> list[str]:
     if not of.obstacles:
         return []
-    header = ("  WHY NODES STAY", "NODES", f"{of.currency}/MONTH", "FOR EXAMPLE")
+    header = ("  WHY NODES STAY", ">NODES", f">{of.currency}/MONTH", "FOR EXAMPLE")
     rows = [
         (f"  {row.reason}", str(row.nodes), money(row.cost), f"{row.example}: {row.detail}".rstrip(": "))
         for row in of.obstacles[:top]
     ]
-    return rendering.aligned([header, *rows], numbers=(1, 2))
+    return rendering.table(header, rows)
 
 
 def _replacements(of: Savings, top: int) -> list[str]:
     if not of.replacements:
         return []
-    header = ("  REPLACED BY PRICE", f"{of.currency}/MONTH", "WOULD SAVE", "WHY OR WHY NOT")
+    header = ("  REPLACED BY PRICE", f">{of.currency}/MONTH", ">WOULD SAVE", "WHY OR WHY NOT")
     rows = [
         (f"  {row.node}", money(row.cost), money(row.saves), row.sentence.removeprefix(f"{row.node} "))
         for row in of.replacements[:top]
     ]
-    lines = rendering.aligned([header, *rows], numbers=(1, 2))
-    if len(of.replacements) > top:
-        lines.append(f"  and {len(of.replacements) - top} more (--top N; all: -o wide)")
-    return lines
+    return [*rendering.table(header, rows), *rendering.more(len(of.replacements), top, _ALL)]
 
 
 def _prediction(of: Savings) -> list[str]:
     if not of.lendable:
         return []
-    header = ("  RESOURCE", "REQUESTED", "PROMISED PEAK", "NODES", "DAYS", "BROKEN", "TARGET")
+    header = ("  RESOURCE", ">REQUESTED", ">PROMISED PEAK", ">NODES", ">DAYS", ">BROKEN", ">TARGET")
     rows = []
     for row in of.lendable:
         scale, unit = (MILLI_PER_CORE, "cores") if row.resource == "cpu" else (_GIB, "GiB")
@@ -198,7 +185,7 @@ def _prediction(of: Savings) -> list[str]:
             )
         )
     title = f"Prediction by {of.lendable[0].model} over recorded usage, for {of.lendable[0].horizon_hours} h ahead:"
-    return [title, *rendering.aligned([header, *rows], numbers=range(1, 7))]
+    return [title, *rendering.table(header, rows)]
 
 
 def _since(of: Savings) -> list[str]:
