@@ -116,7 +116,7 @@ def _take_items(reader: "_Reader", path: Path) -> list[bool] | None:
     try:
         if path == STDIN or not path.is_file():
             return None
-        with progress.bar(path.stat().st_size, f"Reading {path.name}") as came:
+        with progress.bar(f"Reading {path.name}", path.stat().st_size) as came:
             items = dump_stream.items(path, came)
             if items is None:
                 return None

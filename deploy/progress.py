@@ -21,7 +21,7 @@ def track(items: Sequence[T], what: str) -> Iterable[T]:
 
 
 @contextmanager
-def bar(total: int, what: str) -> Iterator[Callable[[int], None]]:
+def bar(what: str, total: float) -> Iterator[Callable[[float], None]]:
     """Told of every part that is done, of `total`."""
     if not sys.stderr.isatty():
         yield lambda done: None

@@ -7,12 +7,12 @@ uids of pods. It is left as it is, and may be in use.
 import math
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-import httpx
 import msgspec
 import numpy as np
 
@@ -26,15 +26,14 @@ from agent.predict_server.checkpoint import Content, UnusableCheckpoint
 from agent.predict_server.decay import Floats
 from deploy.backtest.prometheus import Period
 from deploy.backtest.samples import UNITS, Samples
-from deploy.backtest.server import PrometheusServer
-from shared.errors import HeadroomError, InvalidInput, shown
+from deploy.backtest.server import PrometheusServer, TooMuch, read
+from shared.errors import InvalidInput
 from shared.names import LENDING_CLASSES
 from shared.quantity import MILLI_PER_CORE
 
 SCHEME = "agent+"  # before http:// or https://, as a Prometheus is asked by such URLs
 _DAY_SECONDS = 86_400.0
 _METRICS = {"cpu": Metric.CPU, "memory": Metric.MEMORY}
-_AnswerT = TypeVar("_AnswerT")
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -78,8 +77,8 @@ class _Piece(NamedTuple):
 
 def of_api(server: PrometheusServer, resource: str, period: Period) -> Samples:
     """Those of pods that lend; what pods requested is known of those that still run. Raises HeadroomError."""
-    node = _asked(server, "/api/v1/node", {}, _Node).name
-    pods = {pod.uid: pod for pod in _asked(server, "/api/v1/pods", {}, _Pods).pods}
+    node = read(server, "/api/v1/node", _Node).name
+    pods = {pod.uid: pod for pod in read(server, "/api/v1/pods", _Pods).pods}
     others = {uid for uid, pod in pods.items() if pod.priority not in LENDING_CLASSES}
     pieces = (one for one in _pieces(server, resource, period) if one.uid not in others)
     found = _samples(server.name, resource, node, pieces)
@@ -94,7 +93,10 @@ def of_api(server: PrometheusServer, resource: str, period: Period) -> Samples:
 
 def of_folder(folder: Path, resource: str) -> Samples:
     """The week of a state folder. Raises InvalidInput for one that has none."""
-    node = _newest(folder).node
+    newest = next(checkpoints(folder), None)
+    if newest is None:
+        raise _no_state(folder, "no checkpoint in it can be read")
+    node = newest.node
     with TemporaryDirectory() as copy:
         rings = Path(copy) / METRIC_CACHE_DIRECTORY
         try:
@@ -111,13 +113,11 @@ def of_folder(folder: Path, resource: str) -> Samples:
     return _samples(str(folder), resource, node, pieces)
 
 
-def _newest(folder: Path) -> Content:
+def checkpoints(folder: Path) -> Iterator[Content]:
+    """Those that can be read, the newest first."""
     for path in sorted(folder.glob("prediction-*.checkpoint"), reverse=True):
-        try:
-            return checkpoint.decode(path.read_bytes())
-        except (OSError, UnusableCheckpoint):
-            continue
-    raise _no_state(folder, "no checkpoint in it can be read")
+        with suppress(OSError, UnusableCheckpoint):
+            yield checkpoint.decode(path.read_bytes())
 
 
 def _no_state(folder: Path, problem: str) -> InvalidInput:
@@ -131,8 +131,8 @@ def _pieces(server: PrometheusServer, resource: str, period: Period) -> Iterator
         end = min(start + window, period.end + 1) - 1
         query = {"kind": str(Kind.POD), "metric": str(_METRICS[resource]), "tier": str(StorageTier.MEANS)}
         try:
-            found = _asked(server, "/api/v1/series", query | {"start": f"{start:.0f}", "end": f"{end:.0f}"}, _Series)
-        except _TooMuch:
+            found = read(server, "/api/v1/series", _Series, query | {"start": f"{start:.0f}", "end": f"{end:.0f}"})
+        except TooMuch:
             if window <= STEP_SECONDS:
                 raise
             window /= 2
@@ -140,21 +140,6 @@ def _pieces(server: PrometheusServer, resource: str, period: Period) -> Iterator
         for one in found.series:
             yield _Piece(one.entity, np.array(found.times), np.array(one.values, np.float64))
         start += window
-
-
-class _TooMuch(HeadroomError):
-    """The agent refused the question."""
-
-
-def _asked(server: PrometheusServer, path: str, query: dict[str, str], into: type[_AnswerT]) -> _AnswerT:
-    status, content = server.asked("GET", path, query)
-    if status != httpx.codes.OK:
-        problem = f"{server.name}{path}: {status} {shown(content[:200].decode(errors='replace'))}"
-        raise _TooMuch(problem) if status == httpx.codes.UNPROCESSABLE_ENTITY else HeadroomError(problem)
-    try:
-        return msgspec.json.decode(content, type=into)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise HeadroomError(f"{server.name}{path}: no answer of an agent: {error}") from error
 
 
 def _samples(source: str, resource: str, node: str, pieces: Iterable[_Piece]) -> Samples:

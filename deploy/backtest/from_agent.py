@@ -3,18 +3,17 @@
 Nothing is replayed, and nothing is written to the folder.
 """
 
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from agent.predict_server import checkpoint, states, truth
+from agent.predict_server import states, truth
 from agent.predict_server.checkpoint import UnusableCheckpoint
 from deploy import rendering
-from deploy.backtest.server import Access, PrometheusServer
-from shared.errors import HeadroomError, InvalidInput, shown
+from deploy.backtest import agents
+from deploy.backtest.server import Access, PrometheusServer, read
+from shared.errors import InvalidInput
 from shared.recommendation import ModelRecommendation, Row, recommend
 
 _OPTION = "--from-agent"
@@ -75,35 +74,19 @@ def render(found: JudgedModels, style: str) -> str:
         document = msgspec.structs.asdict(found) | {"recommended": found.recommended._asdict()}
         return rendering.structured(document, style)
     if style == "csv":
-        out = io.StringIO()
-        writer = csv.DictWriter(out, JudgedModel.__struct_fields__, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(msgspec.structs.asdict(model) for model in found.models)
-        return out.getvalue().rstrip()
-    lines: list[tuple[str, ...]] = [
-        ("MODEL", "OUTCOMES", "CPU VIOLATIONS", "MEMORY VIOLATIONS", "CPU LENT", "MEMORY LENT")
-    ]
+        return rendering.sheet(JudgedModel.__struct_fields__, map(msgspec.structs.asdict, found.models))
+    rows = []
     for model in found.models:
-        percents = (
-            model.cpu_violation_percent,
-            model.memory_violation_percent,
-            model.cpu_lent_percent,
-            model.memory_lent_percent,
-        )
+        name, outcomes, *percents = msgspec.structs.astuple(model)
         cells = (rendering.UNKNOWN if percent is None else f"{percent:.2f} %" for percent in percents)
-        lines.append((model.model, str(model.outcomes), *cells))
-    return "\n".join([*rendering.aligned(lines, range(1, 6)), "", found.recommended.sentence])
+        rows.append((name, str(outcomes), *cells))
+    header = ("MODEL", ">OUTCOMES", ">CPU VIOLATIONS", ">MEMORY VIOLATIONS", ">CPU LENT", ">MEMORY LENT")
+    return "\n".join([*rendering.table(header, rows), "", found.recommended.sentence])
 
 
 def _of_api(url: str, access: Access) -> tuple[JudgedModel, ...]:
     with PrometheusServer(url, access) as server:
-        status, content = server.asked("GET", "/api/v1/prediction")
-    if status != 200:
-        raise HeadroomError(f"{server.name}: {status} {shown(content[:200].decode(errors='replace'))}")
-    try:
-        found = msgspec.json.decode(content, type=_Prediction)
-    except msgspec.MsgspecError as error:
-        raise InvalidInput(source=server.name, field="prediction", value=content[:60], problem=str(error)) from error
+        found = read(server, "/api/v1/prediction", _Prediction)
     known = {name: said for name, said in found.models.items() if said.outcomes is not None}
     if found.model not in known:
         problem = "nothing is predicted there yet, or the agent keeps no outcomes by model"
@@ -115,11 +98,11 @@ def _of_api(url: str, access: Access) -> tuple[JudgedModel, ...]:
 def _of_folder(folder: Path) -> tuple[JudgedModel, ...]:
     """By the newest checkpoint that can be read."""
     parts: states.Parts = {}
-    for path in sorted(folder.glob("prediction-*.checkpoint"), reverse=True):
+    for content in agents.checkpoints(folder):
         try:
-            parts = states.decode(checkpoint.decode(path.read_bytes()).outcomes)
+            parts = states.decode(content.outcomes)
             records = truth.restored_records(parts)
-        except (OSError, UnusableCheckpoint, ValueError):
+        except (UnusableCheckpoint, ValueError):
             continue
         active = truth.in_force(parts)
         if active in records:

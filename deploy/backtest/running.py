@@ -3,7 +3,7 @@
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from agent.backtest import study
 from agent.backtest.engine import RESOURCES
 from agent.backtest.study import Played, RecordedFleet, Result, Trial
+from deploy import progress
 from deploy.backtest import agents, fleets, matrix, on_dask, prometheus, tables
 from deploy.backtest.options import Options
 from deploy.backtest.samples import Samples
@@ -79,7 +80,7 @@ def _of_server(url: str, options: Options) -> Iterator[Samples]:
         return
     with prometheus.Prometheus(url, options.access) as server:
         for resource in options.resources:
-            with _progress(f"{server.name} {resource}", period.end - period.start) as came:
+            with progress.bar(f"{server.name} {resource}", period.end - period.start) as came:
                 found = prometheus.samples(server, resource, period, came)
             yield found
 
@@ -87,9 +88,9 @@ def _of_server(url: str, options: Options) -> Iterator[Samples]:
 def _played(fleet: RecordedFleet, trial: Trial, options: Options, what: str) -> Played:
     """What a replay brings: in this process, in several, or on a cluster. Nodes are independent."""
     if not options.dask and options.workers == 1:
-        with _progress(what, fleet.recorded.ticks) as ticked:
+        with progress.bar(what, fleet.recorded.ticks) as ticked:
             return study.play(fleet, trial, ticked)
-    with _parts_played(fleet, trial, options) as (count, parts), _progress(what, count) as ended:
+    with _parts_played(fleet, trial, options) as (count, parts), progress.bar(what, count) as ended:
         played = []
         for part in parts:
             played.append(part)
@@ -126,20 +127,6 @@ def _quiet_predictors() -> Iterator[None]:
         yield
     finally:
         _PREDICTORS.setLevel(before)
-
-
-@contextmanager
-def _progress(what: str, total: float) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, on a terminal alone."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console  # here, as most often there is no terminal
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield partial(bar.advance, task)
 
 
 def _note(text: str) -> None:

@@ -4,15 +4,42 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+import msgspec
 
-from shared.errors import HeadroomError, InvalidInput
+from shared.errors import HeadroomError, InvalidInput, shown
 
 MOST_ANSWER_BYTES = 1 << 30
 TIMEOUT_SECONDS = 120.0
+
+AnswerT = TypeVar("AnswerT")
+
+
+class AgentServer(Protocol):
+    """Where an agent is asked. `PrometheusServer` is one."""
+
+    @property
+    def name(self) -> str: ...
+    def asked(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> tuple[int, bytes]: ...
+
+
+class TooMuch(HeadroomError):
+    """The agent refused the question."""
+
+
+def read(server: AgentServer, path: str, into: type[AnswerT], query: Mapping[str, str] | None = None) -> AnswerT:
+    """What an agent answers. Raises TooMuch for more than it answers at once, and HeadroomError."""
+    status, content = server.asked("GET", path, query)
+    if status != httpx.codes.OK:
+        problem = f"{server.name}{path}: {status} {shown(content[:200].decode(errors='replace'))}"
+        raise TooMuch(problem) if status == httpx.codes.UNPROCESSABLE_ENTITY else HeadroomError(problem)
+    try:
+        return msgspec.json.decode(content, type=into)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise HeadroomError(f"{server.name}{path}: no answer of an agent: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,13 @@ class Table(NamedTuple):
     header: tuple[str, ...]
     rows: Iterable[Row]
 
+    def lines(self) -> Iterator[tuple[int, Row]]:
+        """The rows with their lines. Raises InvalidInput for one with other than the header's fields."""
+        for line, row in enumerate(self.rows, 2):
+            if len(row) != len(self.header):
+                raise self.invalid(line, "(all)", len(row), f"expected {len(self.header)} fields")
+            yield line, row
+
     def invalid(self, line: int, column: str, value: object, problem: str) -> InvalidInput:
         return InvalidInput(source=self.source, field=f"line {line}, column {column}", value=value, problem=problem)
 
@@ -97,9 +104,7 @@ def _unit(table: Table, told: str, name: str) -> Unit:
 def _wide(table: Table, time: int, unit: Unit) -> Samples:
     names = [column for place, column in enumerate(table.header) if place != time]
     times, rows = array.array("d"), []
-    for line, row in enumerate(table.rows, 2):
-        if len(row) != len(table.header):
-            raise table.invalid(line, "(all)", len(row), f"expected {len(table.header)} fields")
+    for line, row in table.lines():
         times.append(_time(table, line, table.header[time], row[time]))
         fields = [*row[:time], *row[time + 1 :]]
         rows.append(_amounts(table, line, names, fields))
@@ -119,9 +124,7 @@ def _long(table: Table, time: int, series: int, told: str, path: Path) -> Sample
     node = header.index(NODE) if NODE in header else None
     places: dict[tuple[str, str], int] = {}
     times, amounts, codes = array.array("d"), array.array("d"), array.array("q")
-    for line, row in enumerate(table.rows, 2):
-        if len(row) != len(header):
-            raise table.invalid(line, "(all)", len(row), f"expected {len(header)} fields")
+    for line, row in table.lines():
         if row[value] in ("", None):
             continue
         key = (str(row[series]), "" if node is None else str(row[node]))
@@ -193,9 +196,7 @@ def requested(path: Path) -> SeriesRequests:
             problem = "no column of requests or limits, as cpu_limit_cores or mem_limit_mib"
             raise table.invalid(1, "(all)", ",".join(table.header), problem)
         amounts: dict[str, dict[str, float]] = {"cpu": {}, "memory": {}}
-        for line, row in enumerate(table.rows, 2):
-            if len(row) != len(header):
-                raise table.invalid(line, "(all)", len(row), f"expected {len(header)} fields")
+        for line, row in table.lines():
             for resource, column in found.items():
                 if column is not None and row[column.place] not in ("", None):
                     name = table.header[column.place]

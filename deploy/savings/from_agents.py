@@ -6,11 +6,12 @@ pods that are gone they keep the mean over the pods of a workload on their node.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
-import httpx
 import msgspec
 
+from deploy.backtest.server import AgentServer
+from deploy.backtest.server import read as ask
 from deploy.savings.usage import DAY_SECONDS, ContainerUse, KnownUsage, ResourceUse, Source
 from deploy.savings.workloads import ContainerRole, Listed, WorkloadContainer
 from shared.errors import HeadroomError, shown
@@ -23,7 +24,6 @@ _METRICS = tuple(_UNITS)
 _MOST_NAMED = 3
 
 _Owner = tuple[str, str, str]
-AnswerT = TypeVar("AnswerT")
 
 
 class _Value(msgspec.Struct, frozen=True):
@@ -66,17 +66,9 @@ class AgentWeeks(NamedTuple):
     workloads: Mapping[str, Mapping[str, _Week]]
 
 
-class AgentServer(Protocol):
-    """Where an agent is asked. `PrometheusServer` is one."""
-
-    @property
-    def name(self) -> str: ...
-    def asked(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> tuple[int, bytes]: ...
-
-
 def read(server: AgentServer) -> AgentWeeks:
     """Raises HeadroomError."""
-    node = _answer(server, "/api/v1/node", {}, _AskedNode).name
+    node = ask(server, "/api/v1/node", _AskedNode).name
     pods = {metric: _read_weeks(server, "pod", metric) for metric in _METRICS}
     return AgentWeeks(node, pods, {metric: _read_weeks(server, "workload", metric) for metric in _METRICS})
 
@@ -139,7 +131,7 @@ def _read_weeks(server: AgentServer, kind: str, metric: str) -> dict[str, _Week]
 
 def _aggregate(server: AgentServer, kind: str, metric: str, how: str) -> dict[str, float]:
     query = {"kind": kind, "metric": metric, "window": WEEK, "agg": how}
-    answer = _answer(server, "/api/v1/aggregate", query, _Aggregates)
+    answer = ask(server, "/api/v1/aggregate", _Aggregates, query)
     unit = "samples" if how == "count" else _UNITS[metric]
     if answer.unit != unit:
         raise HeadroomError(f"{server.name}: {metric} in {shown(answer.unit)}, expected {unit}")
@@ -148,16 +140,6 @@ def _aggregate(server: AgentServer, kind: str, metric: str, how: str) -> dict[st
         for each in answer.values
         if each.value is not None and kind in each.labels and "namespace" in each.labels
     }
-
-
-def _answer(server: AgentServer, path: str, query: dict[str, str], kind: type[AnswerT]) -> AnswerT:
-    status, content = server.asked("GET", path, query)
-    if status != httpx.codes.OK:
-        raise HeadroomError(f"{server.name}: {status} {shown(content[:200].decode(errors='replace'))}")
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise HeadroomError(f"{server.name}: no answer of an agent: {error}") from error
 
 
 def _share(requests: Sequence[int | None], place: int) -> float:
