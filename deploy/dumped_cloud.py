@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from manager.autoscaler.cloudprovider import gke
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
 from manager.autoscaler.cloudprovider.errors import Unsupported
@@ -41,12 +43,17 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True)
 class DumpedCloud:
-    """Answers as `guard.Guard` does, after it observed. Groups have no template but their nodes, and no prices."""
+    """Answers as `guard.Guard` does, after it observed. Groups have no prices, and where nothing else is said no
+    `templates` but their nodes.
+    """
 
     observed: CloudObservation
     gpu_label: str | None = None
+    templates: Mapping[str, Node] = field(default_factory=dict)
 
     def template(self, group: str) -> Node:
+        if group in self.templates:
+            return self.templates[group]
         raise Unsupported(NAME, group, "there is nothing to learn from but its nodes")
 
     def gpus(self) -> Gpus:
@@ -64,8 +71,7 @@ class DumpedCloud:
 
 @dataclass
 class _Members:
-    names: list[str] = field(default_factory=list)
-    instances: list[Instance] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
     min_size: int = 0
     max_size: int = gke.MAX_GROUP_SIZE
 
@@ -83,6 +89,11 @@ def groups_of(nodes: Sequence[Node], label: str = "", labelled: LabelledGroups =
     return {name: _group(name, members) for name, members in _members(nodes, label, labelled).items()}
 
 
+def nodes_by_group(nodes: Sequence[Node], label: str = "") -> dict[str, list[Node]]:
+    """The members of these groups, by name."""
+    return {name: members.nodes for name, members in _members(nodes, label, NONE_LABELLED).items()}
+
+
 def observe(
     nodes: Sequence[Node], ownership: Ownership, label: str = "", labelled: LabelledGroups = NONE_LABELLED
 ) -> DumpedCloud:
@@ -92,13 +103,21 @@ def observe(
     members = _members(nodes, label, labelled)
     for name, each in members.items():
         if ownership.owns(name):
-            groups[name] = ObservedGroup(ownership.bounded(_group(name, each)), tuple(each.instances))
-            placed |= dict.fromkeys(each.names, name)
+            instances = tuple(Instance(node.spec.provider_id) for node in each.nodes)
+            groups[name] = ObservedGroup(ownership.bounded(_group(name, each)), instances)
+            placed |= {node.metadata.name: name for node in each.nodes}
     has_gpus = any(node.metadata.label(LABEL_ACCELERATOR) for node in nodes)
     return DumpedCloud(
         CloudObservation(groups, unmanaged=frozenset(members.keys() - groups.keys()), group_of_node=placed),
         LABEL_ACCELERATOR if has_gpus else None,
     )
+
+
+def with_id(node: Node) -> Node:
+    """Nodes are told apart by the ids of their machines, which some clusters have none of."""
+    if node.spec.provider_id:
+        return node
+    return replace(node, spec=replace(node.spec, provider_id=f"node:{node.metadata.name}"))
 
 
 def group_of(node: Node, label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> str | None:
@@ -137,17 +156,15 @@ def _members(nodes: Sequence[Node], label: str, labelled: LabelledGroups) -> dic
         if name is None:
             continue
         members = found.setdefault(name, _Members())
-        members.names.append(node.metadata.name)
-        members.instances.append(Instance(node.spec.provider_id))
+        members.nodes.append(node)
         members.min_size = _bound(node.metadata, fake_nodes.ANNOTATION_MIN, members.min_size)
-        most = members.max_size if are_told else len(members.names)
+        most = members.max_size if are_told else len(members.nodes)
         members.max_size = _bound(node.metadata, fake_nodes.ANNOTATION_MAX, most)
     return dict(sorted(found.items()))
 
 
 def _group(name: str, members: _Members) -> Group:
-    size = len(members.names)
-    return Group(name, min(members.min_size, members.max_size), members.max_size, size)
+    return Group(name, min(members.min_size, members.max_size), members.max_size, len(members.nodes))
 
 
 def _bound(meta: ObjectMeta, annotation: str, otherwise: int) -> int:

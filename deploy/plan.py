@@ -148,7 +148,7 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
         finally:
             guard.close()
     else:
-        objects = replace(seen.objects, nodes=tuple(map(_with_id, seen.objects.nodes)))
+        objects = replace(seen.objects, nodes=tuple(map(dumped_cloud.with_id, seen.objects.nodes)))
         by_file, label = _config(settings) if settings.node_groups else None, settings.group_label
         labelled = dumped_cloud.NONE_LABELLED if by_file is None else _labelled(by_file)
         notes += _groupless(settings, seen, labelled)
@@ -334,10 +334,3 @@ def _unneeded_since(nodes: Iterable[Node]) -> dict[str, float]:
             if taint.key == TAINT_DELETION_CANDIDATE and taint.value.isascii() and taint.value.isdigit():
                 found[node.metadata.name] = float(taint.value)
     return found
-
-
-def _with_id(node: Node) -> Node:
-    """Nodes are told apart by the ids of their machines, which some clusters have none of."""
-    if node.spec.provider_id:
-        return node
-    return with_fields(node, spec=with_fields(node.spec, provider_id=f"node:{node.metadata.name}"))

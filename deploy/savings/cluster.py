@@ -1,7 +1,7 @@
 """The cluster that is looked at: its objects, its workloads' containers, and what is known of their usage."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +46,13 @@ VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", namespaced
 VPA_CHECKPOINTS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints", namespaced=True)
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", namespaced=True)
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
+_RESOURCES: Mapping[type[msgspec.Struct], Resource] = {
+    HorizontalPodAutoscaler: AUTOSCALERS,
+    VerticalPodAutoscaler: VPAS,
+    VerticalPodAutoscalerCheckpoint: VPA_CHECKPOINTS,
+    PodMetrics: POD_METRICS,
+    NodeMetricsSample: NODE_METRICS,
+}
 
 STEP_SECONDS = 300.0
 _MOST_NAMED = 3
@@ -73,7 +80,6 @@ class LookedAt:
     seen: Seen
     listed: Listed
     known: KnownUsage
-    autoscalers: Sequence[VerticalPodAutoscaler]
     now: float
     notes: Sequence[str]
     moment: NodesMoment | None = None
@@ -94,21 +100,19 @@ def look(
     key = ConfigKey(names.INSTALL_NAMESPACE, names.CONFIG_MAP)
     if where.files:
         seen = plan_sources.from_files(where.files, names.INSTALL_NAMESPACE, key, pod_type=SeenPod, also=objects.ALSO)
-        others = _of_dump(seen)
     else:
         seen = plan_sources.from_cluster(
             where.kubeconfig, names.INSTALL_NAMESPACE, key, context=where.context, pod_type=SeenPod
         )
-        others = _of_client(seen)
     pods = [pod for pod in seen.objects.pods if isinstance(pod, SeenPod)]
-    listed = workloads.list_containers(pods, others.autoscalers)
+    listed = workloads.list_containers(pods, _read(seen, HorizontalPodAutoscaler))
+    vpas, checkpoints = _read(seen, VerticalPodAutoscaler), _read(seen, VerticalPodAutoscalerCheckpoint)
+    measured = _measured(seen)
     notes = [*seen.notes, *(f"Pod {pod} is passed by: {why}" for pod, why in listed.refused.items())]
     node_names = [node.metadata.name for node in seen.objects.nodes]
     end = until or (seen.objects.now if where.files else time.time())
-    known, moment = from_metrics_server.read(
-        others.pod_metrics, others.node_metrics, listed.owner_of, frozenset(node_names), end
-    )
-    known = known.with_better(from_objects.checkpoints(others.checkpoints, others.vpas))
+    known, moment = from_metrics_server.read(*measured, listed.owner_of, frozenset(node_names), end)
+    known = known.with_better(from_objects.checkpoints(checkpoints, vpas))
     with ExitStack() as stack:
         if where.prometheus:
             server = stack.enter_context(Prometheus(where.prometheus, where.access, "--prometheus"))
@@ -124,49 +128,22 @@ def look(
             notes += silent
         if weeks:
             known = known.with_better(from_agents.usage(weeks, listed, node_names))
-    return LookedAt(seen, listed, known, others.vpas, end, [*notes, *known.notes], moment)
+    return LookedAt(seen, listed, known, end, [*notes, *known.notes], moment)
 
 
-@dataclass(frozen=True)
-class _Others:
-    autoscalers: Sequence[HorizontalPodAutoscaler] = ()
-    vpas: Sequence[VerticalPodAutoscaler] = ()
-    checkpoints: Sequence[VerticalPodAutoscalerCheckpoint] = ()
-    pod_metrics: Sequence[PodMetrics] = ()
-    node_metrics: Sequence[NodeMetricsSample] = ()
+def _read(seen: Seen, kind: type[ObjectT]) -> list[ObjectT]:
+    """The objects of this kind in files, or in the live cluster."""
+    if seen.client is not None:
+        return _list(seen.client, _RESOURCES[kind], kind, seen.notes)
+    return [] if seen.dump is None else seen.dump.of(kind)
 
 
-def _of_dump(seen: Seen) -> _Others:
-    dump = seen.dump
-    if dump is None:
-        return _Others()
-    return _Others(
-        dump.of(HorizontalPodAutoscaler),
-        dump.of(VerticalPodAutoscaler),
-        dump.of(VerticalPodAutoscalerCheckpoint),
-        dump.of(PodMetrics),
-        dump.of(NodeMetricsSample),
-    )
-
-
-def _of_client(seen: Seen) -> _Others:
-    client = seen.client
-    if client is None:
-        return _Others()
-    return _Others(
-        _list(client, AUTOSCALERS, HorizontalPodAutoscaler, seen.notes),
-        _list(client, VPAS, VerticalPodAutoscaler, seen.notes),
-        _list(client, VPA_CHECKPOINTS, VerticalPodAutoscalerCheckpoint, seen.notes),
-        *_metrics(client, seen.notes),
-    )
-
-
-def _metrics(client: Client, notes: list[str]) -> tuple[list[PodMetrics], list[NodeMetricsSample]]:
+def _measured(seen: Seen) -> tuple[list[PodMetrics], list[NodeMetricsSample]]:
     """Of metrics-server. It is a source among others: one that fails costs what it knows alone."""
     try:
-        return _list(client, POD_METRICS, PodMetrics, notes), _list(client, NODE_METRICS, NodeMetricsSample, notes)
+        return _read(seen, PodMetrics), _read(seen, NodeMetricsSample)
     except HeadroomError as error:
-        notes.append(f"metrics-server did not answer, so nothing is known from it: {error}")
+        seen.notes.append(f"metrics-server did not answer, so nothing is known from it: {error}")
         return [], []
 
 

@@ -100,26 +100,10 @@ class _VpaSpec(Wire, frozen=True):
     target_ref: _TargetReference | None = None
 
 
-class VpaContainerRecommendation(Wire, frozen=True):
-    container_name: str = ""
-    target: Quantities | None = None
-    lower_bound: Quantities | None = None
-    upper_bound: Quantities | None = None
-
-
-class _VpaRecommendation(Wire, frozen=True):
-    container_recommendations: tuple[VpaContainerRecommendation, ...] | None = None
-
-
-class _VpaStatus(Wire, frozen=True):
-    recommendation: _VpaRecommendation | None = None
-
-
 @prepared
 class VerticalPodAutoscaler(Wire, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: _VpaSpec = _VpaSpec()
-    status: _VpaStatus = _VpaStatus()
 
 
 class CheckpointHistogram(Wire, frozen=True):

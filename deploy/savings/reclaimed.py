@@ -7,12 +7,12 @@ from typing import NamedTuple
 from msgspec.structs import replace as with_fields
 
 from deploy.rendering import HOURS_PER_MONTH
-from deploy.savings import recommend, simulation
+from deploy.savings import simulation
 from deploy.savings.cluster import LookedAt
 from deploy.savings.lending_record import LendingRecord
+from deploy.savings.priced import OwnUnits, PricedNodes, cents
 from deploy.savings.rows import LendingRecordRow, SinceRow
 from deploy.savings.simulation import SimulatedCluster
-from deploy.savings.stages import PricedNodes
 from manager.nodeside import promises
 from manager.nodeside.noderesource import report
 from shared import durations, quantity
@@ -96,25 +96,25 @@ def _asking_itself(container: Container) -> Container:
 def since(
     lent: ReclaimedCapacity,
     found: LookedAt,
-    split: recommend.OwnUnits | None,
     cluster: SimulatedCluster,
     nodes: PricedNodes,
     record: LendingRecord | None,
 ) -> SinceRow | None:
     """None where nothing is on offer, or nothing has a price."""
-    if not lent.exists or split is None:
+    units = nodes.units
+    if not lent.exists or units is None:
         return None
     avoided = _avoided(lent, cluster, nodes)
-    percent, known = _withdrawn(lent, found, split)
+    percent, known = _withdrawn(lent, found, units)
     return SinceRow(
-        offered=round(split.month(*lent.offered), 2),
-        lent=round(split.month(*lent.held), 2),
-        avoided=None if avoided.cost is None else round(avoided.cost, 2),
+        offered=round(units.month(*lent.offered), 2),
+        lent=round(units.month(*lent.held), 2),
+        avoided=cents(avoided.cost),
         avoided_nodes=avoided.nodes,
         avoided_known=avoided.known,
         withdrawn_percent_per_day=percent,
         withdrawn_known=known,
-        record=None if record is None else _recorded(record, split, lent, avoided),
+        record=None if record is None else _recorded(record, units, lent, avoided),
     )
 
 
@@ -136,8 +136,7 @@ def _avoided(lent: ReclaimedCapacity, cluster: SimulatedCluster, nodes: PricedNo
     if bought.problem or bought.unplaced:
         why = bought.problem or f"{bought.unplaced} of these pods would find no place on new nodes of these groups"
         return _Avoided(None, None, f"not known: {why}")
-    template = simulation.template_of(cluster)
-    added = [(template[group].metadata.name, count) for group, count in bought.added.items()]
+    added = [(cluster.templates[group].metadata.name, count) for group, count in bought.added.items()]
     if any(name not in nodes.machines for name, _ in added):
         return _Avoided(None, None, "not known: a group that would grow has no known price")
     cost = sum(nodes.machines[name][1] * count for name, count in added) * HOURS_PER_MONTH
@@ -145,13 +144,11 @@ def _avoided(lent: ReclaimedCapacity, cluster: SimulatedCluster, nodes: PricedNo
     return _Avoided(cost, sum(count for _, count in added), known)
 
 
-def _recorded(
-    record: LendingRecord, split: recommend.OwnUnits, lent: ReclaimedCapacity, avoided: _Avoided
-) -> LendingRecordRow:
+def _recorded(record: LendingRecord, units: OwnUnits, lent: ReclaimedCapacity, avoided: _Avoided) -> LendingRecordRow:
     """At today's prices. What was held avoids as large a share of its worth as what is held now, and never more."""
-    offered = split.month(*record.offered) / HOURS_PER_MONTH
-    held = None if record.held is None else split.month(*record.held) / HOURS_PER_MONTH
-    now = split.month(*lent.held)
+    offered = units.month(*record.offered) / HOURS_PER_MONTH
+    held = None if record.held is None else units.month(*record.held) / HOURS_PER_MONTH
+    now = units.month(*lent.held)
     share = min(1.0, avoided.cost / now) if avoided.cost is not None and now > 0 else None
     saved = 0.0 if held == 0 else None if held is None or share is None else held * share
     known = f"{record.hours / 24:.1f} days are recorded"
@@ -163,13 +160,13 @@ def _recorded(
         start=durations.timestamp(record.start),
         hours=record.hours,
         offered=round(offered, 2),
-        lent=None if held is None else round(held, 2),
-        avoided=None if saved is None else round(saved, 2),
+        lent=cents(held),
+        avoided=cents(saved),
         known=known,
     )
 
 
-def _withdrawn(lent: ReclaimedCapacity, found: LookedAt, split: recommend.OwnUnits) -> tuple[float | None, str]:
+def _withdrawn(lent: ReclaimedCapacity, found: LookedAt, units: OwnUnits) -> tuple[float | None, str]:
     """The share of its worth that is taken back a day, by the agents' own measure, and how that is known."""
     if not found.seen.metrics:
         return None, "not known: there is no NodeMetric in what was read"
@@ -178,11 +175,11 @@ def _withdrawn(lent: ReclaimedCapacity, found: LookedAt, split: recommend.OwnUni
     if pooled is None:
         return None, "not known: no agent of a node that lends has measured it, as Koordinator's agents do not"
     cpu, memory = (percent or 0.0 for percent in pooled.percents_per_day)
-    whole = split.month(*pooled.lent)
+    whole = units.month(*pooled.lent)
     if whole <= 0:
         return None, "not known: what these nodes lend has no price"
     nodes = sum(map(any, lent.by_node.values()))
     days = pooled.window_seconds / _DAY_SECONDS
-    share = split.month(pooled.lent.cpu_milli * cpu, pooled.lent.memory_bytes * memory) / whole
+    share = units.month(pooled.lent.cpu_milli * cpu, pooled.lent.memory_bytes * memory) / whole
     known = f"measured by agents of {pooled.nodes} of {nodes} nodes that lend, over {days:g} days at most"
     return round(share, 2), known

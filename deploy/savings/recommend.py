@@ -1,76 +1,21 @@
 """`headroom recommend`: requests and limits per container, out of what it used. Nothing is applied."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deploy.prices import book as prices
 from deploy.prices.book import PriceBook
-from deploy.rendering import HOURS_PER_MONTH
 from deploy.savings import recommending
 from deploy.savings.cluster import LookedAt
+from deploy.savings.priced import PricedNodes, cents
 from deploy.savings.recommending import ContainerRecommendation, Proposal, RecommendationRules
 from deploy.savings.rows import ContainerRecommendationRow, Recommendations, RecommendedAmountRow
 from deploy.savings.usage import ResourceUse, Source
 from deploy.savings.workloads import ContainerRole
-from manager.autoscaler.pricing.list_prices import UNITS
-from manager.autoscaler.pricing.model import GIB, Machine
 from shared import durations
-from shared.api import pods as api_pods
-from shared.api.core import Node
-from shared.names import CPU, MEMORY
-from shared.quantity import MILLI_PER_CORE, QuantityError
-
-
-@dataclass(frozen=True)
-class OwnUnits:
-    """What a core and a GiB cost per hour on this cluster's nodes, so that all of them together cost what nodes do.
-
-    `unpriced` nodes are in none of it.
-    """
-
-    core: float
-    gib: float
-    priced: int
-    unpriced: Mapping[str, str]
-    source: str
-
-    def month(self, cpu_milli: float, memory_bytes: float) -> float:
-        return (cpu_milli / MILLI_PER_CORE * self.core + memory_bytes / GIB * self.gib) * HOURS_PER_MONTH
-
-
-def machine(node: Node) -> Machine:
-    """What its price depends on. Raises QuantityError."""
-    return Machine(
-        api_pods.amounts(node.status.capacity or node.status.allocatable or {}),
-        node.metadata.labels or {},
-        node.metadata.annotations or {},
-    )
-
-
-def units(nodes: Iterable[Node], book: PriceBook) -> OwnUnits | None:
-    """The split of nodes' prices between cores and memory by what both cost elsewhere; None without any price."""
-    total = weight = 0.0
-    machines: list[Machine] = []
-    unpriced: dict[str, str] = {}
-    for node in nodes:
-        try:
-            found = machine(node)
-            cores, gib = found.capacity.get(CPU, 0) / MILLI_PER_CORE, found.capacity.get(MEMORY, 0) / GIB
-        except QuantityError as error:
-            unpriced[node.metadata.name] = str(error)
-            continue
-        cost = prices.price(book, found)
-        if cost is None:
-            unpriced[node.metadata.name] = (node.metadata.labels or {}).get("node.kubernetes.io/instance-type", "")
-            continue
-        machines.append(found)
-        total += cost
-        weight += cores * UNITS.cpu + gib * UNITS.memory_gib
-    if not weight:
-        return None
-    core, gib = UNITS.cpu * total / weight, UNITS.memory_gib * total / weight
-    return OwnUnits(core, gib, len(machines), unpriced, book.source(machines))
+from shared.quantity import MILLI_PER_CORE
 
 
 @dataclass(frozen=True)
@@ -93,16 +38,15 @@ def answer(
     """The answer, and what it was made of."""
     chosen = only or ContainerChoice()
     made = [each for each in recommending.recommend(found.listed.containers, found.known, rules) if chosen.takes(each)]
-    split = units(found.seen.objects.nodes, book)
-    rows = sorted((_row(each, split) for each in made), key=lambda row: (-(row.saved or 0.0), _name(row)))
-    saved = [each.saved for each in made]
-    known: dict[str, int] = {}
-    for each in made:
-        if each.use is not None:
-            known[each.use.source] = known.get(each.use.source, 0) + 1
-    cpu, memory = sum(each[0] for each in saved), sum(each[1] for each in saved)
-    notes = [*found.notes, *_price_notes(split, found.seen.objects.nodes)]
-    if known and known.keys() == {Source.SNAPSHOT}:
+    nodes = PricedNodes.of(found.seen.objects.nodes, book)
+    rows = sorted(
+        (_row(each, nodes) for each in made),
+        key=lambda row: (-(row.saved or 0.0), f"{row.namespace}/{row.kind}/{row.workload}/{row.container}"),
+    )
+    known = Counter(str(each.use.source) for each in made if each.use is not None)
+    cpu, memory = (sum(each.saved[place] for each in made) for place in (0, 1))
+    notes = [*found.notes, *_price_notes(nodes)]
+    if known.keys() == {Source.SNAPSHOT}:
         notes.append(
             "usage is one look of metrics-server, from which nothing is recommended: name a Prometheus or agents"
         )
@@ -114,46 +58,31 @@ def answer(
             time=durations.timestamp(found.now),
             estimator=rules.estimator,
             currency=book.currency,
-            prices=book.said if split is None else split.source,
+            prices=book.said if nodes.units is None else nodes.source,
             containers=rows,
-            known=known,
+            known=dict(known),
             unknown=sum(each.use is None for each in made),
             cpu_saved=cpu,
             memory_saved=memory,
-            saved_per_month=None if split is None else round(split.month(cpu, memory), 2),
+            saved_per_month=cents(nodes.worth(cpu, memory)),
             notes=notes,
         ),
         made,
     )
 
 
-def _price_notes(split: OwnUnits | None, nodes: Iterable[Node]) -> list[str]:
-    unpriced = [
-        Machine({}, node.metadata.labels or {})
-        for node in nodes
-        if split is None or node.metadata.name in split.unpriced
-    ]
-    if not unpriced:
-        return []
-    if split is None:
-        return [f"no node has a known price, so nothing is said of money: {prices.how_to_price(unpriced)}"]
-    kinds = ", ".join(sorted({kind or "(none)" for kind in split.unpriced.values()})[:3])
-    how = prices.how_to_price(unpriced)
-    return [f"{len(unpriced)} nodes have no known price (machine type {kinds}) and count apart; {how}"]
+def _price_notes(nodes: PricedNodes) -> list[str]:
+    if nodes.units is None and nodes.unpriced:
+        how = prices.how_to_price(nodes.unpriced.values())
+        return [f"no node has a known price, so nothing is said of money: {how}"]
+    return nodes.note_unpriced(" and count apart")
 
 
-def _name(row: ContainerRecommendationRow) -> str:
-    return f"{row.namespace}/{row.kind}/{row.workload}/{row.container}"
-
-
-def _row(of: ContainerRecommendation, split: OwnUnits | None) -> ContainerRecommendationRow:
+def _row(of: ContainerRecommendation, nodes: PricedNodes) -> ContainerRecommendationRow:
     now, use = of.container, of.use
-    counts = now.role is not ContainerRole.INIT
-    money = None
-    if split is not None:
-        before = split.month(now.cpu_request or 0, now.memory_request or 0) * now.replicas * counts
-        after = split.month(of.cpu.request or 0, of.memory.request or 0) * now.replicas * counts
-        money = round(before, 2), round(after, 2), round(before - after, 2)
+    counted = 0 if now.role is ContainerRole.INIT else now.replicas
+    before = nodes.worth(now.cpu_request or 0, now.memory_request or 0, times=counted)
+    after = nodes.worth(of.cpu.request or 0, of.memory.request or 0, times=counted)
     return ContainerRecommendationRow(
         *now.key,
         role=now.role,
@@ -168,9 +97,9 @@ def _row(of: ContainerRecommendation, split: OwnUnits | None) -> ContainerRecomm
         changes=of.changes,
         cpu=_amounts(of.cpu, now.cpu_request, now.cpu_limit, None if use is None else use.cpu, MILLI_PER_CORE),
         memory=_amounts(of.memory, now.memory_request, now.memory_limit, None if use is None else use.memory, 1),
-        cost_now=None if money is None else money[0],
-        cost_then=None if money is None else money[1],
-        saved=None if money is None else money[2],
+        cost_now=cents(before),
+        cost_then=cents(after),
+        saved=None if before is None or after is None else round(before - after, 2),
     )
 
 

@@ -156,7 +156,7 @@ def _cpu(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRules) 
     if use.cpu is None:
         return Proposal(now.cpu_request, now.cpu_limit, DecidingRule.NO_DATA, "no source knows what cpu it used")
     if rules.estimator is EstimatorName.VPA and use.history is not None:
-        wanted, reason = use.history.estimate(now.containers).target.cpu_milli, DecidingRule.VPA
+        wanted, reason = use.history.target(now.containers).cpu_milli, DecidingRule.VPA
         detail = f"VPA's target, 90 % of {use.history.samples} samples, with a half-life of a day, and 15 %"
     else:
         wanted, reason = -int(-use.cpu.quantile * (1 + rules.cpu_margin) * MILLI_PER_CORE // 1), DecidingRule.QUANTILE
@@ -198,7 +198,7 @@ def _memory(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRule
         )
     killed = (*now.killed, *use.killed)
     if rules.estimator is EstimatorName.VPA and use.history is not None:
-        wanted, reason = use.history.estimate(now.containers).target.memory_bytes, DecidingRule.VPA
+        wanted, reason = use.history.target(now.containers).memory_bytes, DecidingRule.VPA
         detail = "VPA's target, 90 % of the days' peaks, and 15 %"
     else:
         wanted, reason = _whole_mib(use.memory.most * (1 + rules.memory_margin)), DecidingRule.PEAK

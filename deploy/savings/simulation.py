@@ -5,17 +5,19 @@ A plan says which nodes could go together, and what would be bought for the pods
 
 import random
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from msgspec.structs import replace as with_fields
 
 from deploy import dumped_cloud
+from deploy.dumped_cloud import DumpedCloud
 from deploy.savings.recommending import ContainerRecommendation
 from deploy.savings.workloads import ContainerRole
 from manager.autoscaler import checked_settings
-from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupSpec, Instance, Theoretical
-from manager.autoscaler.cloudprovider.errors import Unsupported
+from manager.autoscaler.cloudprovider.contract import Group, Instance
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
 from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.decision_settings import DecisionSettings
@@ -26,6 +28,7 @@ from manager.autoscaler.planning.context import ObservedCloud
 from manager.autoscaler.pricing.model import PricingModel
 from manager.autoscaler.reporting import answers
 from manager.autoscaler.reporting.answers import Plan
+from manager.autoscaler.reporting.node_status import NodeStatusRow
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
@@ -34,10 +37,10 @@ from shared.api import pods as api_pods
 from shared.api.core import Condition, Container, DaemonSet, DaemonSetSpec, Node, Pod, PodTemplate
 from shared.api.meta import ObjectMeta
 
-NAME = "savings"
 CHANCE = 1
 MOST_NODES = 100_000
 SEARCH_SECONDS = 30.0
+Containers: TypeAlias = tuple[Container, ...]
 _COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)
 # A node that stays for one of these can be replaced by another one: all of its pods may move.
 _FREE = (UnremovableReason.NO_PLACE, UnremovableReason.NOT_UNDERUTILIZED, UnremovableReason.PEAKS)
@@ -47,15 +50,21 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 
 @dataclass(frozen=True)
 class SimulatedCluster:
-    """The objects of a cluster, and its groups by the labels of nodes; a `label` alone makes them where it is given."""
+    """The objects of a cluster, and its nodes by their groups, which a `label` alone makes where it is given."""
 
     objects: ClusterObjects
     groups: Mapping[str, Group]
-    label: str = ""
-    pricing: PricingModel | None = None
+    members: Mapping[str, Sequence[Node]]
+    label: str
+    pricing: PricingModel
 
     def with_pods(self, pods: Iterable[Pod]) -> "SimulatedCluster":
         return replace(self, objects=replace(self.objects, pods=tuple(pods)))
+
+    @property
+    def templates(self) -> dict[str, Node]:
+        """A node of each group, as new ones are."""
+        return {name: nodes[0] for name, nodes in self.members.items()}
 
 
 @dataclass(frozen=True)
@@ -70,14 +79,6 @@ class Removable:
 
 
 @dataclass(frozen=True)
-class NodeReplacement:
-    """Whether consolidation by price replaces a node, or why not, and what that saves a month, or would if known."""
-
-    sentence: str
-    saves_per_month: float | None
-
-
-@dataclass(frozen=True)
 class CheaperMix:
     """New nodes by group in place of `replaced` ones; `unplaced` pods of those would find no place on them."""
 
@@ -89,13 +90,14 @@ class CheaperMix:
 
 def prepare(objects: ClusterObjects, label: str, pricing: PricingModel) -> SimulatedCluster:
     """With an id for each node, and with DaemonSets where only their pods are known."""
-    nodes = tuple(_with_id(node) for node in objects.nodes)
+    nodes = tuple(map(dumped_cloud.with_id, objects.nodes))
     daemons = objects.daemon_sets or tuple(_daemon_sets(objects.pods))
     # Whatever waits now is no part of what is saved.
     placed = tuple(pod for pod in objects.pods if pod.spec.node_name and api_pods.is_active(pod))
     # Peaks would keep nodes for what is lent, which is counted apart.
     made = replace(objects, nodes=nodes, daemon_sets=daemons, pods=placed, peaks=None)
-    return SimulatedCluster(made, dumped_cloud.groups_of(nodes, label), label, pricing)
+    members = dumped_cloud.nodes_by_group(nodes, label)
+    return SimulatedCluster(made, dumped_cloud.groups_of(nodes, label), members, label, pricing)
 
 
 def rightsize(
@@ -107,23 +109,28 @@ def rightsize(
         if each.changes and each.container.role is not ContainerRole.INIT:
             wanted.setdefault(each.container.key[:3], {})[each.container.key.container] = each
     # Equal pods of a dump share their containers, and go on to: the planner then sees at a glance that they are equal.
-    known: dict[tuple[int, int, int], tuple[Pod, Pod]] = {}
+    known: dict[tuple[int, int], tuple[Containers, Containers]] = {}
+
+    def changed(listed: Containers, of: Mapping[str, ContainerRecommendation]) -> Containers:
+        key = id(of), id(listed)
+        if key not in known:
+            known[key] = listed, _rightsized(listed, of)  # with those before, as an id is one object's while that lives
+        return known[key][1]
+
     found = []
     for pod in pods:
         of = wanted.get(owner_of.get(pod.metadata.key, ("", "", "")))
-        if of is None:
-            found.append(pod)
-            continue
-        shared = (id(of), id(pod.spec.containers), id(pod.spec.init_containers))
-        like = known.get(shared)
-        found.append(_rightsize(pod, of, None if like is None else like[1]))
-        known.setdefault(shared, (pod, found[-1]))
+        if of is not None:
+            starting = None if pod.spec.init_containers is None else changed(pod.spec.init_containers, of)
+            spec = with_fields(pod.spec, containers=changed(pod.spec.containers, of), init_containers=starting)
+            # What a resize has given the containers would count beside what they ask for.
+            status = with_fields(pod.status, container_statuses=None, init_container_statuses=None)
+            pod = with_fields(pod, spec=spec, status=status)
+        found.append(pod)
     return found
 
 
-def _rightsize(pod: Pod, wanted: Mapping[str, ContainerRecommendation], like: Pod | None) -> Pod:
-    """With the containers of the pod that is `like` this one, where there is one."""
-
+def _rightsized(containers: Containers, wanted: Mapping[str, ContainerRecommendation]) -> Containers:
     def changed(each: Container) -> Container:
         found = wanted.get(each.name)
         if found is None:
@@ -135,44 +142,34 @@ def _rightsize(pod: Pod, wanted: Mapping[str, ContainerRecommendation], like: Po
             requests["memory"] = found.memory.request
         return with_fields(each, resources=with_fields(each.resources, requests=requests))
 
-    if like is not None:
-        containers, starting = like.spec.containers, like.spec.init_containers
-    else:
-        containers = tuple(map(changed, pod.spec.containers))
-        starting = None if pod.spec.init_containers is None else tuple(map(changed, pod.spec.init_containers))
-    spec = with_fields(pod.spec, containers=containers, init_containers=starting)
-    # What a resize has given the containers would count beside what they ask for.
-    status = with_fields(pod.status, container_statuses=None, init_container_statuses=None)
-    return with_fields(pod, spec=spec, status=status)
+    return tuple(map(changed, containers))
 
 
 def find_removable(cluster: SimulatedCluster) -> Removable:
     """Nodes that could go together, by the rules of scale-down but its threshold: however full they are."""
-    plan = _plan(cluster, _cloud_of(cluster), scales_down=True)
-    rows = [] if plan.scale_down is None else plan.scale_down.nodes
+    rows = _judged(cluster)
     stay: dict[str, tuple[list[str], str]] = {}
-    free = set()
     for row in rows:
-        if row.standing in _COULD_GO:
-            continue
-        reason = row.reason or row.standing
-        stay.setdefault(reason, ([], row.detail))[0].append(row.node)
-        if row.reason in _FREE:
-            free.add(row.node)
+        if row.standing not in _COULD_GO:
+            stay.setdefault(row.reason or row.standing, ([], row.detail))[0].append(row.node)
     return Removable(
         frozenset(row.node for row in rows if row.standing in _COULD_GO),
         {reason: (tuple(names), detail) for reason, (names, detail) in stay.items()},
-        frozenset(free),
+        frozenset(row.node for row in rows if row.standing not in _COULD_GO and row.reason in _FREE),
     )
 
 
-def find_replacements(cluster: SimulatedCluster) -> dict[str, NodeReplacement]:
-    """By node, what consolidation by price says of it by its default policy, without budgets or cool-down."""
-    plan = _plan(cluster, _cloud_of(cluster), scales_down=True, consolidates=True)
-    rows = [] if plan.scale_down is None else plan.scale_down.nodes
-    return {
-        row.node: NodeReplacement(row.replacement, row.replacement_saves_per_month) for row in rows if row.replacement
-    }
+def find_replacements(cluster: SimulatedCluster) -> list[NodeStatusRow]:
+    """What consolidation by price says of nodes by its default policy, without budgets or cool-down."""
+    return [row for row in _judged(cluster, consolidates=True) if row.replacement]
+
+
+def _judged(cluster: SimulatedCluster, *, consolidates: bool = False) -> list[NodeStatusRow]:
+    """Every node as the planner sees it that removes some."""
+    chosen = _config(cluster, scales_down=True, consolidates=consolidates)
+    cloud = dumped_cloud.observe(cluster.objects.nodes, chosen.ownership, cluster.label)
+    plan = _plan(cluster, cloud, chosen)
+    return [] if plan.scale_down is None else plan.scale_down.nodes
 
 
 def find_cheaper_mix(cluster: SimulatedCluster, gone: Collection[str], replaceable: Collection[str]) -> CheaperMix:
@@ -182,101 +179,37 @@ def find_cheaper_mix(cluster: SimulatedCluster, gone: Collection[str], replaceab
     kept = [node for node in objects.nodes if node.metadata.name not in empty]
     waiting = [_waiting(pod) if pod.spec.node_name in empty else pod for pod in objects.pods]
     waiting = [pod for pod in waiting if pod.spec.node_name or not _comes_with_nodes(pod)]
-    members = _members(objects.nodes, cluster)
-    cloud = _RebuiltCloud(_observed(kept, members, cluster.groups), {name: nodes[0] for name, nodes in members.items()})
     left = replace(cluster, objects=replace(objects, nodes=tuple(kept), pods=tuple(waiting)))
-    return _bought(left, cloud, replaceable)
+    return _bought(left, replaceable)
 
 
 def find_bought(cluster: SimulatedCluster, asking: Iterable[Pod]) -> CheaperMix:
     """What would be bought for these pods of the cluster if they waited, and all others stayed where they are."""
-    objects = cluster.objects
     waiting = {pod.metadata.key: _waiting(pod) for pod in asking}
-    members = _members(objects.nodes, cluster)
-    observed = _observed(objects.nodes, members, cluster.groups)
-    cloud = _RebuiltCloud(observed, {name: nodes[0] for name, nodes in members.items()})
-    return _bought(cluster.with_pods(waiting.get(pod.metadata.key, pod) for pod in objects.pods), cloud)
+    return _bought(cluster.with_pods(waiting.get(pod.metadata.key, pod) for pod in cluster.objects.pods))
 
 
-def _bought(cluster: SimulatedCluster, cloud: ObservedCloud, replaced: Collection[str] = ()) -> CheaperMix:
-    plan = _plan(cluster, cloud, scales_down=False)
-    added: dict[str, int] = {}
+def _bought(cluster: SimulatedCluster, replaced: Collection[str] = ()) -> CheaperMix:
+    """New nodes are as those that the groups have now, how many there may be of each."""
+    there = {node.metadata.name for node in cluster.objects.nodes}
+    groups: dict[str, ObservedGroup] = {}
+    of_node: dict[str, str] = {}
+    for name, nodes in cluster.members.items():
+        kept = [node for node in nodes if node.metadata.name in there]
+        group = replace(cluster.groups[name], min_size=0, max_size=MOST_NODES, target_size=len(kept))
+        groups[name] = ObservedGroup(group, tuple(Instance(node.spec.provider_id) for node in kept))
+        of_node |= {node.metadata.name: name for node in kept}
+    cloud = DumpedCloud(CloudObservation(groups, group_of_node=of_node), templates=cluster.templates)
+    plan = _plan(cluster, cloud, _config(cluster, scales_down=False))
+    added: Counter[str] = Counter()
     for each in plan.decisions:
         if each.what in _GROWTH:
-            added[each.group] = added.get(each.group, 0) + each.to_size - each.from_size
+            added[each.group] += each.to_size - each.from_size
     return CheaperMix(added, frozenset(replaced), sum(row.count for row in plan.unplaced), plan.held)
 
 
-def group_of(cluster: SimulatedCluster) -> dict[str, str]:
-    """The group of each node; empty where none is known."""
-    observed = dumped_cloud.observe(cluster.objects.nodes, _config(cluster, scales_down=False).ownership, cluster.label)
-    return dict(observed.observed.group_of_node)
-
-
-def template_of(cluster: SimulatedCluster) -> dict[str, Node]:
-    """A node of each group."""
-    return {name: nodes[0] for name, nodes in _members(cluster.objects.nodes, cluster).items()}
-
-
-def _members(nodes: Sequence[Node], cluster: SimulatedCluster) -> dict[str, list[Node]]:
-    of_node = group_of(cluster)
-    found: dict[str, list[Node]] = {}
-    for node in sorted(nodes, key=lambda each: each.metadata.name):
-        if group := of_node.get(node.metadata.name):
-            found.setdefault(group, []).append(node)
-    return found
-
-
-def _observed(
-    kept: Sequence[Node], members: Mapping[str, Sequence[Node]], groups: Mapping[str, Group]
-) -> CloudObservation:
-    there = {node.metadata.name for node in kept}
-    found: dict[str, ObservedGroup] = {}
-    of_node: dict[str, str] = {}
-    for name, nodes in members.items():
-        instances = tuple(Instance(node.spec.provider_id) for node in nodes if node.metadata.name in there)
-        group = replace(groups[name], min_size=0, max_size=MOST_NODES, target_size=len(instances))
-        found[name] = ObservedGroup(group, instances)
-        of_node |= {node.metadata.name: name for node in nodes if node.metadata.name in there}
-    return CloudObservation(found, group_of_node=of_node)
-
-
-@dataclass(frozen=True)
-class _RebuiltCloud:
-    """The cluster's groups, of which new nodes are as one that is there now; see `context.ObservedCloud`."""
-
-    observed: CloudObservation
-    nodes: Mapping[str, Node]
-
-    def template(self, group: str) -> Node:
-        return self.nodes[group]
-
-    def gpus(self) -> Gpus:
-        return Gpus()
-
-    def pricing(self) -> PricingModel | None:
-        return None
-
-    def machine_types(self) -> Sequence[str]:
-        raise Unsupported(NAME, "", "only the cluster's own groups are known")
-
-    def theoretical(self, spec: GroupSpec) -> Theoretical:
-        raise Unsupported(NAME, "", "only the cluster's own groups are known")
-
-
-def _cloud_of(cluster: SimulatedCluster) -> ObservedCloud:
-    return dumped_cloud.observe(cluster.objects.nodes, _config(cluster, scales_down=True).ownership, cluster.label)
-
-
-def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, *, scales_down: bool, consolidates: bool = False) -> Plan:
-    planned = iteration_plan.plan(
-        cluster.objects,
-        cloud,
-        None,
-        _config(cluster, scales_down=scales_down, consolidates=consolidates),
-        chance=random.Random(CHANCE),
-        dry_run=True,
-    )
+def _plan(cluster: SimulatedCluster, cloud: ObservedCloud, chosen: DecisionSettings) -> Plan:
+    planned = iteration_plan.plan(cluster.objects, cloud, None, chosen, chance=random.Random(CHANCE), dry_run=True)
     return answers.plan(planned.iteration)
 
 
@@ -302,8 +235,7 @@ def _config(cluster: SimulatedCluster, *, scales_down: bool, consolidates: bool 
     found = checked_settings.load(settings, time.monotonic)
     pending = replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0)
     rules = None if found.consolidation is None else replace(found.consolidation, search_seconds=SEARCH_SECONDS)
-    pricing = cluster.pricing if cluster.pricing is not None else found.prices
-    return replace(found, pending=pending, prices=pricing, consolidation=rules)
+    return replace(found, pending=pending, prices=cluster.pricing, consolidation=rules)
 
 
 def _waiting(pod: Pod) -> Pod:
@@ -330,10 +262,3 @@ def _daemon_sets(pods: Iterable[Pod]) -> Iterable[DaemonSet]:
                 template = PodTemplate(metadata=ObjectMeta(labels=pod.metadata.labels), spec=spec)
                 found[key] = DaemonSet(metadata=meta, spec=DaemonSetSpec(template=template))
     return found.values()
-
-
-def _with_id(node: Node) -> Node:
-    """Nodes are told apart by the ids of their machines, which some clusters have none of."""
-    if node.spec.provider_id:
-        return node
-    return with_fields(node, spec=with_fields(node.spec, provider_id=f"node:{node.metadata.name}"))

@@ -21,7 +21,7 @@ CPU_BUCKETS = histogram.exponential(max_value=1000, first_bucket_size=0.01, rati
 MEMORY_BUCKETS = histogram.exponential(max_value=1e12, first_bucket_size=1e7, ratio=1.05, epsilon=0.0001)
 CPU_SAMPLE_WEIGHT = 0.1
 MARGIN = 0.15
-TARGET_PERCENTILE, LOWER_PERCENTILE, UPPER_PERCENTILE = 0.9, 0.5, 0.95
+TARGET_PERCENTILE = 0.9
 OOM_BUMP_RATIO, OOM_LEAST_BUMP_BYTES = 1.2, 100 << 20
 POD_LEAST_MILLI, POD_LEAST_BYTES = 25, 250 << 20
 MOST_AMOUNT = 100_000_000_000_000
@@ -43,14 +43,6 @@ class Multiplier(NamedTuple):
 
 
 UPPER, LOWER = Multiplier(1.0, 1.0), Multiplier(0.001, -2.0)
-
-
-class VpaEstimate(NamedTuple):
-    """Requests of one container: what to set, and the range in which VPA leaves a request alone."""
-
-    target: Resources
-    lower: Resources
-    upper: Resources
 
 
 def confidence(first: float, last: float, samples: int, interval_seconds: float = DAY_SECONDS) -> float:
@@ -155,10 +147,6 @@ class VpaHistory:
         compact.load(self.memory, 0, memory)
 
     @property
-    def confidence(self) -> float:
-        return confidence(self.first, self.last, self.samples) if self.samples else 0.0
-
-    @property
     def days(self) -> float:
         return max(0.0, self.last - self.first) / DAY_SECONDS if self.samples else 0.0
 
@@ -166,20 +154,10 @@ class VpaHistory:
         """Cores and bytes."""
         return percentile(self.cpu, p), percentile(self.memory, p)
 
-    def estimate(self, containers: int = 1, margin: float = MARGIN) -> VpaEstimate:
-        """What VPA would recommend now, for one of so many containers of a pod."""
-
-        def bound(p: float, multiplier: Multiplier | None) -> Resources:
-            cores, used = self.percentiles(p)
-            milli, used_bytes = with_margin(int(cores * MILLI_PER_CORE), margin), with_margin(int(used), margin)
-            if multiplier is not None:
-                factor = multiplier.at(self.confidence)
-                milli, used_bytes = (scale(each, factor) for each in (milli, used_bytes))
-            return at_least(Resources(milli, used_bytes), floor(containers))
-
-        return VpaEstimate(
-            bound(TARGET_PERCENTILE, None), bound(LOWER_PERCENTILE, LOWER), bound(UPPER_PERCENTILE, UPPER)
-        )
+    def target(self, containers: int = 1) -> Resources:
+        """The requests that VPA would recommend now, for one of so many containers of a pod."""
+        cores, used = self.percentiles(TARGET_PERCENTILE)
+        return at_least(Resources(with_margin(int(cores * MILLI_PER_CORE)), with_margin(int(used))), floor(containers))
 
 
 def percentile(bank: Bank, p: float) -> float:

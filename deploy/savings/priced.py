@@ -1,0 +1,106 @@
+"""What the nodes of a cluster cost, and what a core and a GiB cost on them. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from deploy.prices import book as prices
+from deploy.prices.book import PriceBook
+from deploy.rendering import HOURS_PER_MONTH
+from manager.autoscaler.pricing.list_prices import UNITS
+from manager.autoscaler.pricing.model import GIB, Machine
+from shared.api import pods as api_pods
+from shared.api.core import Node
+from shared.names import CPU, MEMORY
+from shared.quantity import MILLI_PER_CORE, QuantityError
+
+_TYPE = "node.kubernetes.io/instance-type"
+
+
+@dataclass(frozen=True)
+class OwnUnits:
+    """What a core and a GiB cost per hour on this cluster's nodes, so that all of them together cost what nodes do."""
+
+    core: float
+    gib: float
+
+    def month(self, cpu_milli: float, memory_bytes: float) -> float:
+        return (cpu_milli / MILLI_PER_CORE * self.core + memory_bytes / GIB * self.gib) * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True)
+class PricedNodes:
+    """Machines by node, with their prices per hour; those without a price count apart, and stay in every state of the
+    cluster that has a bill. Where no node has a price there are no `units`, and states tell of nodes and resources
+    alone.
+    """
+
+    book: PriceBook
+    machines: Mapping[str, tuple[Machine, float]]
+    unpriced: Mapping[str, Machine]
+    units: OwnUnits | None
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], book: PriceBook) -> "PricedNodes":
+        """The nodes' prices are divided between cores and memory by what both cost elsewhere."""
+        machines: dict[str, tuple[Machine, float]] = {}
+        unpriced: dict[str, Machine] = {}
+        total = weight = 0.0
+        for node in nodes:
+            name, labels = node.metadata.name, node.metadata.labels or {}
+            try:
+                capacity = api_pods.amounts(node.status.capacity or node.status.allocatable or {})
+            except QuantityError:
+                unpriced[name] = Machine({}, labels)
+                continue
+            machine = Machine(capacity, labels, node.metadata.annotations or {})
+            price = prices.price(book, machine)
+            if price is None:
+                unpriced[name] = machine
+                continue
+            machines[name] = machine, price
+            total += price
+            weight += (
+                capacity.get(CPU, 0) / MILLI_PER_CORE * UNITS.cpu + capacity.get(MEMORY, 0) / GIB * UNITS.memory_gib
+            )
+        units = OwnUnits(UNITS.cpu * total / weight, UNITS.memory_gib * total / weight) if weight else None
+        return cls(book, machines, unpriced, units)
+
+    @property
+    def source(self) -> str:
+        """Where the prices of these nodes come from."""
+        return self.book.source(machine for machine, _ in self.machines.values())
+
+    @property
+    def unpriced_types(self) -> list[str]:
+        return sorted({machine.labels.get(_TYPE) or "(none)" for machine in self.unpriced.values()})
+
+    def note_unpriced(self, consequence: str) -> list[str]:
+        """A sentence about nodes without a price, if there are some, and how they get one."""
+        if not self.unpriced:
+            return []
+        kinds, how = ", ".join(self.unpriced_types[:3]), prices.how_to_price(self.unpriced.values())
+        return [f"{len(self.unpriced)} nodes have no known price (machine type {kinds}){consequence}; {how}"]
+
+    def leaving(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of these nodes that count as gone."""
+        return frozenset(names) - self.unpriced.keys() if self.machines else frozenset(names)
+
+    def bill(self, without: Iterable[str] = (), also: Sequence[tuple[Machine, float]] = ()) -> float:
+        """Of a month, commitments included."""
+        gone = set(without)
+        left = [each for name, each in self.machines.items() if name not in gone]
+        return self.book.bill([*left, *also]) * HOURS_PER_MONTH
+
+    def cost(self, names: Iterable[str]) -> float | None:
+        """Of a month, by list prices; None where none of these nodes has one."""
+        priced = [self.machines[name][1] for name in names if name in self.machines]
+        return sum(priced) * HOURS_PER_MONTH if priced else None
+
+    def worth(self, cpu_milli: float, memory_bytes: float, *, times: int = 1) -> float | None:
+        """What that much of these nodes costs a month, so many times; None without any price."""
+        return None if self.units is None else self.units.month(cpu_milli, memory_bytes) * times
+
+
+def cents(amount: float | None) -> float | None:
+    """Money as answers have it."""
+    return None if amount is None else round(amount, 2)
