@@ -7,13 +7,13 @@ conditions is ready.
 import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import replace as with_fields
 
 from deploy import dumps
 from deploy.dumps import Dump
@@ -72,6 +72,7 @@ from shared.kube.resources import (
 )
 
 S = TypeVar("S", bound=msgspec.Struct)
+PlacedT = TypeVar("PlacedT", Pod, CapacityBuffer, ProvisioningRequest)
 
 
 @prepared
@@ -84,23 +85,29 @@ class DeploymentSource(ChunkSource, frozen=True):
     """A Deployment, for the CapacityBuffers that name it."""
 
 
+_RESOURCES: Mapping[type[msgspec.Struct], Resource] = {
+    Node: NODES,
+    Pod: PODS,
+    DaemonSet: DAEMONSETS,
+    Namespace: NAMESPACES,
+    PersistentVolume: PERSISTENTVOLUMES,
+    PersistentVolumeClaim: PERSISTENTVOLUMECLAIMS,
+    ConfigMap: CONFIGMAPS,
+    NodeMetric: NODEMETRICS,
+    ReplicationController: REPLICATIONCONTROLLERS,
+    ReplicaSet: REPLICASETS,
+    StatefulSet: STATEFULSETS,
+    Job: JOBS,
+    PodDisruptionBudget: PODDISRUPTIONBUDGETS,
+    CapacityQuota: CAPACITYQUOTAS,
+    CapacityBuffer: CAPACITYBUFFERS,
+    ProvisioningRequest: PROVISIONINGREQUESTS,
+    ResourceQuota: RESOURCEQUOTAS,
+}
 _KINDS: dict[str, type[msgspec.Struct]] = {
-    "Node": Node,
-    "Pod": Pod,
-    "DaemonSet": DaemonSet,
-    "Namespace": Namespace,
-    "PersistentVolume": PersistentVolume,
-    "PersistentVolumeClaim": PersistentVolumeClaim,
-    "ConfigMap": ConfigMap,
-    "NodeMetric": NodeMetric,
-    "ReplicationController": ReplicationController,
-    "ReplicaSet": ReplicaSet,
-    "StatefulSet": StatefulSet,
-    "Job": Job,
-    "PodDisruptionBudget": PodDisruptionBudget,
-    "CapacityQuota": CapacityQuota,
-    "CapacityBuffer": CapacityBuffer,
-    "ProvisioningRequest": ProvisioningRequest,
+    kind.__name__: kind
+    for kind in _RESOURCES
+    if kind is not ResourceQuota  # which matters for buffers alone
 }
 _OF_BUFFERS: dict[str, type[msgspec.Struct]] = {
     "PodTemplate": PodTemplateSource,
@@ -158,33 +165,20 @@ def from_files(
         raise InvalidInput(source="-f", field="file", value=dump.source, problem=problem)
     notes = [f"{file} has nothing to plan with, no pod and no node" for file in dump.unused]
     text = None if kept is None else (kept.data or {}).get(registry_store.KEY)
+    objects = _objects(dump.of, now, nodes, pods)
+    there = objects.surroundings
     return Seen(
         dump.source,
-        ClusterObjects(
-            now,
-            tuple(nodes),
-            tuple(pods),
-            tuple(dump.of(DaemonSet)),
-            _surroundings(
-                dump.of(Namespace), dump.of(PersistentVolumeClaim) or None, dump.of(PersistentVolume) or None
-            ),
+        replace(
+            objects,
+            surroundings=replace(there, claims=there.claims or None, volumes=there.volumes or None),
             priorities=None if priorities is None else (priorities.data or {}).get(priority.KEY),
-            controllers=_named_too(
-                pods,
-                _controllers(
-                    dump.of(DaemonSet),
-                    dump.of(ReplicationController),
-                    dump.of(ReplicaSet),
-                    dump.of(StatefulSet),
-                    dump.of(Job),
-                ),
-            ),
-            budgets=tuple(dump.of(PodDisruptionBudget)),
+            controllers=_named_too(pods, objects.controllers or {}),
             capacity_quotas=tuple(dump.of(CapacityQuota)),
-            capacity_buffers=tuple(map(_placed_buffer, dump.of(CapacityBuffer))),
+            capacity_buffers=tuple(map(_placed, dump.of(CapacityBuffer))),
             chunk_sources=_chunk_sources(dump),
             resource_quotas=tuple(dump.of(ResourceQuota)),
-            provisioning_requests=tuple(map(_placed_request, dump.of(ProvisioningRequest))),
+            provisioning_requests=tuple(map(_placed, dump.of(ProvisioningRequest))),
         ),
         registry=_registry(text, f"ConfigMap {namespace}/{names.BOOKS_CONFIG_MAP}", now, notes),
         node_side=_node_side(nodes, dump.of(NodeMetric), pods, policy, now),
@@ -214,41 +208,28 @@ def from_cluster(
     kept = ConfigMapStore(client, namespace, names.BOOKS_CONFIG_MAP, registry_store.KEY)
     text, _ = kept.read()
     now, notes = time.time(), list[str]()
-    quotas = _list_custom(client, CAPACITYQUOTAS, CapacityQuota, notes) if minds_quotas else ()
-    buffers = _list_custom(client, CAPACITYBUFFERS, CapacityBuffer, notes) if minds_buffers else ()
-    requests = _list_custom(client, PROVISIONINGREQUESTS, ProvisioningRequest, notes) if minds_requests else ()
+    quotas = _list_custom(client, CapacityQuota, notes) if minds_quotas else ()
+    buffers = _list_custom(client, CapacityBuffer, notes) if minds_buffers else ()
+    requests = _list_custom(client, ProvisioningRequest, notes) if minds_requests else ()
     templates = [*chunk_sources.named(buffers), *request_reading.named(requests)]
     nodes, pods = client.list(NODES, into=Node).items, client.list(PODS, into=pod_type).items
-    daemon_sets = client.list(DAEMONSETS, into=DaemonSet).items
+
+    def listed(kind: type[S]) -> list[S]:
+        return client.list(_RESOURCES[kind], into=kind).items
+
     metrics, config_map = list[NodeMetric](), None
     with contextlib.suppress(NotFound):  # the node side of the product is not installed
         metrics = client.list(NODEMETRICS, into=NodeMetric).items
         config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
     return Seen(
         connection.server.rpartition("@")[2],
-        ClusterObjects(
-            now,
-            tuple(nodes),
-            tuple(pods),
-            tuple(daemon_sets),
-            _surroundings(
-                client.list(NAMESPACES, into=Namespace).items,
-                client.list(PERSISTENTVOLUMECLAIMS, into=PersistentVolumeClaim).items,
-                client.list(PERSISTENTVOLUMES, into=PersistentVolume).items,
-            ),
+        replace(
+            _objects(listed, now, nodes, pods),
             priorities=ConfigMapStore(client, namespace, priority.CONFIG_MAP, priority.KEY).read()[0],
-            controllers=_controllers(
-                daemon_sets,
-                client.list(REPLICATIONCONTROLLERS, into=ReplicationController).items,
-                client.list(REPLICASETS, into=ReplicaSet).items,
-                client.list(STATEFULSETS, into=StatefulSet).items,
-                client.list(JOBS, into=Job).items,
-            ),
-            budgets=tuple(client.list(PODDISRUPTIONBUDGETS, into=PodDisruptionBudget).items),
             capacity_quotas=quotas,
             capacity_buffers=buffers,
             chunk_sources=chunk_sources.read_all(client, templates),
-            resource_quotas=tuple(client.list(RESOURCEQUOTAS, into=ResourceQuota).items) if buffers else (),
+            resource_quotas=tuple(listed(ResourceQuota)) if buffers else (),
             provisioning_requests=requests,
         ),
         registry=_registry(text, kept.source, now, notes),
@@ -260,26 +241,49 @@ def from_cluster(
     )
 
 
-def _list_custom(client: Client, resource: Resource, into: type[S], notes: list[str]) -> tuple[S, ...]:
+class _Lister(Protocol):
+    def __call__(self, kind: type[S], /) -> list[S]: ...
+
+
+def _objects(listed: _Lister, now: float, nodes: Sequence[Node], pods: Sequence[Pod]) -> ClusterObjects:
+    """What both ways read alike."""
+    daemon_sets = listed(DaemonSet)
+    controllers = (
+        *map(pods_on_nodes.daemon_set, daemon_sets),
+        *map(pods_on_nodes.replication_controller, listed(ReplicationController)),
+        *map(pods_on_nodes.replica_set, listed(ReplicaSet)),
+        *map(pods_on_nodes.stateful_set, listed(StatefulSet)),
+        *map(pods_on_nodes.job, listed(Job)),
+    )
+    surroundings = ReferencedObjects(
+        namespaces={each.metadata.name: each.metadata.labels or {} for each in listed(Namespace)},
+        claims={each.metadata.key: each for each in listed(PersistentVolumeClaim)},
+        volumes={each.metadata.name: each for each in listed(PersistentVolume)},
+    )
+    return ClusterObjects(
+        now,
+        tuple(nodes),
+        tuple(pods),
+        tuple(daemon_sets),
+        surroundings,
+        controllers={each.key: each for each in controllers},
+        budgets=tuple(listed(PodDisruptionBudget)),
+    )
+
+
+def _list_custom(client: Client, into: type[S], notes: list[str]) -> tuple[S, ...]:
     try:
-        return tuple(client.list(resource, into=into).items)
+        return tuple(client.list(_RESOURCES[into], into=into).items)
     except NotFound:
         notes.append(f"the cluster does not know {into.__name__}s, so none counts")
         return ()
 
 
-def _placed_buffer(buffer: CapacityBuffer) -> CapacityBuffer:
+def _placed(each: PlacedT) -> PlacedT:
     """Without a namespace it is in the default one."""
-    if buffer.metadata.namespace:
-        return buffer
-    return replace(buffer, metadata=replace(buffer.metadata, namespace=dumps.DEFAULT_NAMESPACE))
-
-
-def _placed_request(request: ProvisioningRequest) -> ProvisioningRequest:
-    """Without a namespace it is in the default one."""
-    if request.metadata.namespace:
-        return request
-    return replace(request, metadata=replace(request.metadata, namespace=dumps.DEFAULT_NAMESPACE))
+    if each.metadata.namespace:
+        return each
+    return with_fields(each, metadata=with_fields(each.metadata, namespace=dumps.DEFAULT_NAMESPACE))
 
 
 def _chunk_sources(dump: Dump) -> dict[ChunkSourceRef, ChunkSource | str]:
@@ -312,23 +316,6 @@ def _node_side(
     return NodeSide(nodes, metrics, pods, config_map, now) if metrics and config_map is not None else None
 
 
-def _controllers(
-    daemon_sets: Iterable[DaemonSet],
-    replication_controllers: Iterable[ReplicationController],
-    replica_sets: Iterable[ReplicaSet],
-    stateful_sets: Iterable[StatefulSet],
-    jobs: Iterable[Job],
-) -> Controllers:
-    found = (
-        *map(pods_on_nodes.daemon_set, daemon_sets),
-        *map(pods_on_nodes.replication_controller, replication_controllers),
-        *map(pods_on_nodes.replica_set, replica_sets),
-        *map(pods_on_nodes.stateful_set, stateful_sets),
-        *map(pods_on_nodes.job, jobs),
-    )
-    return {each.key: each for each in found}
-
-
 def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
     """With all that pods name of a kind that the files have none of: nobody has asked for those."""
     kinds = {each.kind for each in known.values()}
@@ -341,30 +328,17 @@ def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
     return {**{each.key: each for each in named}, **known}
 
 
-def _surroundings(
-    namespaces: Iterable[Namespace],
-    claims: Iterable[PersistentVolumeClaim] | None,
-    volumes: Iterable[PersistentVolume] | None,
-) -> ReferencedObjects:
-    return ReferencedObjects(
-        namespaces={each.metadata.name: each.metadata.labels or {} for each in namespaces},
-        claims=None if claims is None else {each.metadata.key: each for each in claims},
-        volumes=None if volumes is None else {each.metadata.name: each for each in volumes},
-    )
-
-
 def _as_if_ready(node: Node) -> Node:
     """A node that says nothing of its conditions was written by hand."""
     if node.status.conditions:
         return node
-    return replace(node, status=replace(node.status, conditions=(_READY,)))
+    return with_fields(node, status=with_fields(node.status, conditions=(_READY,)))
 
 
 def _as_if_judged(pod: Pod) -> Pod:
     """A pod without a node, of which nothing is said, waits for one; without a namespace it is in the default one."""
-    if not pod.metadata.namespace:
-        pod = replace(pod, metadata=replace(pod.metadata, namespace=dumps.DEFAULT_NAMESPACE))
+    pod = _placed(pod)
     if pod.spec.node_name or any(each.type == _UNSCHEDULABLE.type for each in pod.status.conditions or ()):
         return pod
     conditions = (*(pod.status.conditions or ()), _UNSCHEDULABLE)
-    return replace(pod, status=replace(pod.status, conditions=conditions))
+    return with_fields(pod, status=with_fields(pod.status, conditions=conditions))
