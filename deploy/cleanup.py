@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from deploy import cleanup_pods, cleanup_state
-from deploy.access import ClusterContext
 from deploy.cleanup_pods import PodCleanup
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
@@ -124,32 +123,8 @@ def removal(
     return NodeCleanup(patch, tuple(removed)) if patch else None
 
 
-def run(
-    *,
-    access: ClusterContext,
-    namespace: str,
-    dry_run: bool,
-    say: Callable[[str], None],
-    past: FormerManager = FormerManager(),
-) -> None:
-    """The command.
-
-    Raises InvalidInput, Unfinished, and what the API server answers.
-    """
-    client = Client(access.connection(), "headroom-cleanup", retry=RETRY)
-    try:
-        clean(client, namespace=namespace, dry_run=dry_run, say=say, past=past)
-    finally:
-        client.close()
-
-
 def clean(
-    client: Client,
-    *,
-    namespace: str,
-    dry_run: bool,
-    say: Callable[[str], None],
-    past: FormerManager = FormerManager(),
+    client: Client, *, namespace: str, dry_run: bool, say: Callable[[str], None], past: FormerManager = FormerManager()
 ) -> None:
     """Removes everything, and looks again until it stays away; `say` gets a line for each object.
 

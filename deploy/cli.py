@@ -6,6 +6,7 @@ import importlib.util
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -38,12 +39,21 @@ _PASSED_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "he
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="Kubeconfig of the cluster.")]
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig.")]
+ManagerUrl = Annotated[
+    str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
+]
+Service = Annotated[str, typer.Option(help="Service of the manager.")]
+SERVICE = "headroom-manager"
+DryRunOfForget = Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")]
 
 
 class ExplainFormat(enum.StrEnum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
+
+
+Output = Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")]
 
 
 class TopFormat(enum.StrEnum):
@@ -122,7 +132,7 @@ def explain_node(
         list[Path] | None,
         typer.Option("--file", "-f", help="What `kubectl get ... -o yaml` printed, instead of a live cluster."),
     ] = None,
-    output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
+    output: Output = ExplainFormat.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     config_namespace: Annotated[
@@ -141,29 +151,24 @@ def explain_node(
     garbage.collect_nothing()
     if manager and file:
         raise typer.BadParameter("a manager answers of its own cluster, not of files", param_hint="--manager")
-    if manager:
-        answer = command.by_manager(
-            name, manager, style=output.value, access=ClusterContext(kubeconfig, context), namespace=config_namespace
-        )
-        _print(answer)
-        return OK
-    key = ConfigKey(config_namespace, config_name)
     access = ClusterContext(kubeconfig, context)
-    _print(command.node(name, files=file or [], access=access, style=output.value, config_key=key))
+    if manager:
+        _print(command.by_manager(name, manager, style=output, access=access, namespace=config_namespace))
+    else:
+        key = ConfigKey(config_namespace, config_name)
+        _print(command.node(name, files=file or [], access=access, style=output, config_key=key))
     return OK
 
 
 @app.command(short_help="Show nodes in a live table")
 def top(
-    manager: Annotated[
-        str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
-    ] = "",
+    manager: ManagerUrl = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the manager.")] = (
         names.INSTALL_NAMESPACE
     ),
-    service: Annotated[str, typer.Option(help="Service of the manager.")] = "headroom-manager",
+    service: Service = SERVICE,
     output: Annotated[
         TopFormat, typer.Option("--output", "-o", help="table: live on a terminal, printed once elsewhere.")
     ] = TopFormat.TABLE,
@@ -171,17 +176,11 @@ def top(
     containing: Annotated[str, typer.Option("--filter", help="Only nodes with this in their name or reason.")] = "",
 ) -> int:
     """Show what each node uses, is predicted to use, and offers: a live table on a terminal."""
+    from deploy.manager_api import connected
     from deploy.top import command
 
-    answer = command.run(
-        manager=manager,
-        access=ClusterContext(kubeconfig, context),
-        namespace=namespace,
-        service=service,
-        style=output.value,
-        sorting=sort,
-        containing=containing,
-    )
+    with connected(manager, ClusterContext(kubeconfig, context), namespace, service) as api:
+        answer = command.run(api, style=output, sorting=sort, containing=containing)
     if answer:
         _print(answer)
     return OK
@@ -189,26 +188,19 @@ def top(
 
 @app.command(short_help="Show the manager's page in the browser")
 def page(
-    manager: Annotated[
-        str, typer.Option(metavar="URL", help="The manager; without one `kubectl port-forward` reaches it.")
-    ] = "",
+    manager: ManagerUrl = "",
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     namespace: Annotated[str, typer.Option(help="Namespace of the manager.")] = names.INSTALL_NAMESPACE,
-    service: Annotated[str, typer.Option(help="Service of the manager.")] = "headroom-manager",
+    service: Service = SERVICE,
     browser: Annotated[bool, typer.Option(help="Open it in the browser, or only print the address.")] = True,
 ) -> int:
     """Show the manager's page in the browser, with your own rights in the cluster."""
     from deploy import page as command
+    from deploy.manager_api import connected
 
-    command.run(
-        manager,
-        access=ClusterContext(kubeconfig, context),
-        namespace=namespace,
-        service=service,
-        browse=browser,
-        say=lambda t: print(t, flush=True),
-    )
+    with connected(manager, ClusterContext(kubeconfig, context), namespace, service) as api:
+        command.run(api, browse=browser, say=_print)
     return OK
 
 
@@ -241,13 +233,16 @@ def cleanup(
     """Remove what the manager left in a cluster: Mid and Batch on Nodes, NodeMetrics it created, Lease and notes."""
     from deploy import cleanup as command
     from deploy.cleanup_pods import PodCleanup
+    from shared.kube.client import Client
 
     if pods not in tuple(PodCleanup):
         raise InvalidInput(source="command line", field="--pods", value=pods, problem="must be keep or drain")
     past = command.FormerManager(
         offers or command.ALL_TIERS, status_config_map_name, simulated_cloud, PodCleanup(pods), state_daemonset
     )
-    command.run(access=ClusterContext(kubeconfig, context), namespace=namespace, dry_run=dry_run, say=print, past=past)
+    client = Client(ClusterContext(kubeconfig, context).connection(), "headroom-cleanup", retry=command.RETRY)
+    with closing(client):
+        command.clean(client, namespace=namespace, dry_run=dry_run, say=print, past=past)
     return OK
 
 
@@ -256,14 +251,13 @@ def forget_node(
     nodes: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the Nodes.")],
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = False,
+    dry_run: DryRunOfForget = False,
 ) -> int:
     """Let the agents of Nodes forget everything that was recorded until now: a node that became another one."""
     from deploy.forget import Asking
 
-    asking = Asking(ClusterContext(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
-    asking.nodes(nodes)
-    asking.close()
+    with Asking(ClusterContext(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print) as asking:
+        asking.nodes(nodes)
     return OK
 
 
@@ -275,14 +269,13 @@ def forget_workload(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")] = False,
+    dry_run: DryRunOfForget = False,
 ) -> int:
     """Let agents forget what a workload and its pods used until now, on all Nodes or on some."""
     from deploy.forget import Asking
 
-    asking = Asking(ClusterContext(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print)
-    asking.workload(workload, nodes or [])
-    asking.close()
+    with Asking(ClusterContext(kubeconfig, context), now=time.time(), dry_run=dry_run, say=_print) as asking:
+        asking.workload(workload, nodes or [])
     return OK
 
 
@@ -322,7 +315,7 @@ def version(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     client: Annotated[bool, typer.Option("--client", help="Ask no cluster.")] = False,
-    output: Annotated[ExplainFormat, typer.Option("--output", "-o", help="How to print it.")] = ExplainFormat.TABLE,
+    output: Output = ExplainFormat.TABLE,
 ) -> int:
     """Show the versions of this command, and of what is installed in the cluster."""
     from deploy import versions as command

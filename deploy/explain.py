@@ -79,11 +79,8 @@ def by_manager(
     """The manager's own answer, ready to print. Raises HeadroomError where there is none."""
     from deploy.manager_api import ManagerApi  # here, as clusters and files are explained without
 
-    api = ManagerApi(url, access, namespace)
-    try:
+    with contextlib.closing(ManagerApi(url, access, namespace)) as api:
         return _rendered(api.read(f"/api/v1/nodes/{quote(name, safe='')}", Explained), style)
-    finally:
-        api.close()
 
 
 def from_cluster(name: str, access: ClusterContext, config_key: ConfigKey) -> Objects:

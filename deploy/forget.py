@@ -1,6 +1,7 @@
 """`headroom forget`: asks agents to forget what they predict from, by annotations of their Nodes."""
 
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import msgspec
 
@@ -25,7 +26,10 @@ class Asking:
         self._dry_run = dry_run
         self._say = say
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
     def nodes(self, wanted: Sequence[str]) -> None:

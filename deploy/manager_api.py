@@ -5,7 +5,13 @@ it is: the cluster says whom to trust (ConfigMap headroom-ca), and the address, 
 matter. Over plain http nothing of the user is sent.
 """
 
+import contextlib
+import re
+import shutil
 import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
 from typing import TypeVar
 
 import httpx
@@ -19,9 +25,11 @@ from shared.kube.config import Connection
 from shared.kube.resources import CONFIGMAPS
 
 REQUEST_SECONDS = 10.0
+FORWARD_SECONDS = 20.0
 PLAN_SECONDS = 60.0  # of a large cluster, behind the plans of others
 MOST_REASON = 500  # characters
 AUTHORITIES = "ca.crt"
+_FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 
 T = TypeVar("T")
 
@@ -33,16 +41,11 @@ class _Refused(msgspec.Struct, frozen=True):
 class ManagerApi:
     """The HTTP endpoints at `url`; `namespace` is the manager's. Raises HeadroomError."""
 
-    def __init__(
-        self,
-        url: str,
-        access: ClusterContext = CURRENT,
-        namespace: str = names.INSTALL_NAMESPACE,
-    ) -> None:
-        self._url = url.rstrip("/")
+    def __init__(self, url: str, access: ClusterContext = CURRENT, namespace: str = names.INSTALL_NAMESPACE) -> None:
+        self.url = url.rstrip("/")
         self._user: Connection | None = None
         verify: ssl.SSLContext | bool = False  # over plain HTTP there is nothing to verify
-        if self._url.startswith("https:"):
+        if self.url.startswith("https:"):
             self._user = access.connection()
             verify = _trusting(self._user, namespace)
         self._http = httpx.Client(verify=verify, trust_env=False)
@@ -67,7 +70,7 @@ class ManagerApi:
         self._http.close()
 
     def _asked(self, path: str, timeout_seconds: float, body: bytes | None = None) -> httpx.Response:
-        url = f"{self._url}{path}"
+        url = f"{self.url}{path}"
         try:
             response = self._send(url, timeout_seconds, body)
             if response.status_code == httpx.codes.UNAUTHORIZED and self._user is not None:
@@ -93,6 +96,39 @@ class ManagerApi:
         )
 
 
+@contextlib.contextmanager
+def connected(url: str, access: ClusterContext, namespace: str, service: str) -> Iterator[ManagerApi]:
+    """The manager at `url`, or without one that behind its service. Raises HeadroomError."""
+    with contextlib.ExitStack() as open_things:
+        found = url or open_things.enter_context(_forwarded(access, namespace, service))
+        yield open_things.enter_context(contextlib.closing(ManagerApi(found, access, namespace)))
+
+
+@contextlib.contextmanager
+def _forwarded(access: ClusterContext, namespace: str, service: str) -> Iterator[str]:
+    """The manager's URL while `kubectl port-forward` runs. Raises HeadroomError."""
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise HeadroomError("kubectl is not on PATH: forward the manager's port yourself, and give --manager URL")
+    flags = [*access.kubectl_flags(), "--namespace", namespace]
+    command = [kubectl, *flags, "port-forward", f"service/{service}", ":8080"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        impatience = threading.Timer(FORWARD_SECONDS, process.kill)
+        impatience.start()
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            impatience.cancel()
+            found = _FORWARDED.search(said)
+            if found is None:
+                raise HeadroomError(f"kubectl port-forward: {said.strip() or 'no answer'}")
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # or it would wait to be read one day
+            yield f"https://127.0.0.1:{found[1]}"
+        finally:
+            impatience.cancel()
+            process.terminate()
+
+
 def _decoded(response: httpx.Response, kind: type[T]) -> T:
     if not response.is_success:
         raise HeadroomError(f"{response.url}: status {response.status_code}: {_reason(response)}")
@@ -112,11 +148,8 @@ def _reason(response: httpx.Response) -> str:
 
 def _trusting(user: Connection, namespace: str) -> ssl.SSLContext:
     """TLS that believes the manager's authorities, and has the user's client certificate."""
-    client = Client(user, "headroom").single_attempt(REQUEST_SECONDS)
-    try:
+    with contextlib.closing(Client(user, "headroom").single_attempt(REQUEST_SECONDS)) as client:
         found = client.get(CONFIGMAPS, names.CA_CONFIG_MAP, namespace)
-    finally:
-        client.close()
     where = f"ConfigMap {namespace}/{names.CA_CONFIG_MAP}"
     authorities = (found.get("data") or {}).get(AUTHORITIES, "")
     try:

@@ -7,13 +7,10 @@ servers are refused by Host and Origin.
 
 import contextlib
 import hmac
-import re
 import secrets
-import shutil
-import subprocess
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,15 +18,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
 from shared import web
 from shared.errors import HeadroomError
 from shared.web.server import Server
 
 COOKIE, SECRET = "headroom-page", "secret"
-FORWARD_SECONDS = 20.0
-_FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
 _PASSED_ON = ("content-type", "content-security-policy", "x-content-type-options", "referrer-policy", "cache-control")
 
 
@@ -71,47 +65,18 @@ class PageProxy:
         return Response(b"" if method == "HEAD" else answer.content, answer.status_code, headers=headers)
 
 
-@contextlib.contextmanager
-def forwarded(access: ClusterContext, namespace: str, service: str) -> Iterator[str]:
-    """The manager's URL while `kubectl port-forward` runs. Raises HeadroomError."""
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        raise HeadroomError("kubectl is not on PATH: forward the manager's port yourself, and give --manager URL")
-    flags = [*access.kubectl_flags(), "--namespace", namespace]
-    command = [kubectl, *flags, "port-forward", f"service/{service}", ":8080"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        impatience = threading.Timer(FORWARD_SECONDS, process.kill)
-        impatience.start()
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline()
-            impatience.cancel()
-            found = _FORWARDED.search(said)
-            if found is None:
-                raise HeadroomError(f"kubectl port-forward: {said.strip() or 'no answer'}")
-            threading.Thread(target=process.stdout.read, daemon=True).start()  # or it would wait to be read one day
-            yield f"https://127.0.0.1:{found[1]}"
-        finally:
-            impatience.cancel()
-            process.terminate()
-
-
-def run(
-    url: str, *, access: ClusterContext, namespace: str, service: str, browse: bool, say: Callable[[str], None]
-) -> None:
+def run(api: ManagerApi, *, browse: bool, say: Callable[[str], None]) -> None:
     """Until Ctrl-C. Raises HeadroomError."""
-    with contextlib.ExitStack() as open_things:
-        found = url or open_things.enter_context(forwarded(access, namespace, service))
-        api = ManagerApi(found, access, namespace)
-        open_things.callback(api.close)
-        answer = api.get("/api/v1/status")
-        if not answer.is_success:
-            raise HeadroomError(f"{found}: status {answer.status_code}: {answer.text[:200]}")
-        page = PageProxy(api)
-        open_things.callback(page.close)
-        page.start()
+    answer = api.get("/api/v1/status")
+    if not answer.is_success:
+        raise HeadroomError(f"{api.url}: status {answer.status_code}: {answer.text[:200]}")
+    page = PageProxy(api)
+    page.start()
+    try:
         say(f"the manager's page, for this browser alone: {page.address}\nCtrl-C ends it")
         if browse:
             webbrowser.open(page.address)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
+    finally:
+        page.close()

@@ -5,6 +5,7 @@ and the few settings that a plan request has.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,5 @@ def plan(
     if dump.unused:
         problem = "there is no Pod in it, and a manager can be told of nothing else"
         raise InvalidInput(source="-f", field="file", value=dump.unused[0], problem=problem)
-    api = ManagerApi(url, access, namespace)
-    try:
+    with closing(ManagerApi(url, access, namespace)) as api:
         return api.plan({"pods": dump.of(Pod), "overrides": overrides}, Plan), api.read("/api/v1/groups", Groups)
-    finally:
-        api.close()

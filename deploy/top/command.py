@@ -1,14 +1,11 @@
 """`headroom top`: where the table gets its answers, and how it is printed where there is no terminal."""
 
-import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
-from deploy.access import ClusterContext
 from deploy.manager_api import ManagerApi
-from deploy.page import forwarded
 from deploy.rendering import structured
 from deploy.top import lines
 from deploy.top.nodes import Sorting, chosen
@@ -37,22 +34,12 @@ class Following:
         return self._answer, self._monotonic() - self._at if self._answer else 0.0, problem
 
 
-def run(
-    *,
-    manager: str,
-    access: ClusterContext,
-    namespace: str,
-    service: str,
-    style: str,
-    sorting: str,
-    containing: str,
-) -> str:
+def run(api: ManagerApi, *, style: str, sorting: str, containing: str) -> str:
     """What to print; empty after a live table. Raises HeadroomError."""
-    with _api(manager, access, namespace, service) as api:
-        if style == "table" and sys.stdout.isatty():
-            _live(api, Sorting(sorting), containing)
-            return ""
-        answer = api.read(PATH, Nodes)
+    if style == "table" and sys.stdout.isatty():
+        _live(api, Sorting(sorting), containing)
+        return ""
+    answer = api.read(PATH, Nodes)
     rows = chosen(answer.nodes, Sorting(sorting), containing=containing)
     if style == "name":
         return "\n".join(f"node/{row.name}" for row in rows)
@@ -60,15 +47,6 @@ def run(
         return structured(replace(answer, nodes=rows), style)
     shown = lines.columns(answer, lines.WIDE if style == "wide" else lines.NARROW, cut=False)
     return "\n".join([lines.header(shown), *(lines.line(shown, row) for row in rows)])
-
-
-@contextlib.contextmanager
-def _api(manager: str, access: ClusterContext, namespace: str, service: str) -> Iterator[ManagerApi]:
-    with contextlib.ExitStack() as open_things:
-        url = manager or open_things.enter_context(forwarded(access, namespace, service))
-        api = ManagerApi(url, access, namespace)
-        open_things.callback(api.close)
-        yield api
 
 
 def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:

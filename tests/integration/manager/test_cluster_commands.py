@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import yaml
 
 from deploy import versions
 from deploy.access import ClusterContext
+from deploy.manager_api import ManagerApi
 from deploy.top import command as top
-from shared import names
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.resources import DAEMONSETS, DEPLOYMENTS, Resource
@@ -20,15 +21,8 @@ from tests.support.apiserver import ApiServer, write_kubeconfig
 
 
 def printed(url: str, style: str, containing: str = "") -> str:
-    return top.run(
-        manager=url,
-        access=ClusterContext(),
-        namespace=names.INSTALL_NAMESPACE,
-        service="headroom-manager",
-        style=style,
-        sorting="mid",
-        containing=containing,
-    )
+    with closing(ManagerApi(url)) as api:
+        return top.run(api, style=style, sorting="mid", containing=containing)
 
 
 def test_top_prints_what_the_manager_says_of_each_node(cluster: Cluster, start_manager: StartManager) -> None:
