@@ -5,8 +5,7 @@ its class) makes metrics as well, by its own calls; so the search goes on until 
 """
 
 import ast
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
@@ -92,54 +91,6 @@ def _calls(maker: _Maker | None) -> Iterator[_Call]:
             maker.around is None or maker.around in owners
         ):
             yield module, owners, call
-    yield from _passed(maker)
-
-
-def _passed(maker: _Maker) -> Iterator[_Call]:
-    """Calls of parameters that stand for `maker`: functions that are told how to make a metric, and hand it on."""
-    known: set[tuple[str, str, str]] = set()
-    fresh = list(_receivers(maker.name, lambda module, given, _: _is(module, given, maker)))
-    while fresh:
-        module, function, parameter = found = fresh.pop()
-        if found in known:
-            continue
-        known.add(found)
-        for inside, owners, call in _all_calls().get(parameter, ()):
-            if inside.name == module and any(getattr(owner, "name", "") == function for owner in owners):
-                yield inside, owners, call
-        fresh += _receivers(
-            parameter,
-            lambda inside, _, owners, found=found: (
-                inside.name == found[0] and any(getattr(owner, "name", "") == found[1] for owner in owners)
-            ),
-        )
-
-
-def _is(module: Module, given: ast.expr, maker: _Maker) -> bool:
-    return source.resolved(module, given) == (maker.module, maker.name)
-
-
-def _receivers(name: str, fits: Callable[..., bool]) -> Iterator[tuple[str, str, str]]:
-    """Module, function and parameter of functions that are given what is called `name`."""
-    for module, owners, call, place in _all_arguments().get(name, ()):
-        called = source.resolved(module, call.func)
-        if called is None or not fits(module, call.args[place], owners):
-            continue
-        home, function = called
-        for node in home.tree.body:
-            if isinstance(node, ast.FunctionDef) and node.name == function and place < len(node.args.args):
-                yield home.name, function, node.args.args[place].arg
-
-
-@lru_cache(maxsize=1)
-def _all_arguments() -> dict[str, list[tuple[Module, tuple[ast.AST, ...], ast.Call, int]]]:
-    """All calls that are given a plain name, by that name, with its position."""
-    found: dict[str, list[tuple[Module, tuple[ast.AST, ...], ast.Call, int]]] = {}
-    for module, owners, call in itertools.chain.from_iterable(_all_calls().values()):
-        for place, given in enumerate(call.args):
-            if isinstance(given, ast.Name | ast.Attribute):
-                found.setdefault(source.short(given), []).append((module, owners, call, place))
-    return found
 
 
 @lru_cache(maxsize=1)
