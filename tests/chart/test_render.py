@@ -211,6 +211,22 @@ def _rules(objects: list[Manifest], kind: str, name: str) -> dict[str, Manifest]
     return {resource: rule for rule in rules for resource in rule.get("resources", ())}
 
 
+def _granted(objects: list[Manifest]) -> set[tuple[str, str]]:
+    """What the manager may do in all namespaces: resources and verbs."""
+    rules = one(objects, "ClusterRole", "headroom-manager")["rules"]
+    return {(resource, verb) for rule in rules for resource in rule.get("resources", ()) for verb in rule["verbs"]}
+
+
+def _egress(objects: list[Manifest]) -> list[Manifest]:
+    """Of the manager's network policy."""
+    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
+    return list(policy["spec"]["egress"])
+
+
+def _ports_within_reach(objects: list[Manifest]) -> set[int]:
+    return {port["port"] for rule in _egress(objects) for port in rule["ports"]}
+
+
 def test_the_lease_that_may_be_written_is_the_one_the_manager_writes(defaults: list[Manifest]) -> None:
     assert _rules(defaults, "Role", "headroom-manager")["leases"]["resourceNames"] == [names.MANAGER_LEASE]
 
@@ -421,8 +437,7 @@ def test_the_autoscaler_is_told_its_cloud_its_groups_and_how_far_it_may_go(helm:
         True,
         Mode.OBSERVE,
     )
-    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
-    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8086}
+    assert _ports_within_reach(objects) == {443, 6443, 53, 8086}
 
 
 def test_a_provider_of_another_package_gets_what_the_values_say_that_it_needs(helm: Helm) -> None:
@@ -442,8 +457,7 @@ def test_a_provider_of_another_package_gets_what_the_values_say_that_it_needs(he
     assert one(objects, "Role", "headroom-manager-machines")["metadata"]["namespace"] == "machines"
     configmaps = [each for each in one(objects, "Role", "headroom-manager")["rules"] if "resourceNames" in each]
     assert any("machine-room" in each["resourceNames"] for each in configmaps)
-    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
-    assert egress in policy["spec"]["egress"]
+    assert egress in _egress(objects)
 
 
 @pytest.mark.parametrize(("url", "ports"), [("chooser.cloud-system:7000", {53, 7000}), ("unix:/run/chooser", set())])
@@ -451,56 +465,32 @@ def test_an_expanders_server_is_within_reach(helm: Helm, tmp_path: Path, url: st
     arguments = ("--set", f"manager.settings.grpcExpanderUrl={url}", "--set", "networkPolicy.enabled=true")
     objects, settings_ = _settings(helm, tmp_path, "--values", SIMULATED_CLOUD, *arguments)
     assert settings_.autoscaler.grpc_expander_url == url
-    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
-    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, *ports}
+    assert _ports_within_reach(objects) == {443, 6443, *ports}
 
 
-def test_capacity_quotas_may_be_read_only_where_they_count(helm: Helm, tmp_path: Path) -> None:
-    enabled = ("--set", "manager.settings.capacityQuotasEnabled=true")
-    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
-    assert settings_.autoscaler.capacity_quotas_enabled
-    rules = _rules(objects, "ClusterRole", "headroom-manager")
-    assert rules["capacityquotas"]["verbs"] == ["list", "watch"]
-    assert rules["capacityquotas/status"]["verbs"] == ["patch"]
-    for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
-        assert "capacityquota" not in str(_rules(helm.objects(*values), "ClusterRole", "headroom-manager"))
+def _read_and_judged(kind: str) -> set[tuple[str, str]]:
+    return {(kind, "list"), (kind, "watch"), (f"{kind}/status", "patch")}
 
 
-def test_capacity_buffers_and_what_they_look_like_may_be_read_only_where_they_count(helm: Helm, tmp_path: Path) -> None:
-    enabled = ("--set", "manager.settings.capacityBufferPodInjectionEnabled=true")
-    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
-    assert settings_.autoscaler.capacity_buffer_pod_injection_enabled
-    rules = one(objects, "ClusterRole", "headroom-manager")["rules"]
-    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    read = {("capacitybuffers", "list"), ("capacitybuffers", "watch"), ("capacitybuffers/status", "patch")}
-    read |= {("resourcequotas", "list"), ("resourcequotas", "watch")}
-    sources = {each.plural for each in chunk_sources.RESOURCES.values()}
-    assert read | {(each, "get") for each in sources} <= may
-    for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
-        rules = one(helm.objects(*values), "ClusterRole", "headroom-manager")["rules"]
-        assert not {"capacitybuffers", "podtemplates", "deployments"} & {
-            each for rule in rules for each in rule["resources"]
-        }
+OPTIONAL_KINDS = {
+    "capacity_quotas_enabled": _read_and_judged("capacityquotas"),
+    "capacity_buffer_pod_injection_enabled": _read_and_judged("capacitybuffers")
+    | {("resourcequotas", "list"), ("resourcequotas", "watch")}
+    | {(each.plural, "get") for each in chunk_sources.RESOURCES.values()},
+    "enable_provisioning_requests": _read_and_judged("provisioningrequests") | {("podtemplates", "get")},
+}
 
 
-def test_provisioning_requests_and_their_templates_may_be_read_only_where_they_count(
-    helm: Helm, tmp_path: Path
+@pytest.mark.parametrize(("setting", "rights"), OPTIONAL_KINDS.items(), ids=OPTIONAL_KINDS.keys())
+def test_kinds_that_a_plan_may_mind_are_read_only_where_they_count(
+    helm: Helm, tmp_path: Path, setting: str, rights: set[tuple[str, str]]
 ) -> None:
-    enabled = ("--set", "manager.settings.enableProvisioningRequests=true")
+    enabled = ("--set", f"manager.settings.{settings.key(setting)}=true")
     objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *enabled)
-    assert settings_.autoscaler.enable_provisioning_requests
-    rules = one(objects, "ClusterRole", "headroom-manager")["rules"]
-    may = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
-    kinds = {"provisioningrequests", "provisioningrequests/status", "podtemplates"}
-    assert {each for each in may if each[0] in kinds} == {
-        ("provisioningrequests", "list"),
-        ("provisioningrequests", "watch"),
-        ("provisioningrequests/status", "patch"),
-        ("podtemplates", "get"),
-    }
+    assert getattr(settings_.autoscaler, setting)
+    assert rights <= _granted(objects)
     for values in (("--values", EXTERNAL_CLOUD), enabled):  # without a cloud there is no autoscaler
-        rules = one(helm.objects(*values), "ClusterRole", "headroom-manager")["rules"]
-        assert not kinds & {each for rule in rules for each in rule["resources"]}
+        assert not rights & _granted(helm.objects(*values))
 
 
 def test_only_the_simulated_cloud_brings_the_right_to_make_nodes(helm: Helm, tmp_path: Path) -> None:
@@ -584,10 +574,7 @@ def test_without_namespaces_cluster_api_is_asked_everywhere_and_elsewhere_only_b
     ports = "networkPolicy.managementCluster.ports={8443}"
     elsewhere = helm.objects("--values", CLUSTER_API, "--set", kubeconfig, "--set", ports)
     assert "cluster.x-k8s.io" not in str([each for each in elsewhere if each["kind"] in ("Role", "ClusterRole")])
-    (policy,) = [
-        each for each in elsewhere if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]
-    ]
-    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 8443}
+    assert _ports_within_reach(elsewhere) == {443, 6443, 53, 8443}
 
 
 def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_path: Path) -> None:
@@ -605,8 +592,7 @@ def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_pat
     options = group.own_options["aws"]
     assert isinstance(options, AwsOptions)
     assert options.launch_template_id == "lt-0123456789abcdef0"
-    (policy,) = [each for each in objects if each["kind"] == "NetworkPolicy" and "manager" in each["metadata"]["name"]]
-    assert {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]} == {443, 6443, 53, 80}
+    assert _ports_within_reach(objects) == {443, 6443, 53, 80}
 
 
 def test_a_cloud_may_be_configured_by_a_config_map_of_the_users(helm: Helm, tmp_path: Path) -> None:

@@ -8,26 +8,8 @@ from typing import Any
 
 import pytest
 
-from deploy import cli
 from tests.support import schemas
-from tests.unit.backtest import traces
-
-
-def run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str | Path
-) -> tuple[int, str, str]:
-    """Status, and what was printed to stdout and stderr."""
-    monkeypatch.setattr("sys.argv", ["headroom", "backtest", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out, printed.err
-
-
-@pytest.fixture
-def trace(tmp_path: Path) -> list[str | Path]:
-    path, limits = traces.write_wide(tmp_path)
-    return [path, "--limits", limits, "--node-cores", "16"]
+from tests.support.command_line import Run
 
 
 def results(text: str) -> list[dict[str, Any]]:
@@ -35,11 +17,9 @@ def results(text: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_json_keeps_to_its_schema(
-    trace: list[str | Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_keeps_to_its_schema(trace: list[str | Path], backtest: Run) -> None:
     asked = ["--model", "peak-mix,max(n-sigma-v1,percentile)", "--target", "1,5", "--horizon", "24h,1h", "-o", "json"]
-    status, out, _ = run(capsys, monkeypatch, *trace, *asked)
+    status, out, _ = backtest(*trace, *asked)
     assert status == 0
     assert list(schemas.problems(json.loads(out), schemas.published("backtest"))) == []
     assert [(one["model"], one["horizon_hours"], one["target_percent"]) for one in results(out)] == [
@@ -55,57 +35,49 @@ def test_json_keeps_to_its_schema(
     }
 
 
-def test_csv_and_table_have_a_row_for_each_result(
-    trace: list[str | Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_csv_and_table_have_a_row_for_each_result(trace: list[str | Path], backtest: Run) -> None:
     asked = [*trace, "--model", "borg-default,n-sigma-v1"]
-    _, out, _ = run(capsys, monkeypatch, *asked, "-o", "csv")
+    _, out, _ = backtest(*asked, "-o", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert [row["model"] for row in rows] == ["borg-default", "n-sigma-v1"]
     assert rows[0]["target_percent"] == ""
     assert float(rows[0]["savings_percent"]) == pytest.approx(100 / 11)
-    _, out, _ = run(capsys, monkeypatch, *asked)
+    _, out, _ = backtest(*asked)
     header, first, *_ = out.splitlines()
     assert header.split()[:3] == ["SOURCE", "RESOURCE", "MODEL"]
     assert "9.1 %" in first
 
 
 @pytest.mark.thorough
-def test_workers_and_another_run_come_to_the_same_numbers(
-    trace: list[str | Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_and_another_run_come_to_the_same_numbers(trace: list[str | Path], backtest: Run) -> None:
     asked = [*trace, "--model", "peak-mix,n-sigma-v2", "--churn", "30h", "--seeds", "2", "-o", "json"]
 
     def numbers(*more: str) -> list[dict[str, Any]]:
-        _, out, _ = run(capsys, monkeypatch, *asked, *more)
+        _, out, _ = backtest(*asked, *more)
         return [{key: value for key, value in one.items() if key != "cpu_seconds"} for one in results(out)]
 
     assert numbers() == numbers("--workers", "2")
 
 
-def test_a_missed_target_fails_when_asked_to(
-    trace: list[str | Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missed_target_fails_when_asked_to(trace: list[str | Path], backtest: Run) -> None:
     asked = [*trace, "--target", "0.1", "--model"]
-    status, out, err = run(capsys, monkeypatch, *asked, "borg-default", "--fail-above-target")
+    status, out, err = backtest(*asked, "borg-default", "--fail-above-target")
     assert (status, err) == (0, "")
-    status, out, err = run(capsys, monkeypatch, *asked, "resource-central", "--fail-above-target")
+    status, out, err = backtest(*asked, "resource-central", "--fail-above-target")
     assert status == 1
     assert "resource-central broke" in err
     assert "resource-central" in out
-    assert run(capsys, monkeypatch, *asked, "resource-central")[0] == 0
+    assert backtest(*asked, "resource-central")[0] == 0
 
 
-def test_a_policy_is_read_from_a_file(
-    trace: list[str | Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_is_read_from_a_file(trace: list[str | Path], tmp_path: Path, backtest: Run) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text('{borgRatio: "2"}')
-    _, out, _ = run(capsys, monkeypatch, *trace, "--model", "borg-default", "--policy", policy, "-o", "json")
+    _, out, _ = backtest(*trace, "--model", "borg-default", "--policy", policy, "-o", "json")
     assert results(out)[0]["savings_percent"] == pytest.approx(50)
     for wrong in ('{borgRatio: "0"}', "{borgRation: 2}"):
         policy.write_text(wrong)
-        status, _, err = run(capsys, monkeypatch, *trace, "--policy", policy)
+        status, _, err = backtest(*trace, "--policy", policy)
         assert status == 2
         assert "borgRatio" in err
 
@@ -133,23 +105,16 @@ def test_a_policy_is_read_from_a_file(
     ],
 )
 def test_a_bad_flag_is_named_with_its_value(
-    trace: list[str | Path],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    flag: str,
-    value: str,
-    problem: str,
+    trace: list[str | Path], backtest: Run, flag: str, value: str, problem: str
 ) -> None:
-    status, out, err = run(capsys, monkeypatch, *trace, flag, value)
+    status, out, err = backtest(*trace, flag, value)
     assert (status, out) == (2, "")
     assert problem in err
     assert flag in err or value in err
     assert len(err.splitlines()) == 1
 
 
-def test_a_source_of_another_resource_is_left_out_with_a_note(
-    trace: list[str | Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status, _, err = run(capsys, monkeypatch, *trace, "--resource", "memory")
+def test_a_source_of_another_resource_is_left_out_with_a_note(trace: list[str | Path], backtest: Run) -> None:
+    status, _, err = backtest(*trace, "--resource", "memory")
     assert status == 2
     assert "trace_cpu_millicores.csv.gz is of cpu" in err

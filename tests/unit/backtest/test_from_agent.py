@@ -3,24 +3,20 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.support import schemas
+from tests.support.command_line import Run
 from tests.unit.agent.test_truth import Quarters
 from tests.unit.backtest.prometheus_server import PrometheusServer
-from tests.unit.backtest.test_command import run
 
 
-def test_a_state_folder_is_read_as_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_folder_is_read_as_it_is(tmp_path: Path, backtest: Run) -> None:
     node = Quarters(tmp_path)
     found = node.live(30)
     node.server.save()
     newest = tmp_path / "prediction-000000000009.checkpoint"
     newest.write_bytes(b"torn")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    status, out, _ = run(capsys, monkeypatch, "--from-agent", tmp_path, "-o", "json")
+    status, out, _ = backtest("--from-agent", tmp_path, "-o", "json")
     assert status == 0
     document = json.loads(out)
     assert list(schemas.problems(document, schemas.published("from_agent"))) == []
@@ -28,26 +24,20 @@ def test_a_state_folder_is_read_as_it_is(
     assert document["models"][1]["cpu_lent_percent"] == round(found.shadows[0].kept.lent_percents[0], 3)
     assert document["recommended"]["sentence"].startswith("Keep n-sigma-v2: n-sigma-v2 has 7 outcomes of the 168")
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-    status, out, _ = run(capsys, monkeypatch, "--from-agent", tmp_path)
+    status, out, _ = backtest("--from-agent", tmp_path)
     header, first, *_, sentence = out.strip().splitlines()
     assert header.split()[:2] == ["MODEL", "OUTCOMES"]
     assert first.split()[:2] == ["n-sigma-v2", "7"]
     assert sentence == document["recommended"]["sentence"]
-    status, out, _ = run(capsys, monkeypatch, "--from-agent", tmp_path, "-o", "csv")
+    status, out, _ = backtest("--from-agent", tmp_path, "-o", "csv")
     assert out.splitlines()[1].startswith("n-sigma-v2,7,")
 
 
-def test_what_is_no_agent_is_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status, _, err = run(capsys, monkeypatch, "--from-agent", tmp_path)
+def test_what_is_no_agent_is_refused_by_name(tmp_path: Path, server: PrometheusServer, backtest: Run) -> None:
+    status, _, err = backtest("--from-agent", tmp_path)
     assert (status, "no checkpoint in it has outcomes" in err) == (2, True)
-    status, _, err = run(capsys, monkeypatch, "--from-agent", tmp_path, "source.csv")
+    status, _, err = backtest("--from-agent", tmp_path, "source.csv")
     assert (status, "expected sources to replay, or --from-agent" in err) == (2, True)
-    assert run(capsys, monkeypatch)[0] == 2
-    server = PrometheusServer()
-    try:
-        status, _, err = run(capsys, monkeypatch, "--from-agent", server.url)
-        assert (status, "404" in err) == (1, True)
-    finally:
-        server.close()
+    assert backtest()[0] == 2
+    status, _, err = backtest("--from-agent", server.url)
+    assert (status, "404" in err) == (1, True)

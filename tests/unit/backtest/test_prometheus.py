@@ -12,10 +12,11 @@ from deploy.backtest.prometheus import Period, Prometheus
 from deploy.backtest.samples import on_grid
 from deploy.backtest.server import Access
 from shared.errors import HeadroomError, InvalidInput
+from tests.support.command_line import Run
 from tests.support.webhooks import certificate
 from tests.unit.backtest import traces
 from tests.unit.backtest.prometheus_server import PrometheusServer
-from tests.unit.backtest.test_command import results, run
+from tests.unit.backtest.test_command import results
 
 END = float(traces.START)
 DAY = 86_400.0
@@ -44,11 +45,9 @@ def add_pods(server: PrometheusServer) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[PrometheusServer]:
-    found = PrometheusServer()
-    add_pods(found)
-    yield found
-    found.close()
+def server(server: PrometheusServer) -> PrometheusServer:
+    add_pods(server)
+    return server
 
 
 @pytest.fixture
@@ -144,11 +143,9 @@ def test_a_url_that_is_none_is_refused_without_its_secrets(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_the_command_replays_what_a_server_has(
-    server: PrometheusServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_replays_what_a_server_has(server: PrometheusServer, backtest: Run) -> None:
     asked = ["--since", "72h", "--until", "2023-11-15T00:00:00Z", "--step", "15m", "--model", "borg-default"]
-    status, out, err = run(capsys, monkeypatch, server.url, *asked, "-o", "json")
+    status, out, err = backtest(server.url, *asked, "-o", "json")
     assert status == 0
     assert [(one["resource"], one["nodes"]) for one in results(out)] == [("cpu", 2), ("memory", 2)]
     assert "1 of 5 series requested nothing and are left out" in err
@@ -158,13 +155,7 @@ def test_the_command_replays_what_a_server_has(
     ("flag", "value"),
     [("--since", "0"), ("--since", "9000h"), ("--step", "7m"), ("--until", "soon"), ("--ca-file", "gone.pem")],
 )
-def test_a_bad_period_or_file_is_named(
-    server: PrometheusServer,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    flag: str,
-    value: str,
-) -> None:
-    status, _, err = run(capsys, monkeypatch, server.url, flag, value)
+def test_a_bad_period_or_file_is_named(server: PrometheusServer, backtest: Run, flag: str, value: str) -> None:
+    status, _, err = backtest(server.url, flag, value)
     assert status == 2
     assert f"{flag}: '{value}'" in err

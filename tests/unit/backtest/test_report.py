@@ -6,21 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.backtest import traces
-from tests.unit.backtest.test_command import run
+from tests.support.command_line import Run
 
-TARGETS = ["--model", "peak-mix,n-sigma-v2", "--target", "1,5", "--node-cores", "16"]
+TARGETS = ["--model", "peak-mix,n-sigma-v2", "--target", "1,5"]
 
 
 @pytest.mark.thorough
 def test_the_report_is_one_file_with_every_plot_and_the_same_again(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trace: list[str | Path], backtest: Run
 ) -> None:
-    trace, limits = traces.write_wide(tmp_path)
     pages = []
     for name in ("a.html", "b.html"):
-        asked: list[str | Path] = [trace, "--limits", limits, *TARGETS, "--html", tmp_path / name]
-        assert run(capsys, monkeypatch, *asked)[0] == 0
+        assert backtest(*trace, *TARGETS, "--html", tmp_path / name).status == 0
         pages.append((tmp_path / name).read_text())
     page = pages[0]
     pictures = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
@@ -38,10 +35,9 @@ def test_the_report_is_one_file_with_every_plot_and_the_same_again(
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_replay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, trace: list[str | Path], backtest: Run
 ) -> None:
-    trace, limits = traces.write_wide(tmp_path)
-    status, out, err = run(capsys, monkeypatch, trace, "--limits", limits, "--html", tmp_path / "gone" / "a.html")
+    status, out, err = backtest(*trace, "--html", tmp_path / "gone" / "a.html")
     assert (status, out) == (2, "")
     assert "--html" in err
     assert "no such folder" in err

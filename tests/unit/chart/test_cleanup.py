@@ -1,5 +1,7 @@
 """What is removed from a Node, and what is not."""
 
+from typing import Any
+
 import pytest
 
 from deploy import cleanup
@@ -26,38 +28,40 @@ def _node(
     return Node(ObjectMeta("n", labels=labels, annotations=annotations), status=NodeStatus(capacity, allocatable))
 
 
-def test_mid_goes_from_capacity_and_allocatable_and_all_else_stays() -> None:
-    found = cleanup.removal(_node(capacity=OTHERS | MID, allocatable=OTHERS | MID))
-    nulls = {names.MID_CPU: None, names.MID_MEMORY: None}
-    assert found == NodeCleanup(
-        {"status": {"capacity": nulls, "allocatable": nulls}}, (names.MID_CPU, names.MID_MEMORY)
-    )
+KEEP = {"notheadroom.io/x": "", "headroom.io": "", "headroom.io.example.com/x": "", names.LABEL_SIMULATED: "true"}
 
 
-def test_batch_goes_with_the_annotation_that_stands_beside_it() -> None:
-    found = cleanup.removal(_node(allocatable=OTHERS | BATCH, annotations=ORIGIN | {"example.com/x": ""}))
-    assert found == NodeCleanup(
-        {"metadata": {"annotations": dict.fromkeys(ORIGIN)}, "status": {"allocatable": dict.fromkeys(BATCH)}},
-        (*ORIGIN, *BATCH),
-    )
+@pytest.mark.parametrize(
+    ("node", "patch"),
+    [
+        (
+            _node(capacity=OTHERS | MID, allocatable=OTHERS | MID),
+            {"status": {"capacity": dict.fromkeys(MID), "allocatable": dict.fromkeys(MID)}},
+        ),
+        (
+            _node(allocatable=OTHERS | BATCH, annotations=ORIGIN | {"example.com/x": ""}),
+            {"metadata": {"annotations": dict.fromkeys(ORIGIN)}, "status": {"allocatable": dict.fromkeys(BATCH)}},
+        ),
+        (
+            _node(capacity=OTHERS, allocatable={names.MID_CPU: 0}),
+            {"status": {"allocatable": {names.MID_CPU: None}}},
+        ),
+        (
+            _node(labels=KEEP | {"headroom.io/a": ""}, annotations=KEEP | {"node.headroom.io/b": ""}),
+            {"metadata": {"labels": {"headroom.io/a": None}, "annotations": {"node.headroom.io/b": None}}},
+        ),
+    ],
+    ids=["mid", "batch and its annotation", "in one place alone", "of our domain"],
+)
+def test_what_is_ours_goes_and_is_named_and_all_else_stays(node: Node, patch: dict[str, dict[str, Any]]) -> None:
+    named = dict.fromkeys(key for part in patch.values() for keys in part.values() for key in keys)
+    assert cleanup.removal(node) == NodeCleanup(patch, tuple(named))
 
 
 def test_a_tier_that_was_not_offered_belongs_to_somebody_else() -> None:
     node = _node(allocatable=OTHERS | MID | BATCH, annotations=ORIGIN)
     found = cleanup.removal(node, [names.Tier.MID])
     assert found == NodeCleanup({"status": {"allocatable": dict.fromkeys(MID)}}, tuple(MID))
-
-
-def test_what_is_left_in_one_place_alone_goes_from_there() -> None:
-    found = cleanup.removal(_node(capacity=OTHERS, allocatable={names.MID_CPU: 0}))
-    assert found == NodeCleanup({"status": {"allocatable": {names.MID_CPU: None}}}, (names.MID_CPU,))
-
-
-def test_labels_and_annotations_of_the_products_domain_go_and_no_others() -> None:
-    keep = {"notheadroom.io/x": "", "headroom.io": "", "headroom.io.example.com/x": "", names.LABEL_SIMULATED: "true"}
-    found = cleanup.removal(_node(labels=keep | {"headroom.io/a": ""}, annotations=keep | {"node.headroom.io/b": ""}))
-    expected = {"labels": {"headroom.io/a": None}, "annotations": {"node.headroom.io/b": None}}
-    assert found == NodeCleanup({"metadata": expected}, ("headroom.io/a", "node.headroom.io/b"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy import cli
 from deploy.backtest.server import Access
 from deploy.local import kubeconfig
 from deploy.savings import agent_pods
@@ -19,6 +18,7 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from tests.unit.kube.scripted import Answer, Request, ScriptedServer, answer, page, status
 from tests.unit.savings import clusters
+from tests.unit.savings.conftest import Command
 
 WEEK = 7 * 86400.0
 INSTALLED = "headroom-system"
@@ -196,15 +196,14 @@ class ClusterWithAgents(ApiServer):
 
 
 def test_savings_of_a_cluster_count_the_agents_that_can_be_believed_and_say_which_nodes_are_not_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, savings: Command
 ) -> None:
     server, config = ClusterWithAgents(), tmp_path / "kubeconfig"
     kubeconfig.write(config, server.url, "an-administrator")
     try:
-        assert (cli.app(["savings", "--kubeconfig", str(config), "-o", "json"], standalone_mode=False) or 0) == 0
+        told = savings.answer("--kubeconfig", config)
     finally:
         server.close()
-    told = json.loads(capsys.readouterr().out)
     assert told["knowledge"]["known"] == {"agents": 1}
     (silent,) = (note for note in told["notes"] if "did not answer" in note)
     assert silent == "2 of 3 agents did not answer: 503 scripted"

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from deploy import cli
-from shared.errors import HeadroomError
+from tests.support.command_line import Run
 from tests.support.http_server import HttpServer, Request
-from tests.unit.savings.clusters import DAY, GIB, NOW, dumped, shop
+from tests.unit.savings.clusters import DAY, GIB, NOW, shop
+from tests.unit.savings.conftest import Command, Dump
 
 
 class Told(NamedTuple):
@@ -64,31 +63,22 @@ def of_workload(name: str, seconds: float, cores: float, memory: float) -> dict[
     return {("workload", name, metric): told for (_, _, metric), told in of_pod(name, seconds, cores, memory).items()}
 
 
-def answered(capsys: pytest.CaptureFixture[str], path: Path, *servers: AgentServer) -> Any:
+def answered(recommend: Command, dump: Dump, *servers: AgentServer) -> Any:
     try:
         agents = [argument for server in servers for argument in ("--agent", server.url)]
-        given = ["recommend", "-f", str(path), "--until", NOW, *agents, "-o", "json"]
-        assert (cli.app(given, standalone_mode=False) or 0) == 0
-        return json.loads(capsys.readouterr().out)
+        return recommend.answer("-f", dump(*shop()), "--until", NOW, *agents)
     finally:
         for server in servers:
             server.close()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return dumped(tmp_path / "dump.json", *shop())
-
-
-def test_the_busiest_pod_of_a_week_decides_and_its_seconds_are_the_history(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_busiest_pod_of_a_week_decides_and_its_seconds_are_the_history(recommend: Command, dump: Dump) -> None:
     servers = [
         AgentServer("a", of_pod("web-5d9c7b-0", WEEK, 0.2, 1.0 * GIB)),
         AgentServer("b", of_pod("web-5d9c7b-1", WEEK, 0.4, 2.0 * GIB)),
         AgentServer("c", of_pod("web-5d9c7b-2", WEEK, 0.2, 1.0 * GIB)),
     ]
-    found = answered(capsys, path, *servers)
+    found = answered(recommend, dump, *servers)
     (row,) = found["containers"]
     assert (row["source"], row["days"], row["points"]) == ("agents", 7.0, 3 * WEEK)
     assert row["cpu"]["recommended_request"] == 460
@@ -97,32 +87,33 @@ def test_the_busiest_pod_of_a_week_decides_and_its_seconds_are_the_history(
     assert not any("agent" in note for note in found["notes"])
 
 
-def test_an_hour_of_seconds_is_no_week_and_lowers_nothing(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = answered(capsys, path, AgentServer("a", of_pod("web-5d9c7b-0", 3600, 0.2, 1.0 * GIB)))["containers"]
+def test_an_hour_of_seconds_is_no_week_and_lowers_nothing(recommend: Command, dump: Dump) -> None:
+    (row,) = answered(recommend, dump, AgentServer("a", of_pod("web-5d9c7b-0", 3600, 0.2, 1.0 * GIB)))["containers"]
     assert row["days"] == 0.04
     assert row["memory"]["reason"] == "too little history"
     assert row["memory"]["recommended_request"] == row["memory"]["request"]
 
 
-def test_pods_that_are_gone_count_by_what_their_workload_used_on_the_node(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pods_that_are_gone_count_by_what_their_workload_used_on_the_node(recommend: Command, dump: Dump) -> None:
     told = of_pod("web-5d9c7b-0", 3600, 0.2, 1.0 * GIB) | of_workload(WEB, WEEK, 0.5, 3.0 * GIB)
     gone = of_workload("Deployment/deleted", WEEK, 4.0, 9.0 * GIB)
-    (row,) = answered(capsys, path, AgentServer("a", told | gone))["containers"]
+    (row,) = answered(recommend, dump, AgentServer("a", told | gone))["containers"]
     assert row["days"] == 7.0
     assert row["cpu"]["recommended_request"] == 575
     assert row["memory"]["recommended_request"] == pytest.approx(3.45 * GIB, rel=1e-3)
     assert "of pods of web in a week" in row["cpu"]["detail"]
 
 
-def test_nodes_whose_agent_was_not_asked_are_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = answered(capsys, path, AgentServer("b", of_pod("web-5d9c7b-1", WEEK, 0.4, 2.0 * GIB)))
+def test_nodes_whose_agent_was_not_asked_are_named(recommend: Command, dump: Dump) -> None:
+    found = answered(recommend, dump, AgentServer("b", of_pod("web-5d9c7b-1", WEEK, 0.4, 2.0 * GIB)))
     assert "no agent of 2 of 3 nodes was asked, so what ran there is not known (a, c)" in found["notes"]
 
 
-def test_amounts_in_another_unit_are_refused(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_amounts_in_another_unit_are_refused(headroom: Run, dump: Dump) -> None:
     server = AgentServer("a", of_pod("web-5d9c7b-0", WEEK, 0.2, 1.0 * GIB))
     server.units["memory"] = "MiB"
-    with pytest.raises(HeadroomError, match=r"memory in 'MiB', expected bytes"):
-        answered(capsys, path, server)
+    try:
+        status, _, err = headroom("recommend", "-f", dump(*shop()), "--agent", server.url)
+    finally:
+        server.close()
+    assert (status, "memory in 'MiB', expected bytes" in err) == (1, True)

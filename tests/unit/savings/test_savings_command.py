@@ -2,43 +2,40 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import pytest
 
-from deploy import cli, plan
+from deploy import plan
 from deploy.savings import savings_table
 from deploy.savings.rows import Savings
 from tests.support import schemas
 from tests.unit.backtest.prometheus_server import PrometheusServer
 from tests.unit.savings import clusters
-from tests.unit.savings.clusters import GIB, container, dumped, node, pod, shop
+from tests.unit.savings.clusters import GIB, container, node, pod, shop
+from tests.unit.savings.conftest import Command, Dump
 
 MONTH = 730
 EACH = 0.192 * MONTH  # of an m5.xlarge in us-east-1
 HISTORY = ("--until", clusters.NOW, "--history-days", "8")
 
 
+Answered: TypeAlias = Callable[..., Any]
+
+
 @pytest.fixture
-def server() -> Iterator[PrometheusServer]:
-    found = PrometheusServer()
-    yield found
-    found.close()
+def answered(savings: Command) -> Answered:
+    """An answer whose parts add up."""
 
+    def run(*arguments: str | Path) -> Any:
+        found = savings.answer(*arguments)
+        adds_up(found)
+        return found
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> str:
-    assert (cli.app(["savings", *arguments], standalone_mode=False) or 0) == status
-    return capsys.readouterr().out
-
-
-def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    found = json.loads(run(capsys, *arguments, "-o", "json"))
-    assert list(schemas.problems(found, schemas.published("savings"))) == []
-    adds_up(found)
-    return found
+    return run
 
 
 def adds_up(found: Any) -> None:
@@ -66,11 +63,11 @@ def used_by_web(server: PrometheusServer, cores: float = 0.2, memory: float = 1.
 
 
 def test_right_sizing_saves_nothing_by_itself_and_the_nodes_that_go_for_it_do(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, answered: Answered
 ) -> None:
     used_by_web(server)
-    path = dumped(tmp_path / "dump.json", *shop())
-    found = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    path = dump(*shop())
+    found = answered("-f", path, "--prometheus", server.url, *HISTORY)
     by_name = stages(found)
     assert by_name["nodes not needed today"]["saved"] == 0
     assert (by_name["right-sizing"]["saved"], by_name["right-sizing"]["cpu"]) == (0, 3 * (3000 - 230))
@@ -82,27 +79,26 @@ def test_right_sizing_saves_nothing_by_itself_and_the_nodes_that_go_for_it_do(
 
 
 def test_nodes_that_go_today_are_counted_before_and_not_again(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, answered: Answered
 ) -> None:
     used_by_web(server)
-    path = dumped(tmp_path / "dump.json", *shop(), node("empty"))
-    by_name = stages(answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY))
+    path = dump(*shop(), node("empty"))
+    by_name = stages(answered("-f", path, "--prometheus", server.url, *HISTORY))
     assert by_name["nodes not needed today"]["saved"] == pytest.approx(EACH, abs=0.01)
     assert by_name["nodes not needed then"]["saved"] == pytest.approx(2 * EACH, abs=0.01)
     assert by_name["nodes not needed then"]["nodes"] == 1
 
 
 def test_without_usage_the_first_stage_is_what_the_planner_lets_go(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, dump: Dump, answered: Answered
 ) -> None:
-    path = dumped(
-        tmp_path / "dump.json",
+    path = dump(
         *shop(),
         node("empty"),
         node("small"),
         pod("x-5d9c7b-0", "x", "small", container(cpu="500m")),
     )
-    found = answered(capsys, "-f", str(path))
+    found = answered("-f", path)
     planned = json.loads(plan.main(["-f", str(path), "-o", "json", "--prices", _prices(tmp_path)]))
     could_go = {row["node"] for row in planned["scale_down"]["nodes"] if row["standing"] in ("goes", "unneeded")}
     saved = stages(found)["nodes not needed today"]
@@ -117,22 +113,18 @@ def _prices(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_cheaper_mix_takes_the_place_of_what_the_pods_do_not_need(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cheaper_mix_takes_the_place_of_what_the_pods_do_not_need(dump: Dump, answered: Answered) -> None:
     dear = [node(f"d{number}", "r5.xlarge", pool="dear") for number in range(4)]
     full = [pod(f"w-5d9c7b-{number}", "w", f"d{number}", container(cpu="3500m", memory="4Gi")) for number in range(4)]
-    path = dumped(
-        tmp_path / "dump.json", *dear, node("c", pool="cheap"), *full, pod("y-5d9c7b-0", "y", "c", container(cpu="3"))
-    )
-    found = answered(capsys, "-f", str(path))
+    path = dump(*dear, node("c", pool="cheap"), *full, pod("y-5d9c7b-0", "y", "c", container(cpu="3")))
+    found = answered("-f", path)
     mix = stages(found)["cheaper node mix"]
     assert mix["saved"] == pytest.approx(4 * (0.252 - 0.192) * MONTH, abs=0.01)
     assert {row["group"]: row["then"] for row in found["groups"]} == {"dear": 0, "cheap": 5}
 
 
 def test_each_node_says_whether_cheaper_nodes_replace_it_and_what_that_would_save(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dump: Dump, savings: Command, answered: Answered
 ) -> None:
     nodes = [node(f"d{number}", "r5.xlarge", pool="dear") for number in range(2)]
     nodes += [node("c", pool="cheap"), node("own", "our-own", pool="own"), node("empty", pool="cheap")]
@@ -140,8 +132,8 @@ def test_each_node_says_whether_cheaper_nodes_replace_it_and_what_that_would_sav
         pod(f"w-5d9c7b-{number}", "w", name, container(cpu="3500m", memory="4Gi"))
         for number, name in enumerate(("d0", "d1", "c", "own"))
     ]
-    path = dumped(tmp_path / "dump.json", *nodes, *full)
-    found = answered(capsys, "-f", str(path))
+    path = dump(*nodes, *full)
+    found = answered("-f", path)
     rows = {row["node"]: row for row in found["replacements"]}
     # What goes without a new node is in the first stage.
     assert list(rows) == ["d0", "d1", "c", "own"]
@@ -152,22 +144,22 @@ def test_each_node_says_whether_cheaper_nodes_replace_it_and_what_that_would_sav
     assert (rows["c"]["saves"], rows["own"]["saves"], rows["own"]["cost"]) == (None, None, None)
     assert "NoCheaperNodes" in rows["c"]["sentence"]
     assert "PriceUnknown" in rows["own"]["sentence"]
-    said = run(capsys, "-f", str(path), "--top", "1")
+    said = savings("-f", path, "--top", "1")
     assert "REPLACED BY PRICE" in said
     assert "and 3 more (--top N; all: -o wide)" in said
 
 
 def test_replacements_are_no_part_of_what_is_saved_and_none_is_said_where_no_price_is_known(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dump: Dump, savings: Command, answered: Answered
 ) -> None:
-    path = dumped(tmp_path / "dump.json", node("own", "our-own", pool="own"), node("other", "our-own", pool="own"))
-    assert answered(capsys, "-f", str(path))["replacements"] == []
-    assert "REPLACED BY PRICE" not in run(capsys, "-f", str(path))
+    path = dump(node("own", "our-own", pool="own"), node("other", "our-own", pool="own"))
+    assert answered("-f", path)["replacements"] == []
+    assert "REPLACED BY PRICE" not in savings("-f", path)
 
 
-def test_a_machine_without_a_price_counts_apart_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = dumped(tmp_path / "dump.json", node("a"), node("b", "m5.unheard"), node("c", "our-own", pool="own"))
-    found = answered(capsys, "-f", str(path))
+def test_a_machine_without_a_price_counts_apart_and_stays(dump: Dump, answered: Answered) -> None:
+    path = dump(node("a"), node("b", "m5.unheard"), node("c", "our-own", pool="own"))
+    found = answered("-f", path)
     assert (found["bill"]["nodes"], found["bill"]["unpriced_nodes"]) == (3, 2)
     assert found["bill"]["unpriced_types"] == ["m5.unheard", "our-own"]
     assert found["bill"]["total"] == pytest.approx(EACH, abs=0.01)
@@ -177,12 +169,12 @@ def test_a_machine_without_a_price_counts_apart_and_stays(tmp_path: Path, capsys
 
 
 def test_without_any_price_stages_say_which_nodes_go_and_no_sum(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, answered: Answered
 ) -> None:
     used_by_web(server)
     unheard = [{**each, "metadata": {**each["metadata"], "labels": {}}} for each in shop() if each["kind"] == "Node"]
-    path = dumped(tmp_path / "dump.json", *unheard, *(each for each in shop() if each["kind"] == "Pod"))
-    found = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    path = dump(*unheard, *(each for each in shop() if each["kind"] == "Pod"))
+    found = answered("-f", path, "--prometheus", server.url, *HISTORY)
     assert [stage["saved"] for stage in found["stages"]] == [None] * 5
     by_name = stages(found)
     assert (by_name["right-sizing"]["cpu"], by_name["nodes not needed then"]["nodes"]) == (3 * (3000 - 230), 1)
@@ -196,16 +188,16 @@ def test_without_any_price_stages_say_which_nodes_go_and_no_sum(
 
 
 def test_what_is_committed_is_paid_whatever_goes(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, server: PrometheusServer, dump: Dump, answered: Answered
 ) -> None:
     used_by_web(server)
-    path = dumped(tmp_path / "dump.json", *shop())
+    path = dump(*shop())
     agreed = tmp_path / "agreed.yaml"
     agreed.write_text(
         "{currency: EUR, rate: 0.5, commitments: [{per_hour: 0.144, percent: 25, machine_types: [m5.*]}]}"
     )
-    given = ("-f", str(path), "--prometheus", server.url, *HISTORY, "--discounts", str(agreed))
-    found = answered(capsys, *given)
+    given = ("-f", path, "--prometheus", server.url, *HISTORY, "--discounts", agreed)
+    found = answered(*given)
     # Three nodes at 0.096 EUR; 0.144 EUR pay for 0.192 EUR, two of them.
     assert found["currency"] == "EUR"
     assert found["bill"]["total"] == pytest.approx((0.144 + 0.096) * MONTH, abs=0.01)
@@ -218,16 +210,13 @@ def holding(name: str, on: str, cpu: str = "1000", memory: str = "1Gi", **more: 
     return pod(name, name, on, {**container(), "resources": {"requests": amounts, "limits": amounts}}, **more)
 
 
-def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = dumped(
-        tmp_path / "dump.json",
+def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(dump: Dump, answered: Answered) -> None:
+    path = dump(
         lending("a", "2000", "4Gi"),
         pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi")),
         holding("m", "a"),
     )
-    found = answered(capsys, "-f", str(path))
+    found = answered("-f", path)
     assert 0 < found["since"]["lent"] < found["since"]["offered"] < EACH
     assert found["bill"]["lent"] == found["since"]["lent"]
     assert found["bill"]["idle"] == 0
@@ -236,41 +225,37 @@ def test_mid_that_is_offered_and_held_is_told_where_headroom_runs(
     assert found["since"]["record"] is None
 
 
-def test_without_any_price_what_is_offered_and_held_is_told_in_cores_and_gib(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_any_price_what_is_offered_and_held_is_told_in_cores_and_gib(dump: Dump, answered: Answered) -> None:
     offers = lending("a", "3000", "8Gi")
     offers["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "our-own"
-    found = answered(capsys, "-f", str(dumped(tmp_path / "dump.json", offers, holding("m", "a"))))
+    found = answered("-f", dump(offers, holding("m", "a")))
     (why,) = (row["skipped"] for row in found["stages"] if row["needs_headroom"])
     assert why.endswith("3.0 cores and 8.0 GiB are on offer now, and pods hold 1.0 cores and 1.0 GiB of that")
 
 
 def test_what_mid_avoids_are_the_nodes_that_its_pods_would_need_where_none_has_room(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, dump: Dump, savings: Command, answered: Answered
 ) -> None:
     full = [lending("a", "4000", "8Gi"), pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi"))]
     held = [holding(f"m{number}", "a", cpu="3000", memory="2Gi") for number in range(2)]
-    since = answered(capsys, "-f", str(dumped(tmp_path / "full.json", *full, *held)))["since"]
+    since = answered("-f", dump(*full, *held))["since"]
     assert (since["avoided_nodes"], since["avoided"]) == (2, pytest.approx(2 * EACH, abs=0.01))
-    with_room = answered(capsys, "-f", str(dumped(tmp_path / "room.json", *full, *held, node("b"))))["since"]
+    with_room = answered("-f", dump(*full, *held, node("b")))["since"]
     assert (with_room["avoided_nodes"], with_room["avoided"]) == (1, pytest.approx(EACH, abs=0.01))
-    said = run(capsys, "-f", str(tmp_path / "room.json"))
+    said = savings("-f", tmp_path / "dump.json")
     assert "That avoids 1 node, 140.16 a month: the planner would buy them if the 2 pods asked nodes" in said
 
 
-def test_what_mid_avoids_is_not_known_where_its_pods_fit_on_no_new_node(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_mid_avoids_is_not_known_where_its_pods_fit_on_no_new_node(dump: Dump, answered: Answered) -> None:
     there = [lending("a", "4000", "8Gi"), pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi"))]
-    path = dumped(tmp_path / "dump.json", *there, holding("m", "a", nodeSelector={"kubernetes.io/arch": "s390x"}))
-    since = answered(capsys, "-f", str(path))["since"]
+    path = dump(*there, holding("m", "a", nodeSelector={"kubernetes.io/arch": "s390x"}))
+    since = answered("-f", path)["since"]
     assert (since["avoided"], since["avoided_nodes"]) == (None, None)
     assert since["avoided_known"] == "not known: 1 of these pods would find no place on new nodes of these groups"
 
 
 def test_what_was_offered_and_held_is_summed_over_the_hours_that_prometheus_remembers(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, answered: Answered
 ) -> None:
     def since_days(days: float, amount: float) -> Any:
         return lambda time: amount if time > clusters.END - days * clusters.DAY else None
@@ -284,8 +269,8 @@ def test_what_was_offered_and_held_is_summed_over_the_hours_that_prometheus_reme
         **server.series,
     }
     full = [lending("a", "2000", "4Gi"), pod("w-5d9c7b-0", "w", "a", container(cpu="4", memory="16Gi"))]
-    path = dumped(tmp_path / "dump.json", *full, holding("m", "a"))
-    found = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    path = dump(*full, holding("m", "a"))
+    found = answered("-f", path, "--prometheus", server.url, *HISTORY)
     since, record = found["since"], found["since"]["record"]
     assert (record["start"], record["hours"]) == ("2025-12-28T01:00:00Z", 96)
     assert record["offered"] == pytest.approx(since["offered"] / MONTH * 96, abs=0.02)
@@ -298,7 +283,7 @@ def test_what_was_offered_and_held_is_summed_over_the_hours_that_prometheus_reme
 
 
 def test_without_kube_state_metrics_nothing_is_said_of_what_was_held(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, answered: Answered
 ) -> None:
     used_by_web(server)
     server.series = {
@@ -307,8 +292,8 @@ def test_without_kube_state_metrics_nothing_is_said_of_what_was_held(
         "headroom_manager_node_(mid|batch)_memory_bytes": [({}, lambda time: 0.0)],
         **server.series,
     }
-    path = dumped(tmp_path / "dump.json", lending("a", "2000"))
-    record = answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)["since"]["record"]
+    path = dump(lending("a", "2000"))
+    record = answered("-f", path, "--prometheus", server.url, *HISTORY)["since"]["record"]
     assert (record["lent"], record["avoided"]) == (None, None)
     assert record["known"] == "8.0 days are recorded; what pods held is not, without kube-state-metrics"
 
@@ -333,10 +318,9 @@ def lending(name: str, cpu: str, memory: str = "0") -> dict[str, Any]:
 
 
 def test_what_is_taken_back_is_what_agents_measured_weighed_by_what_nodes_lend(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dump: Dump, savings: Command, answered: Answered
 ) -> None:
-    path = dumped(
-        tmp_path / "dump.json",
+    path = dump(
         lending("a", "1000"),
         lending("b", "3000", "4Gi"),
         lending("silent", "2000"),
@@ -346,26 +330,24 @@ def test_what_is_taken_back_is_what_agents_measured_weighed_by_what_nodes_lend(
         reported("lends-nothing", (28, "90", "90")),
         reported("silent"),
     )
-    since = answered(capsys, "-f", str(path))["since"]
+    since = answered("-f", path)["since"]
     assert since["withdrawn_percent_per_day"] == pytest.approx((1 * 10 + 3 * 2) / 4)
     assert since["withdrawn_known"] == "measured by agents of 2 of 3 nodes that lend, over 28 days at most"
-    said = run(capsys, "-f", str(path))
+    said = savings("-f", path)
     assert (
         "4.0 % of it a day is taken back, measured by agents of 2 of 3 nodes that lend, over 28 days at most." in said
     )
 
 
-def test_what_no_agent_measured_is_not_said_to_be_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = dumped(tmp_path / "dump.json", lending("a", "1000"), reported("a"))
-    assert answered(capsys, "-f", str(path))["since"]["withdrawn_percent_per_day"] is None
-    said = run(capsys, "-f", str(path))
+def test_what_no_agent_measured_is_not_said_to_be_nothing(dump: Dump, savings: Command, answered: Answered) -> None:
+    path = dump(lending("a", "1000"), reported("a"))
+    assert answered("-f", path)["since"]["withdrawn_percent_per_day"] is None
+    said = savings("-f", path)
     assert "How much of it is taken back is not known: no agent of a node that lends has measured it" in said
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 6))])
-def test_stages_of_any_cluster_add_up(
-    tmp_path: Path, seed: int, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stages_of_any_cluster_add_up(seed: int, server: PrometheusServer, dump: Dump, answered: Answered) -> None:
     chance = random.Random(seed)
     kinds = [("m5.xlarge", 4, "a"), ("r5.xlarge", 4, "b"), ("m5.4xlarge", 16, "c"), ("unheard", 8, "d")]
     nodes = [
@@ -382,28 +364,26 @@ def test_stages_of_any_cluster_add_up(
         if number % 7:
             used[f"{workload}-5d9c7b-{number}", "main"] = (cores * chance.choice([0.1, 0.5, 2.0]), 200 * 2.0**20)
     clusters.serve(server, used, days=chance.choice([0.5, 8.0]))
-    path = dumped(tmp_path / "dump.json", *nodes, *pods)
-    answered(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    path = dump(*nodes, *pods)
+    answered("-f", path, "--prometheus", server.url, *HISTORY)
 
 
 def test_the_table_names_prices_hours_and_what_is_not_known(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, savings: Command
 ) -> None:
     used_by_web(server)
-    path = dumped(tmp_path / "dump.json", *shop())
-    text = run(capsys, "-f", str(path), "--prometheus", server.url, *HISTORY)
+    path = dump(*shop())
+    text = savings("-f", path, "--prometheus", server.url, *HISTORY)
     for said in ("730 hours a month", "aws of 2026-07-20", "0 of 3 priced nodes are spot", "shop/web", "total"):
         assert said in text
-    sheet = run(capsys, "-f", str(path), "-o", "csv")
+    sheet = savings("-f", path, "-o", "csv")
     assert sheet.splitlines()[0].startswith("namespace,kind,workload,replicas")
 
 
-def test_a_limit_makes_the_status_one(
-    tmp_path: Path, server: PrometheusServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = dumped(tmp_path / "dump.json", *shop(), node("empty"))
-    run(capsys, "-f", str(path), "--fail-above", "100", status=1)
-    run(capsys, "-f", str(path), "--fail-above", "200")
+def test_a_limit_makes_the_status_one(dump: Dump, savings: Command) -> None:
+    path = dump(*shop(), node("empty"))
+    savings("-f", path, "--fail-above", "100", status=1)
+    savings("-f", path, "--fail-above", "200")
 
 
 def test_the_published_schema_is_that_of_the_answer() -> None:
@@ -411,19 +391,17 @@ def test_the_published_schema_is_that_of_the_answer() -> None:
 
 
 def test_names_are_those_that_recommend_takes_and_wide_has_every_row_in_full(
-    server: PrometheusServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: PrometheusServer, dump: Dump, savings: Command, recommend: Command
 ) -> None:
     long = f"a-workload-whose-name-is-{'very-' * 6}long"
     pods = [pod(f"{name}-5d9c7b-0", name, "a", container("main", "1", "2Gi")) for name in (long, "web")]
-    path = str(dumped(tmp_path / "dump.json", node("a"), *pods))
+    path = dump(node("a"), *pods)
     clusters.serve(server, {(f"{name}-5d9c7b-0", "main"): (0.2, 0.2 * GIB) for name in (long, "web")})
     known = ("-f", path, "--prometheus", server.url, *HISTORY)
-    names = run(capsys, *known, "-o", "name").split()
+    names = savings(*known, "-o", "name").split()
     assert sorted(names) == [f"shop/Deployment/{long}", "shop/Deployment/web"]
-    assert f"shop/{long} " not in run(capsys, *known, "--top", "1")
-    wide = run(capsys, *known, "--top", "1", "-o", "wide")
+    assert f"shop/{long} " not in savings(*known, "--top", "1")
+    wide = savings(*known, "--top", "1", "-o", "wide")
     assert all(f"  {name} " in wide for name in names)
-    assert (cli.app(["recommend", *known, "-o", "name"], standalone_mode=False) or 0) == 0
-    assert sorted(capsys.readouterr().out.split()) == sorted(names)
-    assert (cli.app(["recommend", *known, "--workload", names[0], "-o", "json"], standalone_mode=False) or 0) == 0
-    assert len(json.loads(capsys.readouterr().out)["containers"]) == 1
+    assert sorted(recommend(*known, "-o", "name").split()) == sorted(names)
+    assert len(recommend.answer(*known, "--workload", names[0])["containers"]) == 1
