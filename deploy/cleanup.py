@@ -159,17 +159,16 @@ def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -
     tiers = past.tiers
     held = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is PodCleanup.KEEP else {}
     for node in _readable(client.list(NODES, into=Node)):
+        name = node.metadata.name
         if past.simulated_cloud and fake_nodes.belongs_to(node) is not None:
-            name, uid = node.metadata.name, node.metadata.uid
-            yield CleanupStep(f"node {name} of the simulated cloud", partial(client.delete, NODES, name, uid=uid))
+            delete = partial(client.delete, NODES, name, uid=node.metadata.uid)
+            yield CleanupStep(f"node {name} of the simulated cloud", delete)
             continue
-        if found := removal(node, tiers, held.get(node.metadata.name, NOBODY_HOLDS)):
-            name = node.metadata.name
+        if found := removal(node, tiers, held.get(name, NOBODY_HOLDS)):
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield CleanupStep(f"from node {name}: {', '.join(found.removed)}", patch)
         if said := [type_ for type_ in condition.types(tiers) if condition.find(node, type_)]:
-            name, gone = node.metadata.name, [{"type": type_, "$patch": "delete"} for type_ in said]
-            body = {"status": {"conditions": gone}}
+            body = {"status": {"conditions": [{"type": type_, "$patch": "delete"} for type_ in said]}}
             patch = partial(client.patch, NODES, name, body, subresource="status", kind=Patch.STRATEGIC)
             yield CleanupStep(f"from node {name}: {', '.join(said)}", patch)
     if Tier.BATCH in tiers:
@@ -177,14 +176,14 @@ def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -
     for metric in _own_metrics(client):
         name, uid = metric.metadata.name, metric.metadata.uid
         yield CleanupStep(f"nodemetric {name}", partial(client.delete, NODEMETRICS, name, uid=uid))
-    with contextlib.suppress(NotFound):
-        lease = names.MANAGER_LEASE
-        client.get(LEASES, lease, namespace)
-        yield CleanupStep(f"lease {namespace}/{lease}", partial(client.delete, LEASES, lease, namespace))
-    for name in (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, past.status, ledger.CONFIG_MAP):
+    kept = (names.BOOKS_CONFIG_MAP, names.DECISIONS_CONFIG_MAP, past.status, ledger.CONFIG_MAP)
+    for what, resource, name in (
+        ("lease", LEASES, names.MANAGER_LEASE),
+        *(("configmap", CONFIGMAPS, name) for name in kept),
+    ):
         with contextlib.suppress(NotFound):
-            client.get(CONFIGMAPS, name, namespace)
-            yield CleanupStep(f"configmap {namespace}/{name}", partial(client.delete, CONFIGMAPS, name, namespace))
+            client.get(resource, name, namespace)
+            yield CleanupStep(f"{what} {namespace}/{name}", partial(client.delete, resource, name, namespace))
 
 
 def _remove(

@@ -8,6 +8,7 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 
 from manager.pods import PodRecord, record, sum_held
 from shared.api.core import Pod
@@ -38,11 +39,8 @@ def holding(client: Client, tiers: Collection[Tier]) -> list[PodRecord]:
 
     def kept(pod: Pod) -> PodRecord | None:
         known = record(pod)
-        return (
-            known
-            if known.active and known.node and any(sum_held([known])[tier] != Resources() for tier in tiers)
-            else None
-        )
+        holds = known.active and known.node and any(sum_held([known])[tier] != Resources() for tier in tiers)
+        return known if holds else None
 
     listing = client.list(PODS, into=Pod, keep=kept)
     for refused in listing.refused:
@@ -79,9 +77,8 @@ def _is_going(client: Client, pod: PodRecord) -> bool:
     """Whether it goes, after it was asked to; a disruption budget may not let it yet."""
     namespace, _, name = pod.key.partition("/")
     try:
-        client.evict(namespace, name, uid=pod.uid)
+        with suppress(NotFound, Conflict):
+            client.evict(namespace, name, uid=pod.uid)
     except TooManyRequests:
         return False
-    except (NotFound, Conflict):
-        return True
     return True

@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 from msgspec.structs import replace as with_fields
@@ -58,6 +58,12 @@ from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation
 
 PROGRAM = "headroom plan"
+# What counts only if a setting says so: the field of the objects, the kind, and the setting.
+_OPTIONAL = {
+    "capacity_quotas": ("CapacityQuota", "capacity_quotas_enabled"),
+    "capacity_buffers": ("CapacityBuffer", "capacity_buffer_pod_injection_enabled"),
+    "provisioning_requests": ("ProvisioningRequest", "enable_provisioning_requests"),
+}
 CHANCE = 1  # of options that are equally good, a command that is given again takes the same one
 
 
@@ -203,23 +209,22 @@ def _seen(settings: PlanSettings) -> Seen:
             value=settings.cloud_provider,
             problem="files are planned without asking a cloud: leave it out, or describe one (simulated)",
         )
-    buffers, requests = settings.capacity_buffer_pod_injection_enabled, settings.enable_provisioning_requests
     files = [Path(each) for each in settings.file]
-    seen = plan_sources.from_files(files, settings.namespace, key, minds_buffers=buffers, minds_requests=requests)
-    objects, notes = seen.objects, list(seen.notes)
-    if objects.capacity_quotas and not settings.capacity_quotas_enabled:
-        quotas = rendering.count(len(objects.capacity_quotas), "CapacityQuota")
-        notes.append(f"{quotas} passed by: --capacity-quotas-enabled has them count")
-        objects = replace(objects, capacity_quotas=())
-    if objects.capacity_buffers and not buffers:
-        passed_by = rendering.count(len(objects.capacity_buffers), "CapacityBuffer")
-        notes.append(f"{passed_by} passed by: --capacity-buffer-pod-injection-enabled has them count")
-        objects = replace(objects, capacity_buffers=())
-    if objects.provisioning_requests and not requests:
-        passed_by = rendering.count(len(objects.provisioning_requests), "ProvisioningRequest")
-        notes.append(f"{passed_by} passed by: --enable-provisioning-requests has them count")
-        objects = replace(objects, provisioning_requests=())
-    return replace(seen, objects=objects, notes=notes)
+    seen = plan_sources.from_files(
+        files,
+        settings.namespace,
+        key,
+        minds_buffers=settings.capacity_buffer_pod_injection_enabled,
+        minds_requests=settings.enable_provisioning_requests,
+    )
+    notes, left_out = list(seen.notes), dict[str, Any]()
+    for field, (kind, setting) in _OPTIONAL.items():
+        listed = getattr(seen.objects, field)
+        if listed and not getattr(settings, setting):
+            flag = setting.replace("_", "-")
+            notes.append(f"{rendering.count(len(listed), kind)} passed by: --{flag} has them count")
+            left_out[field] = ()
+    return replace(seen, objects=replace(seen.objects, **left_out), notes=notes)
 
 
 def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> Provider:
