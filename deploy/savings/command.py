@@ -109,15 +109,9 @@ def recommend(
 
     garbage.collect_nothing()
     rules = settings.rules(estimator, limits, cpu_margin, memory_margin, minds_hpa=not allow_hpa)
+    access = Access(token_file, ca_file)
     where = cluster.WhereToLook(
-        file or (),
-        kubeconfig,
-        context,
-        prometheus,
-        agent or (),
-        history_days,
-        Access(token_file, ca_file),
-        agents_namespace,
+        file or (), kubeconfig, context, prometheus, agent or (), history_days, access, agents_namespace
     )
     opened = book.open_book(prices, discounts, price_region)
     found = cluster.look(where, with_history=estimator == "vpa", until=settings.instant(until))

@@ -101,7 +101,6 @@ def usage(answers: Iterable[AgentWeeks], listed: Listed, nodes: Collection[str] 
                 Source.AGENTS,
                 cpu=_use(cpu, _share([one.cpu_request for one in containers], place)),
                 memory=_use(memory, _share([one.memory_request for one in containers], place)),
-                pods=max(len(cpu.pods), len(memory.pods)),
                 shared=len(containers) > 1,
             )
     return KnownUsage(uses, _notes(sorted(set(nodes) - asked), len(nodes)))

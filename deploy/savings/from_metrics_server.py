@@ -91,7 +91,6 @@ def _containers(
             Source.SNAPSHOT,
             cpu=_use([each.cpu for each in samples if each.cpu is not None]),
             memory=_use([each.memory for each in samples if each.memory is not None]),
-            pods=len(samples),
         )
         for key, samples in replicas.items()
     }

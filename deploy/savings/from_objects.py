@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 
 from agent.predict_server import decay
+from agent.predict_server.bank import Bank
 from agent.predict_server.compact import CompactHistogram
 from deploy.savings.objects import (
     CheckpointHistogram,
@@ -42,19 +43,13 @@ def checkpoints(
             notes.append(f"{where} is passed by: {error}")
             continue
         key = ContainerKey(each.metadata.namespace, target.kind, target.name, each.spec.container_name)
-        (median, _), (quantile, _) = history.percentiles(0.5), history.percentiles(_CPU_QUANTILE)
-        days, points = history.days, history.samples
+        cpu_median, memory_median = history.percentiles(0.5)
+        quantile, _ = history.percentiles(_CPU_QUANTILE)
+        peak, seen = _most(history.memory), (history.samples, history.days)
         uses[key] = ContainerUse(
             Source.VPA,
-            cpu=ResourceUse(median, quantile, _most(history, 0), points, days, busiest="all replicas together"),
-            memory=ResourceUse(
-                history.percentiles(0.5)[1],
-                _most(history, 1),
-                _most(history, 1),
-                points,
-                days,
-                busiest="its checkpoint",
-            ),
+            cpu=ResourceUse(cpu_median, quantile, _most(history.cpu), *seen, busiest="all replicas together"),
+            memory=ResourceUse(memory_median, peak, peak, *seen, busiest="its checkpoint"),
             history=history,
         )
     return KnownUsage(uses, tuple(notes))
@@ -83,6 +78,6 @@ def _compact(said: CheckpointHistogram) -> CompactHistogram:
     return CompactHistogram(reference, said.bucket_weights or {}, said.total_weight)
 
 
-def _most(history: VpaHistory, resource: int) -> float:
+def _most(bank: Bank) -> float:
     """The end of the last bucket that is not empty."""
-    return max((end for end, _ in filled_buckets((history.cpu, history.memory)[resource])), default=0.0)
+    return max(filled_buckets(bank), default=0.0)

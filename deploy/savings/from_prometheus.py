@@ -51,15 +51,6 @@ class _Replica(NamedTuple):
     pod: str
 
 
-class _Answers(NamedTuple):
-    """Of one resource: what is asked for by replica and day."""
-
-    medians: Mapping[_Replica, Mapping[int, float]]
-    quantiles: Mapping[_Replica, Mapping[int, float]]
-    maxima: Mapping[_Replica, Mapping[int, float]]
-    counts: Mapping[_Replica, Mapping[int, float]]
-
-
 def usage(
     server: Prometheus,
     period: Period,
@@ -113,35 +104,37 @@ class _Asker:
         self._hours = Period(period.start, period.end, HOUR_SECONDS)
 
     def uses(self, *, with_history: bool) -> dict[ContainerKey, ContainerUse]:
-        cpu, memory = self._answers(self._cpu), self._answers(self._memory)
+        cpu, memory = self._pod_days(self._cpu), self._pod_days(self._memory)
         killed = self._killed()
         throttled = self._throttled()
         histories = self._histories() if with_history else {}
-        days = {"cpu": _by_container(cpu), "memory": _by_container(memory)}
         found = {}
-        for key in days["cpu"].keys() | days["memory"].keys():
-            of_cpu, of_memory = days["cpu"].get(key, []), days["memory"].get(key, [])
+        for key in cpu.keys() | memory.keys():
+            of_cpu, of_memory = cpu.get(key, []), memory.get(key, [])
             found[key] = ContainerUse(
                 Source.PROMETHEUS,
                 cpu=over_days(of_cpu, of_peaks=False, seconds_apart=self._apart),
                 memory=over_days(of_memory, of_peaks=True, seconds_apart=self._apart),
-                pods=len({each.pod for each in (*of_cpu, *of_memory)}),
                 history=histories.get(key),
                 killed=tuple(killed.get(key, ())),
                 throttled=throttled.get(key),
             )
         return found
 
-    def _answers(self, query: str) -> _Answers:
+    def _pod_days(self, query: str) -> dict[ContainerKey, list[PodDay]]:
         def over_day(how: str, first: str = "") -> dict[_Replica, dict[int, float]]:
             return self._by_day(f"{how}({first}({query})[1d:{self._step}])")
 
-        return _Answers(
-            over_day("quantile_over_time", "0.5, "),
-            over_day("quantile_over_time", f"{QUANTILE:g}, "),
-            over_day("max_over_time"),
-            over_day("count_over_time"),
-        )
+        medians = over_day("quantile_over_time", "0.5, ")
+        quantiles = over_day("quantile_over_time", f"{QUANTILE:g}, ")
+        maxima, counts = over_day("max_over_time"), over_day("count_over_time")
+        found: defaultdict[ContainerKey, list[PodDay]] = defaultdict(list)
+        for replica, days in quantiles.items():
+            for day, quantile in days.items():
+                median, most = (known.get(replica, {}).get(day, quantile) for known in (medians, maxima))
+                points = int(counts.get(replica, {}).get(day, 1))
+                found[replica.key].append(PodDay(replica.pod, day, median, quantile, most, points))
+        return found
 
     def _by_day(self, query: str) -> dict[_Replica, dict[int, float]]:
         found: defaultdict[_Replica, dict[int, float]] = defaultdict(dict)
@@ -198,17 +191,6 @@ class _Asker:
             if name in self._workloads:
                 return self._workloads[name]
         return None
-
-
-def _by_container(of: _Answers) -> dict[ContainerKey, list[PodDay]]:
-    found: defaultdict[ContainerKey, list[PodDay]] = defaultdict(list)
-    for replica, days in of.quantiles.items():
-        for day, quantile in days.items():
-            most = of.maxima.get(replica, {}).get(day, quantile)
-            median = of.medians.get(replica, {}).get(day, quantile)
-            points = int(of.counts.get(replica, {}).get(day, 1))
-            found[replica.key].append(PodDay(replica.pod, day, median, quantile, most, points))
-    return found
 
 
 def _numbers(series: PrometheusSeries, source: str) -> tuple[Floats, Floats]:

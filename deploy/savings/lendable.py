@@ -1,6 +1,5 @@
 """What could be lent: the calibrated model over the usage that a Prometheus has recorded, pods where they ran."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -35,28 +34,19 @@ class LendableAnswer(NamedTuple):
 def ask(url: str, access: Access, now: float, days: float, target_percent: float) -> LendableAnswer:
     """Of the days before `now`, in Unix seconds. Raises InvalidInput for a URL that is none."""
     with Prometheus(url, access) as server:
-        return predict(server, Period(now - days * DAY_SECONDS, now, STEP_SECONDS), target_percent)
+        if days < LEAST_DAYS:
+            return LendableAnswer((), f"{days:.1f} days are asked for, and predictions take {LEAST_DAYS:g}")
+        period = Period(now - days * DAY_SECONDS, now, STEP_SECONDS)
+        try:
+            return LendableAnswer(tuple(_row(server, each, period, target_percent) for each in RESOURCES))
+        except (HeadroomError, ValueError) as error:
+            return LendableAnswer((), str(error))
 
 
-def predict(
-    server: Prometheus, period: Period, target_percent: float, note: Callable[[str], None] = lambda text: None
-) -> LendableAnswer:
-    """Both resources; none where the recording is too short or has no requests."""
-    days = (period.end - period.start) / DAY_SECONDS
-    if days < LEAST_DAYS:
-        return LendableAnswer((), f"{days:.1f} days are asked for, and predictions take {LEAST_DAYS:g}")
-    try:
-        return LendableAnswer(tuple(_row(server, each, period, target_percent, note) for each in RESOURCES))
-    except (HeadroomError, ValueError) as error:
-        return LendableAnswer((), str(error))
-
-
-def _row(
-    server: Prometheus, resource: str, period: Period, target_percent: float, note: Callable[[str], None]
-) -> LendableRow:
+def _row(server: Prometheus, resource: str, period: Period, target_percent: float) -> LendableRow:
     """Raises HeadroomError, and ValueError for a recording in which no promise can be judged."""
     samples = prometheus.samples(server, resource, period)
-    fleet = fleets.fleet(samples, None, SeriesPlacement(recorded=True), note)
+    fleet = fleets.fleet(samples, None, SeriesPlacement(recorded=True), lambda left_out: None)
     trial = Trial(RESOURCES.index(resource), (PEAK_MIX,), (target_percent,), (HORIZON_HOURS,), prediction_policy(None))
     played = study.play(fleet, trial)
     (result,) = study.results(samples.source, trial, played)

@@ -19,7 +19,6 @@ class SeenContainer(Container, frozen=True):
 
 class ContainerEnd(Wire, frozen=True):
     reason: str = ""
-    finished_at: str | None = None
 
 
 class ContainerPhases(Wire, frozen=True):
@@ -27,7 +26,6 @@ class ContainerPhases(Wire, frozen=True):
 
 
 class SeenStatus(ContainerStatus, frozen=True):
-    restart_count: int = 0
     state: ContainerPhases | None = None
     last_state: ContainerPhases | None = None
 

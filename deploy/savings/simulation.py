@@ -114,7 +114,7 @@ def rightsize(
     def changed(listed: Containers, of: Mapping[str, ContainerRecommendation]) -> Containers:
         key = id(of), id(listed)
         if key not in known:
-            known[key] = listed, _rightsized(listed, of)  # with those before, as an id is one object's while that lives
+            known[key] = listed, _rightsized(listed, of)  # with the original, whose id is its own while it lives
         return known[key][1]
 
     found = []
@@ -190,7 +190,7 @@ def find_bought(cluster: SimulatedCluster, asking: Iterable[Pod]) -> CheaperMix:
 
 
 def _bought(cluster: SimulatedCluster, replaced: Collection[str] = ()) -> CheaperMix:
-    """New nodes are as those that the groups have now, how many there may be of each."""
+    """What the planner buys where every group may have any number of nodes like those that it has now."""
     there = {node.metadata.name for node in cluster.objects.nodes}
     groups: dict[str, ObservedGroup] = {}
     of_node: dict[str, str] = {}

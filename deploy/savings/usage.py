@@ -68,7 +68,6 @@ class ContainerUse:
     source: Source
     cpu: ResourceUse | None = None
     memory: ResourceUse | None = None
-    pods: int = 0
     history: VpaHistory | None = None
     shared: bool = False
     killed: tuple[int, ...] = ()

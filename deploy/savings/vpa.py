@@ -175,9 +175,8 @@ def at_least(amount: Resources, least: Resources) -> Resources:
     return Resources(max(amount.cpu_milli, least.cpu_milli), max(amount.memory_bytes, least.memory_bytes))
 
 
-def filled_buckets(bank: Bank) -> Iterator[tuple[float, float]]:
-    """The end of each bucket that is not empty, and its share of the weight."""
-    weights = bank.histograms.counting(_ROW)[0]
-    total, starts = weights.sum(), bank.histograms.buckets.starts
-    for bucket in np.flatnonzero(weights).tolist():
-        yield float(starts[min(bucket + 1, len(starts) - 1)]), float(weights[bucket] / total)
+def filled_buckets(bank: Bank) -> Iterator[float]:
+    """The ends of the buckets that are not empty."""
+    starts = bank.histograms.buckets.starts
+    for bucket in np.flatnonzero(bank.histograms.counting(_ROW)[0]).tolist():
+        yield float(starts[min(bucket + 1, len(starts) - 1)])

@@ -6,8 +6,8 @@ containers. Pods of one workload that differ, as in a rollout, count as the newe
 
 import enum
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from deploy.savings.objects import HorizontalPodAutoscaler, SeenContainer, SeenPod, SeenStatus
@@ -45,7 +45,7 @@ class WorkloadContainer:
     """`replicas` hold their requests now. Amounts are thousandths of a core and bytes, None where nothing is set.
 
     `killed` are the memory limits or requests (bytes) under which the kernel killed it, `is_java`: it holds what its
-    heap was given. `containers` run in each pod, and `pods` are the names of all there are.
+    heap was given. `containers` run in each pod.
     """
 
     key: ContainerKey
@@ -56,11 +56,9 @@ class WorkloadContainer:
     cpu_limit: int | None
     memory_limit: int | None
     containers: int = 1
-    restarts: int = 0
     killed: tuple[int, ...] = ()
     is_java: bool = False
     scaling: ScalingRule | None = None
-    pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,8 @@ def _containers(
 ) -> Iterable[WorkloadContainer]:
     newest = max(members, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))
     active = [pod for pod in members if api_pods.is_active(pod)]
-    names = tuple(pod.metadata.name for pod in members)
     spec = newest.spec
-    reports = _reports(members)
+    kills = Counter(_killed(members))
     roles = [(ContainerRole.MAIN, each) for each in spec.containers]
     roles += [
         (ContainerRole.SIDECAR if each.restart_policy == "Always" else ContainerRole.INIT, each)
@@ -125,7 +122,6 @@ def _containers(
     for role, each in roles:
         requests, limits = (_settings(amounts) for amounts in (each.resources.requests, each.resources.limits))
         cpu, memory = (requests[place] if requests[place] is not None else limits[place] for place in (0, 1))
-        states = reports.get(each.name, [])
         under = limits[1] or memory or 0
         yield WorkloadContainer(
             ContainerKey(*owner, each.name),
@@ -135,23 +131,17 @@ def _containers(
             memory,
             *limits,
             containers=running,
-            restarts=sum(state.restart_count for state in states),
-            killed=tuple(under for state in states if _was_killed(state)),
+            killed=(under,) * kills[each.name],
             is_java=_is_java(each),
             scaling=rule,
-            pods=names,
         )
 
 
-def _reports(members: Iterable[SeenPod]) -> dict[str, list[SeenStatus]]:
-    """What is reported of containers that did not simply run, by name."""
-    found: defaultdict[str, list[SeenStatus]] = defaultdict(list)
+def _killed(members: Iterable[SeenPod]) -> Iterator[str]:
+    """The names of containers that the kernel has killed for their memory, once for each pod."""
     for pod in members:
         for reports in (pod.status.container_statuses, pod.status.init_container_statuses):
-            for each in reports or ():
-                if each.restart_count or _was_killed(each):
-                    found[each.name].append(each)
-    return found
+            yield from (each.name for each in reports or () if _was_killed(each))
 
 
 def _was_killed(state: SeenStatus) -> bool:

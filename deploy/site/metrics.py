@@ -135,8 +135,6 @@ def _made(module: Module, owners: Iterable[ast.AST], call: ast.Call, maker: _Mak
         labels = (
             given.get("labels") or given.get("labelnames") or (call.args[place] if len(call.args) > place else None)
         )
-        if len(call.args) < 2:
-            about = source.text(module, given.get("documentation", ast.Constant("")), known)
         return Family(name, type_, about, tuple(_labels(module, labels, known, owners)), module.name)
     values = _bound(module, maker, call, known, owners)
     family = maker.family
@@ -200,8 +198,6 @@ def _labels(
             yield from _labels(module, each.value if isinstance(each, ast.Starred) else each, known, owners)
     elif isinstance(expression, ast.Constant):
         yield from [expression.value] if isinstance(expression.value, str) else []
-    elif isinstance(expression, ast.Call) and expression.args:  # list(labels)
-        yield from _labels(module, expression.args[0], known, owners)
     elif isinstance(expression, ast.Name):
         assigned = [
             node.value
@@ -215,9 +211,6 @@ def _labels(
             yield known[expression.id]
         elif (there := source.resolved(module, expression)) and there[1] in there[0].constants:
             yield from _labels(there[0], there[0].constants[there[1]], {}, ())
-        else:
-            plain = source.constant(module, expression)
-            yield from [plain] if plain else []
 
 
 def _owner(module: Module, owners: tuple[ast.AST, ...], family: Family) -> _Maker | None:

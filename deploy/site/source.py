@@ -33,13 +33,9 @@ class Module:
         return behind.strip() or (above[1:].strip() if above.startswith("#") else "")
 
 
+@lru_cache(maxsize=1)
 def modules() -> Mapping[str, Module]:
     """All modules of the product, by dotted name."""
-    return _modules()
-
-
-@lru_cache(maxsize=1)
-def _modules() -> dict[str, Module]:
     files = (file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py")))
     return {module.name: module for module in map(_module, files)}
 

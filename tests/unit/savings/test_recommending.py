@@ -31,7 +31,7 @@ CONTAINER = WorkloadContainer(
 )
 CPU = ResourceUse(median=0.2, quantile=0.4, most=0.8, points=10_000, days=8.0)
 MEMORY = ResourceUse(median=400.0 * MIB, quantile=450.0 * MIB, most=500.0 * MIB, points=10_000, days=8.0)
-USE = ContainerUse(Source.PROMETHEUS, CPU, MEMORY, pods=3)
+USE = ContainerUse(Source.PROMETHEUS, CPU, MEMORY)
 
 
 def made(
