@@ -44,7 +44,7 @@ ManagerUrl = Annotated[
 ]
 Service = Annotated[str, typer.Option(help="Service of the manager.")]
 SERVICE = "headroom-manager"
-DryRunOfForget = Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")]
+ForgetDryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be asked.")]
 
 
 class ExplainFormat(enum.StrEnum):
@@ -251,7 +251,7 @@ def forget_node(
     nodes: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of the Nodes.")],
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    dry_run: DryRunOfForget = False,
+    dry_run: ForgetDryRun = False,
 ) -> int:
     """Let the agents of Nodes forget everything that was recorded until now: a node that became another one."""
     from deploy.forget import Asking
@@ -269,7 +269,7 @@ def forget_workload(
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = "",
-    dry_run: DryRunOfForget = False,
+    dry_run: ForgetDryRun = False,
 ) -> int:
     """Let agents forget what a workload and its pods used until now, on all Nodes or on some."""
     from deploy.forget import Asking
