@@ -3,7 +3,7 @@
 Log, Events, metrics, the API, `headroom plan` and the page all report this one value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.actions import Action
@@ -106,6 +106,14 @@ class Iteration:
             requests = replace(requests, decisions=tuple(each for each in decisions if each.for_requests))
         decision, further = pods[0] if pods else None, tuple(pods[1:])
         return replace(self, decision=decision, further=further, buffers=buffers, requests=requests)
+
+    def latest_scans(self, before: Iterable[utilization.ScanDecision]) -> tuple[utilization.ScanDecision, ...]:
+        """The last scan decision of each group, which stands until the next.
+
+        A manager without groups has no scans either.
+        """
+        kept = {each.group: each for each in before} if self.state.groups else {}
+        return tuple((kept | {each.group: each for each in self.scans}).values())
 
     @property
     def deleted_by_scans(self) -> frozenset[str]:

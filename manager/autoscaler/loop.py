@@ -248,9 +248,7 @@ class Autoscaler:
             )
         planned = planned.with_problems(self._cloud.rights.problems())
         self._reporter.metrics.took(metrics.SCALE_UP, self._clock.monotonic() - looked)
-        self._reporter.report_quotas(objects, planned)
-        self._reporter.report_buffers(objects, planned)
-        self._reporter.report_requests(objects, planned)
+        self._reporter.report_objects(objects, planned)
         self._timer.shorten(planned.again_seconds)
         return planned
 

@@ -7,6 +7,10 @@ from manager.autoscaler.settings.modes import Mode
 from shared.explanation import ScaleExplanation
 
 NO_EXPLANATION = ScaleExplanation()
+LIKELY_TO_GO, NEEDED_AGAIN = (
+    "likely to go",
+    "needed again",
+)  # reasons of soft taints, on deletion candidates
 
 
 class ActionKind(enum.StrEnum):
@@ -46,3 +50,19 @@ class Action:
     @property
     def reason(self) -> str:
         return self.explanation.reason
+
+    @property
+    def change(self) -> int:
+        """By how many nodes the target changes."""
+        return self.to_size - self.from_size
+
+    @property
+    def result(self) -> str:
+        """What came of it, as metrics have it: done, failed, advised, or left for another time."""
+        untried = "left" if self.mode is Mode.ENFORCE else "advised"
+        return "done" if self.done else "failed" if self.error else untried
+
+    @property
+    def is_soft_taint(self) -> bool:
+        """Whether it changes only soft taints."""
+        return self.kind in (ActionKind.TAINT, ActionKind.UNTAINT) and self.reason in (LIKELY_TO_GO, NEEDED_AGAIN)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from manager.autoscaler.cloudprovider.contract import Group, InstanceState
-from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.actions import LIKELY_TO_GO, NEEDED_AGAIN, Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.planning.context import AutoscalingContext
@@ -41,8 +41,6 @@ from shared.quantity import Resources
 T = TypeVar("T")
 
 UNNEEDED = "not needed any more"
-LIKELY_TO_GO = "likely to go"
-NEEDED_AGAIN = "needed again"
 
 OBSERVED = "its group is only observed"
 SCANNED = "nodes leave its group by how full that is"

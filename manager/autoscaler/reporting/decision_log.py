@@ -88,7 +88,7 @@ class DecisionLog:
         """Records a finished iteration. The last scan of each group stays part of it."""
         with self._lock:
             if self._latest is not None:
-                of = replace(of, scans=node_status.latest_scans(of, self._latest.scans))
+                of = replace(of, scans=of.latest_scans(self._latest.scans))
             self._latest = of
             ended, before = _end(of), self._ended
             self._ended = ended
@@ -134,7 +134,7 @@ def _end(of: Iteration) -> object:
 
 def _acts(of: Iteration) -> tuple[Action, ...]:
     """The actions without soft taints, which change nothing yet."""
-    return tuple(action for action in of.actions if not node_status.is_soft_taint(action))
+    return tuple(action for action in of.actions if not action.is_soft_taint)
 
 
 class StoredRound(msgspec.Struct, frozen=True):

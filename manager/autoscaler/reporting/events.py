@@ -17,7 +17,6 @@ from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pod_injection.buffer_planning import BufferPlan, BufferState
 from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.pod_injection.request_states import RequestStage, RequestState
-from manager.autoscaler.reporting import node_status
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeToRemove, ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ALLOWED, ScaleUpDecision, ScaleUpOutcome, count_groups
 from manager.autoscaler.settings.modes import Mode
@@ -140,7 +139,7 @@ def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
 
 def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
     """The Events of an action that was tried or is recommended. Soft taints get none."""
-    if not (action.done or action.error or action.mode is Mode.RECOMMEND) or node_status.is_soft_taint(action):
+    if not (action.done or action.error or action.mode is Mode.RECOMMEND) or action.is_soft_taint:
         return
     group, error = action.group, action.error
     many = f"nodes {first_names(action.nodes, MOST_NAMES)} of group {group}"

@@ -10,19 +10,11 @@ from manager.autoscaler.environment import ClusterAccess, ProcessParts
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
-from manager.autoscaler.reporting import (
-    buffer_status,
-    decision_log,
-    events,
-    metrics,
-    quota_status,
-    request_status,
-    status,
-)
+from manager.autoscaler.reporting import decision_log, events, metrics, object_status, status
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionHistory, DecisionLog
+from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.object_status import ObjectStatusWriter
 from manager.autoscaler.reporting.status import AutoscalerStatus
@@ -56,12 +48,12 @@ class IterationReporter:
         self.decision_log = DecisionLog(settings.decisions_log, capacity=settings.decisions_kept)
         self.cost_trend = CostTrend(process.clock)
         self.metrics = _metrics(settings, decision_settings, process, overdue_seconds)
-        self._quota_status, self._buffer_status, self._request_status = (
+        self._quotas, self._buffers, self._requests = (
             ObjectStatusWriter(access.client, resource, seconds, access.may_write, process.clock)
             for resource, seconds in (
-                (CAPACITYQUOTAS, quota_status.WRITE_SECONDS),
-                (CAPACITYBUFFERS, buffer_status.WRITE_SECONDS),
-                (PROVISIONINGREQUESTS, request_status.WRITE_SECONDS),
+                (CAPACITYQUOTAS, object_status.QUOTA_SECONDS),
+                (CAPACITYBUFFERS, object_status.BUFFER_SECONDS),
+                (PROVISIONINGREQUESTS, object_status.REQUEST_SECONDS),
             )
         )
         self._access = access
@@ -77,32 +69,16 @@ class IterationReporter:
         self._written: AutoscalerStatus | None = None  # None: unknown, to be read from the ConfigMap
         self._last: Iteration | None = None  # the last one with Events
 
-    def report_quotas(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
-        """The status of the CapacityQuotas that were held to."""
-        context = planned.context
-        self._quota_status.write(
-            quota_status.patches(
-                objects.capacity_quotas,
-                context.cache.capacity_limits,
-                planned.iteration.invalid_objects,
-                context.current.nodes,
-                context.settings.scale_up.usage,
-            )
-        )
-
-    def report_buffers(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
-        """The status of the CapacityBuffers that were planned for."""
-        iteration = planned.iteration
-        known = planned.context.cache.buffers
-        self._buffer_status.write(
-            buffer_status.patches(objects.capacity_buffers, known, iteration.invalid_objects, iteration.buffers)
-        )
-
-    def report_requests(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
-        """The conditions of the ProvisioningRequests of which there is something new."""
-        if planned.iteration.requests is not None:
-            requests = request_status.patches(objects.provisioning_requests, planned.iteration.requests)
-            self._request_status.write(requests)
+    def report_objects(self, objects: ClusterObjects, planned: PlannedIteration) -> None:
+        """The status of the custom resources that were planned with, and the conditions that are news."""
+        context, iteration = planned.context, planned.iteration
+        limits, refused = context.cache.capacity_limits, iteration.invalid_objects
+        nodes, usage = context.current.nodes, context.settings.scale_up.usage
+        buffers, known, requests = objects.capacity_buffers, context.cache.buffers, objects.provisioning_requests
+        self._quotas.write(object_status.quota_patches(objects.capacity_quotas, limits, refused, nodes, usage))
+        self._buffers.write(object_status.buffer_patches(buffers, known, refused, iteration.buffers))
+        if iteration.requests is not None:
+            self._requests.write(object_status.request_patches(requests, iteration.requests))
 
     def count(
         self, iteration: Iteration, planned: PlannedIteration | None, failure: Exception | None, seconds: float

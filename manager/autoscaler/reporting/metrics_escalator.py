@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 
 from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.iteration import GroupScan, ScanResult
-from manager.autoscaler.reporting.series import Values, gauge
+from manager.autoscaler.reporting.gauges import Values, gauge
 from manager.autoscaler.utilization import arithmetic, observation
 from manager.autoscaler.utilization.arithmetic import GroupUtilization, Largest
 from manager.autoscaler.utilization.decisions import ScanDecision

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.planning.scale_down_planning import LIKELY_TO_GO, NEEDED_AGAIN
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeStanding
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
@@ -75,7 +74,7 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     actions = {
         node: action
         for action in made.actions
-        if action.kind in _ABOUT_NODES and not is_soft_taint(action)
+        if action.kind in _ABOUT_NODES and not action.is_soft_taint
         for node in action.nodes
     }
     found |= {each.node: each for each in _judged_nodes(made)}
@@ -112,20 +111,6 @@ def replacement(made: Iteration) -> str:
     if decided.option is not None:
         return f"{'advised: ' if decided.advice else ''}{', '.join(decided.option.removed)}: {decided.option}"
     return f"{decided.move.phase}: {decided.move}" if decided.move is not None else ""
-
-
-def latest_scans(made: Iteration, before: Iterable[ScanDecision]) -> tuple[ScanDecision, ...]:
-    """The last scan decision of each group, which stands until the next.
-
-    A manager without groups has no scans either.
-    """
-    kept = {each.group: each for each in before} if made.state.groups else {}
-    return tuple((kept | {each.group: each for each in made.scans}).values())
-
-
-def is_soft_taint(action: Action) -> bool:
-    """Whether it changes only soft taints, which mark deletion candidates."""
-    return action.kind in (ActionKind.TAINT, ActionKind.UNTAINT) and action.reason in (LIKELY_TO_GO, NEEDED_AGAIN)
 
 
 _ABOUT_NODES = frozenset({ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES, ActionKind.TAINT, ActionKind.UNTAINT})

@@ -3,6 +3,7 @@ nodes are unneeded, which deletions are under way, and what delays further ones.
 """
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -137,6 +138,11 @@ class ScaleDownDecision:
     def unneeded(self) -> tuple[str, ...]:
         """The nodes that the cluster can do without, all of them together."""
         return tuple(each.node for each in self.simulated)
+
+    @property
+    def unneeded_by_group(self) -> Counter[str]:
+        """How many of them each group has."""
+        return Counter(self.statuses[node].group for node in self.unneeded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """CapacityQuotas: upper limits on the total capacity of all nodes with certain labels.
 
 Cluster Autoscaler sets the condition VALID itself and enforces a quota while it is True. Headroom is the autoscaler
-here, so a readable quota holds at once, and the condition reports that (see `reporting.quota_status`).
+here, so a readable quota holds at once, and the condition reports that (see `reporting.object_status`).
 """
 
 from collections.abc import Iterable, Mapping

@@ -8,7 +8,7 @@ import pytest
 
 from manager.autoscaler import listers
 from manager.autoscaler.pod_injection import chunk_sources
-from manager.autoscaler.reporting import buffer_status
+from manager.autoscaler.reporting import object_status
 from shared.kube.resources import CAPACITYBUFFERS, DEPLOYMENTS, PODTEMPLATES
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.integration.manager.test_autoscaler import PATIENCE_SECONDS, WEB, Town, later_decisions, latest
@@ -87,7 +87,7 @@ def town(
     """Where everything is looked at often, and a status written as soon as it says something else."""
     monkeypatch.setattr(listers, "ABSENT_SECONDS", 0.2)
     monkeypatch.setattr(chunk_sources, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(buffer_status, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(object_status, "BUFFER_SECONDS", 0.0)
     definition = definition_of(CAPACITYBUFFERS, "CapacityBuffer")
     cluster.client.create(CRDS, definition)
     eventually(lambda: is_served(cluster.client, CAPACITYBUFFERS))

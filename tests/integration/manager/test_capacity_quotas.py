@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from manager.autoscaler import listers
-from manager.autoscaler.reporting import quota_status
+from manager.autoscaler.reporting import object_status
 from shared.api.capacityquota import VALID
 from shared.kube.client import Client
 from shared.kube.resources import CAPACITYQUOTAS
@@ -31,7 +31,7 @@ def town(
 ) -> Iterator[Town]:
     """Where the kind is looked for often, and a status written as soon as it says something else."""
     monkeypatch.setattr(listers, "ABSENT_SECONDS", 0.2)
-    monkeypatch.setattr(quota_status, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(object_status, "QUOTA_SECONDS", 0.0)
     town = Town(cluster, server.add_namespace(), tmp_path / "cloud.yaml", start_manager)
     yield town
     town.close()

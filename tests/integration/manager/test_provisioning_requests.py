@@ -9,7 +9,7 @@ import pytest
 
 from manager.autoscaler import listers
 from manager.autoscaler.pod_injection import chunk_sources, request_planning, request_states
-from manager.autoscaler.reporting import request_status
+from manager.autoscaler.reporting import object_status
 from shared.kube.errors import AlreadyExists
 from shared.kube.resources import PODS, PODTEMPLATES, PROVISIONINGREQUESTS
 from tests.integration.manager.conftest import Cluster, StartManager
@@ -99,7 +99,7 @@ def town(
     """Where everything is looked at often, and asked again at once."""
     monkeypatch.setattr(listers, "ABSENT_SECONDS", 0.2)
     monkeypatch.setattr(chunk_sources, "READ_SECONDS", 0.2)
-    monkeypatch.setattr(request_status, "WRITE_SECONDS", 0.0)
+    monkeypatch.setattr(object_status, "REQUEST_SECONDS", 0.0)
     monkeypatch.setattr(request_planning, "FIRST_RETRY_SECONDS", 0.2)
     monkeypatch.setattr(request_planning, "MOST_RETRY_SECONDS", 0.2)
     definition = definition_of(PROVISIONINGREQUESTS, "ProvisioningRequest")

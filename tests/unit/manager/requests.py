@@ -6,7 +6,7 @@ import msgspec
 
 from manager.autoscaler.planning.iteration_plan import PlannedIteration
 from manager.autoscaler.pod_injection.request_states import RequestState
-from manager.autoscaler.reporting import request_status
+from manager.autoscaler.reporting import object_status
 from shared import durations
 from shared.api.capacitybuffer import ChunkSource, ChunkSourceRef
 from shared.api.provisioningrequest import BEST_EFFORT_ATOMIC, CHECK_CAPACITY, ProvisioningRequest
@@ -74,7 +74,7 @@ def state(of: PlannedIteration, name: str = "r") -> RequestState:
 
 def after(given: ProvisioningRequest, round_: PlannedIteration, now: float = NOW) -> ProvisioningRequest:
     """The request with the conditions that the round has it say."""
-    patch: Any = request_status.patch(given, state(round_, given.metadata.name), now)
+    patch: Any = object_status.request_patch(given, state(round_, given.metadata.name), now)
     if patch is None:
         return given
     raw = msgspec.to_builtins(given)

@@ -21,8 +21,9 @@ from manager.autoscaler.cluster_state.state import (
 )
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.reporting.counters import MOST_CODES
+from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_cluster_autoscaler import MOST_CODES, ClusterAutoscalerOptions
 from manager.autoscaler.scale_up.decisions import PodDemand, ScaleUpDecision, ScaleUpOutcome, UnscheduledPods
 from manager.autoscaler.scale_up.groups import Skipped
 from manager.autoscaler.scale_up.pending_pods import NOT_JUDGED

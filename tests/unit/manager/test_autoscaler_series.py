@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.estimator.limits import CPU, MEMORY, ResourceBounds
 from manager.autoscaler.iteration import GroupScan, ScanResult
+from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from tests.unit.manager import rounds
 from tests.unit.manager.test_autoscaler_metrics import MADE

@@ -14,7 +14,7 @@ from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pod_injection import buffer_reading
 from manager.autoscaler.pod_injection.buffer_planning import PODS_FIRST, BufferState, buffer_plan
 from manager.autoscaler.pod_injection.buffer_reading import BufferChunks, BufferSources
-from manager.autoscaler.reporting import answers, buffer_status, events, group_rows
+from manager.autoscaler.reporting import answers, events, group_rows, object_status
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.api.capacitybuffer import CapacityBuffer, CapacityBufferStatus
 from shared.errors import InvalidInput
@@ -34,7 +34,7 @@ def read(given: CapacityBuffer) -> tuple[BufferChunks | None, InvalidInput | Non
 
 
 def patched(given: CapacityBuffer, state: BufferState | None, now: float = NOW) -> dict[str, Any]:
-    made: Any = buffer_status.patch(given, *read(given), state, now)
+    made: Any = object_status.buffer_patch(given, *read(given), state, now)
     return {} if made is None else made["status"]
 
 
@@ -63,7 +63,7 @@ def test_a_status_says_which_quotas_leave_room_for_fewer_chunks() -> None:
     chunks, _ = read(buffer(replicas=3))
     assert chunks is not None
     fewer = replace(chunks, count=1, limited_by=("q", "r"))
-    made: Any = buffer_status.patch(buffer(replicas=3), fewer, None, None, NOW)
+    made: Any = object_status.buffer_patch(buffer(replicas=3), fewer, None, None, NOW)
     said = ("True", "ResourceQuotasAllocated", "1 of 3 chunks, by ResourceQuotas q, r")
     assert (conditions(made["status"])["LimitedByQuotas"], made["status"]["replicas"]) == (said, 1)
 
@@ -76,7 +76,7 @@ def test_a_refused_buffer_is_told_what_is_wrong_with_it() -> None:
     assert "replicas" not in status
     chunks, _ = read(buffer(replicas=2))
     _, problem = read(buffer(replicas=-3))
-    kept: Any = buffer_status.patch(buffer(replicas=-3), chunks, problem, None, NOW)
+    kept: Any = object_status.buffer_patch(buffer(replicas=-3), chunks, problem, None, NOW)
     assert conditions(kept["status"])["ReadyForProvisioning"][2].endswith("; the last valid version holds")
     assert kept["status"]["replicas"] == 2
 

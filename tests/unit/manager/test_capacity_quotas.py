@@ -10,7 +10,7 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.planning.context import AutoscalerCache
-from manager.autoscaler.reporting import object_status, quota_status
+from manager.autoscaler.reporting import object_status
 from manager.autoscaler.reporting.object_status import ObjectStatusWriter
 from manager.autoscaler.scale_up import capacity_quotas
 from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
@@ -170,7 +170,7 @@ def with_status(of: CapacityQuota, **status: Any) -> CapacityQuota:
 def test_a_status_is_written_where_it_says_something_else_and_only_over_what_was_read() -> None:
     others = {"type": "Reconciled", "status": "True", "reason": "ReconciliationSucceeded"}
     before = with_status(quota(cpu=8, memory="4Gi"), conditions=[others], used={"resources": {"cpu": 8, "nodes": 1}})
-    wanted = quota_status.patch(before, None, {"cpu": 5, "memory": 2 * GIB}, NOW)
+    wanted = object_status.quota_patch(before, None, {"cpu": 5, "memory": 2 * GIB}, NOW)
     assert wanted is not None
     ours = {
         "type": "cluster-autoscaler.kubernetes.io/valid",
@@ -190,7 +190,7 @@ def test_a_status_is_written_where_it_says_something_else_and_only_over_what_was
     }
     used = {"resources": {"cpu": "5", "memory": "2Gi"}}
     after = with_status(quota(cpu=8), conditions=[others, ours], used=used, observedGeneration=2)
-    assert quota_status.patch(after, None, {"cpu": 5, "memory": 2 * GIB}, NOW + 60) is None
+    assert object_status.quota_patch(after, None, {"cpu": 5, "memory": 2 * GIB}, NOW + 60) is None
 
 
 @pytest.mark.parametrize(("used", "adds"), [(None, ""), ({"cpu": 1}, "; the last valid version holds")])
@@ -199,7 +199,7 @@ def test_a_status_says_what_is_wrong_and_whether_an_earlier_version_holds(
 ) -> None:
     given = with_status(quota(cpu="?"))
     _, refused = capacity_quotas.read_quotas([given], {})
-    wanted: Any = quota_status.patch(given, refused["CapacityQuota q"], used, NOW)
+    wanted: Any = object_status.quota_patch(given, refused["CapacityQuota q"], used, NOW)
     (ours,) = wanted["status"]["conditions"]
     assert (ours["status"], ours["message"]) == ("False", str(refused["CapacityQuota q"]) + adds)
     assert ("used" in wanted["status"]) == (used is not None)
@@ -218,13 +218,13 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
 
     clock, leads = ManualClock(), [False]
     client = Patching(Connection("http://127.0.0.1:1"), "test")
-    told = ObjectStatusWriter(client, CAPACITYQUOTAS, quota_status.WRITE_SECONDS, lambda: leads[0], clock)
+    told = ObjectStatusWriter(client, CAPACITYQUOTAS, object_status.QUOTA_SECONDS, lambda: leads[0], clock)
     quotas = [with_status(quota(f"q{number:02d}", nodes=1)) for number in range(object_status.MOST_AT_ONCE + 2)]
     holds, refused = capacity_quotas.read_quotas(quotas, {})
 
     def tell() -> list[str]:
         written.clear()
-        told.write(quota_status.patches(quotas, holds, refused, [], QuotaUsage()))
+        told.write(object_status.quota_patches(quotas, holds, refused, [], QuotaUsage()))
         return list(written)
 
     assert tell() == []
@@ -232,5 +232,5 @@ def test_a_status_is_written_by_the_leader_alone_seldom_and_a_few_in_one_round()
     assert tell() == [f"q{number:02d}" for number in range(object_status.MOST_AT_ONCE)]
     assert tell() == ["q10", "q11"]
     assert tell() == []
-    clock.advance(quota_status.WRITE_SECONDS)
+    clock.advance(object_status.QUOTA_SECONDS)
     assert len(tell()) == object_status.MOST_AT_ONCE

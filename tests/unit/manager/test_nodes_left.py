@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_table
-from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.actions import LIKELY_TO_GO, Action, ActionKind
 from manager.autoscaler.iteration import GroupScan, Iteration, ScanResult
-from manager.autoscaler.planning.scale_down_planning import LIKELY_TO_GO
 from manager.autoscaler.reporting import answers, events, group_rows, node_rows, node_status, status
 from manager.autoscaler.reporting.answers import NodesLeft, Plan
 from manager.autoscaler.reporting.decision_log import DecisionLog
+from manager.autoscaler.reporting.gauges import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
-from manager.autoscaler.reporting.metrics_cluster_autoscaler import ClusterAutoscalerOptions
 from manager.autoscaler.reporting.metrics_escalator import EscalatorNames
 from manager.autoscaler.reporting.node_rows import NodeLeft
 from manager.autoscaler.scale_down import removal_status
@@ -220,9 +219,9 @@ def test_a_taint_of_any_age_can_be_told() -> None:
 def test_a_scan_stands_until_the_next_of_its_group_as_long_as_groups_are_seen() -> None:
     (first,) = MADE.scans
     other = replace(first, group="other")
-    assert node_status.latest_scans(replace(MADE, scans=()), (first,)) == (first,)
-    assert node_status.latest_scans(replace(MADE, scans=(other,)), (first,)) == (first, other)
-    assert node_status.latest_scans(Iteration(2, NOW, blocked_reason="not leading"), (first,)) == ()
+    assert replace(MADE, scans=()).latest_scans((first,)) == (first,)
+    assert replace(MADE, scans=(other,)).latest_scans((first,)) == (first, other)
+    assert Iteration(2, NOW, blocked_reason="not leading").latest_scans((first,)) == ()
     decision_log = DecisionLog()
     decision_log.note(MADE)
     decision_log.note(replace(MADE, number=2, scans=()))

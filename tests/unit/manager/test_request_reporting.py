@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from deploy import plan_table
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.reporting import answers, events, group_rows, request_status
+from manager.autoscaler.reporting import answers, events, group_rows, object_status
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.api.provisioningrequest import ProvisioningRequest, ProvisioningRequestStatus
 from shared.kube.events import ObjectRef
@@ -37,7 +37,7 @@ def test_conditions_keep_those_of_others_and_are_written_once() -> None:
     other: dict[str, object] = {"type": "example.com/audited", "status": "False"}
     given = msgspec.structs.replace(request(large=1), status=ProvisioningRequestStatus(conditions=(other,)))
     found = round_of(given, nodes=(node("n"),))
-    made: Any = request_status.patch(given, state(found), NOW)
+    made: Any = object_status.request_patch(given, state(found), NOW)
     assert made["status"]["conditions"][0] == other
     assert [(each["type"], each["status"], each["reason"]) for each in made["status"]["conditions"][1:]] == [
         ("Accepted", "True", "Accepted"),
@@ -45,7 +45,7 @@ def test_conditions_keep_those_of_others_and_are_written_once() -> None:
     ]
     assert {each.get("observedGeneration") for each in made["status"]["conditions"][1:]} == {1}
     assert made["metadata"] == {"resourceVersion": given.metadata.resource_version}
-    assert request_status.patch(after(given, found), state(found), NOW) is None
+    assert object_status.request_patch(after(given, found), state(found), NOW) is None
     assert state(round_of(after(given, found), nodes=(node("n"),))).said == ()
 
 
