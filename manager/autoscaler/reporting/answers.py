@@ -6,16 +6,17 @@ from manager.autoscaler.cluster_state.state import Incident
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.pod_injection.request_planning import RequestPlan
-from manager.autoscaler.reporting import buffer_rows, group_rows, node_rows, request_rows, scale_up_rows
-from manager.autoscaler.reporting.buffer_rows import BufferRow
+from manager.autoscaler.reporting import group_rows, node_rows, scale_up_rows
 from manager.autoscaler.reporting.group_rows import CostRow, DecisionRow
 from manager.autoscaler.reporting.node_rows import DeletionRow, ScaleDownRow, ScanRow
-from manager.autoscaler.reporting.request_rows import ProvisioningRequestRow
+from manager.autoscaler.reporting.rows import by_value, row_of
 from manager.autoscaler.reporting.scale_up_rows import (
+    BufferRow,
     ComparisonRow,
     FurtherRow,
     OptionRow,
     PendingRow,
+    ProvisioningRequestRow,
     SkippedRow,
     UnplacedRow,
 )
@@ -134,35 +135,29 @@ class NodesLeft:
 def plan(of: Iteration) -> Plan:
     """The complete answer about an iteration."""
     decision = of.decision or ScaleUpDecision(ScaleUpOutcome.NOT_NEEDED)
-    last = of.further[-1] if of.further else decision
     positions = {
         pod: position
         for position, demand in enumerate(decision.demands)
         for pod in (demand.pods if of.further else demand.pods[:1])
     }
     first, *further = (scale_up_rows.further_row(each, positions) for each in (decision, *of.further))
-    unplaced = scale_up_rows.unplaced_rows(last, positions)
+    unplaced = scale_up_rows.unplaced_rows((decision, *of.further)[-1], positions)
     actions = group_rows.decision_rows(of)
-    buffers, requests = of.buffers or BufferPlan(), of.requests or RequestPlan()
-    return Plan(
+    buffers, buffer_decisions = scale_up_rows.buffer_rows(of.buffers or BufferPlan())
+    requests, request_decisions = scale_up_rows.request_rows(of.requests or RequestPlan())
+    return row_of(
+        Plan,
+        first,
         round=of.number,
         time=durations.timestamp(of.time),
         dry_run=of.dry_run,
         outcome=HELD if of.decision is None else first.outcome,
         held=of.blocked_reason,
         decisions=actions,
-        options=first.options,
         unplaced=unplaced,
         cost_per_hour=group_rows.cost_row(of.cost, _counted(actions)),
         pending=scale_up_rows.pending_rows(decision, unplaced),
-        aside=[
-            AsideRow(reason, pods, len(pods))
-            for reason, pods in scale_up_rows.by_value(of.skipped_pods.items()).items()
-        ],
-        skipped=first.skipped,
-        steps=first.steps,
-        comparison=first.comparison,
-        caps=first.caps,
+        aside=[AsideRow(reason, pods, len(pods)) for reason, pods in by_value(of.skipped_pods.items()).items()],
         advice=decision.advice,
         further=further,
         preferred_cpu_milli=decision.preferred_cpu_milli,
@@ -172,10 +167,10 @@ def plan(of: Iteration) -> Plan:
         leaving=node_rows.deletion_rows(of.leaving),
         scans=node_rows.scan_rows(of.scans),
         cluster=of.cluster,
-        buffers=buffer_rows.buffer_rows(buffers),
-        buffer_decisions=buffer_rows.decision_rows(buffers),
-        requests=request_rows.request_rows(requests),
-        request_decisions=request_rows.decision_rows(requests),
+        buffers=buffers,
+        buffer_decisions=buffer_decisions,
+        requests=requests,
+        request_decisions=request_decisions,
     )
 
 
@@ -188,18 +183,16 @@ def brief(of: Plan) -> Plan:
     """The same with only the first names of many pods and nodes; the counts stay complete."""
     return replace(
         of,
-        pending=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.pending],
-        unplaced=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.unplaced],
-        aside=[replace(row, pods=row.pods[:BRIEF_NAMES]) for row in of.aside],
+        pending=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.pending],
+        unplaced=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.unplaced],
+        aside=[replace(each, pods=each.pods[:BRIEF_NAMES]) for each in of.aside],
         scale_down=node_rows.first_rows(of.scale_down),
     )
 
 
 def nodes_answer(of: Plan | None, cluster: str = "") -> NodesLeft:
     """Without any round yet, that of the `cluster`."""
-    if of is None:
-        return NodesLeft(cluster, None, "", False, None, [], [])
-    return NodesLeft(of.cluster, of.time, of.held, of.dry_run, of.scale_down, of.leaving, of.scans)
+    return NodesLeft(cluster, None, "", False, None, [], []) if of is None else row_of(NodesLeft, of)
 
 
 def _incident(of: Incident) -> IncidentRow:

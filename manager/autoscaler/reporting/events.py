@@ -14,16 +14,16 @@ from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import Incident, IncidentKind, Increase
 from manager.autoscaler.expander import chain, priority
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.pod_injection.buffer_planning import BufferPlan, BufferState
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
 from manager.autoscaler.pod_injection.request_planning import RequestPlan
-from manager.autoscaler.pod_injection.request_states import RequestStage, RequestState
-from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeToRemove, ScaleDownReason
+from manager.autoscaler.pod_injection.request_states import RequestStage
+from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, ScaleDownReason
 from manager.autoscaler.scale_up.decisions import ALLOWED, ScaleUpDecision, ScaleUpOutcome, count_groups
 from manager.autoscaler.settings.modes import Mode
 from shared import durations
 from shared.explanation import first_names
 from shared.kube.events import NORMAL, WARNING, ObjectRef
-from shared.kube.resources import CAPACITYBUFFERS, PROVISIONINGREQUESTS
+from shared.kube.resources import CAPACITYBUFFERS, PROVISIONINGREQUESTS, Resource
 
 TRIGGERED = "TriggeredScaleUp"
 NOT_TRIGGERED = "NotTriggerScaleUp"
@@ -38,6 +38,7 @@ UNTAINTED, NOT_UNTAINTED = "UntaintedNodes", "FailedToUntaintNodes"
 RECOMMENDED, RECOMMENDED_DOWN = "RecommendedScaleUp", "RecommendedScaleDown"
 RECOMMENDED_CLEANUP = "RecommendedCleanup"  # a correction would have been made
 
+_NOTHING = Iteration(0, 0.0)
 MOST_NAMES = 10  # of nodes or pods in one text
 MOST_TOLD = 200  # pods by reason and iteration; a recorder permits no more, and later iterations report the others
 
@@ -99,34 +100,21 @@ def events(
     """
     if iteration.dry_run:
         return []
-    told = [ReportedEvent(status, *each) for each in _of_cluster(iteration, max_nodes_total)]
-    if iteration.decision is not None:
-        told += [
-            ReportedEvent(_pod(key, uids or {}), NORMAL, reason, message)
-            for key, reason, message in _of_pods(iteration, iteration.decision)
-        ]
-    if iteration.buffers is not None:
-        told += list(_of_buffers(iteration, iteration.buffers, before))
-    if iteration.requests is not None:
-        told += list(_of_requests(iteration, iteration.requests, before))
-    told += itertools.islice(_of_interruptions(iteration, before), MOST_TOLD)
-    for going, stage in _stage_changes(iteration.leaving, before.leaving if before is not None else ()):
-        told += [ReportedEvent(status, *each) for each in _of_deletion(going)]
-        told += [ReportedEvent(_node(going.node), *each) for each in _of_node(going, stage)]
-        told += [
-            ReportedEvent(_pod(key, {}), NORMAL, reason, message)
-            for key, reason, message in itertools.islice(_of_evicted(going), MOST_TOLD)
-        ]
-    return told
+    last = before or _NOTHING
+    return [
+        *(ReportedEvent(status, *each) for each in _of_cluster(iteration, max_nodes_total)),
+        *_of_pods(iteration, uids or {}),
+        *_of_buffers(iteration, iteration.buffers or BufferPlan(), last.buffers or BufferPlan()),
+        *_of_requests(iteration, iteration.requests or RequestPlan(), last.requests or RequestPlan()),
+        *itertools.islice(_of_interruptions(iteration, last), MOST_TOLD),
+        *_of_deletions(iteration.leaving, last.leaving, status),
+    ]
 
 
 def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
     if not iteration.state.healthy:
-        yield (
-            WARNING,
-            "ClusterUnhealthy",
-            f"Cluster is unhealthy: {iteration.blocked_reason}" if iteration.blocked_reason else "Cluster is unhealthy",
-        )
+        why = f": {iteration.blocked_reason}" if iteration.blocked_reason else ""
+        yield WARNING, "ClusterUnhealthy", f"Cluster is unhealthy{why}"
     for incident in iteration.incidents:
         yield from _of_incident(incident)
     for action in iteration.actions:
@@ -135,6 +123,16 @@ def _of_cluster(iteration: Iteration, max_nodes_total: int) -> Iterator[Said]:
     yield from _of_priorities(iteration)
     if iteration.decision is not None and iteration.decision.outcome is ScaleUpOutcome.ALL_NODES:
         yield WARNING, "MaxNodesTotalReached", f"Max total nodes in cluster reached: {max_nodes_total}"
+
+
+def _of_incident(incident: Incident) -> Iterator[Said]:
+    group, error = incident.group, incident.error
+    if incident.kind is IncidentKind.TIMED_OUT:
+        waited = durations.render(round(incident.seconds))
+        yield WARNING, "ScaleUpTimedOut", f"Nodes added to group {group} failed to register within {waited}"
+    elif incident.kind is IncidentKind.CREATION_FAILED:
+        why = f"{error.kind}.{error.code}; source errors: {error.message}" if error is not None else "unknown"
+        yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
 
 
 def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
@@ -156,11 +154,8 @@ def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
             yield type_, reason, message.format_map(said)
         case ActionKind.DECREASE_TARGET if error:
             reverting = action.reason == reconciliation.NEVER_CAME
-            yield (
-                WARNING,
-                "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize",
-                f"Failed to set group {group} size to {sizes}: {error}",
-            )
+            reason = "FailedToRevertScaleUp" if reverting else "FailedToFixNodeGroupSize"
+            yield WARNING, reason, f"Failed to set group {group} size to {sizes}: {error}"
         case ActionKind.DECREASE_TARGET if not action.done:
             yield NORMAL, RECOMMENDED_CLEANUP, f"group {group} size would be set to {change}: {action.reason}"
         case ActionKind.DELETE_NODES:
@@ -174,9 +169,9 @@ def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:
 def _of_deleted_nodes(action: Action, iteration: Iteration, many: str) -> Iterator[Said]:
     """Of nodes that the scan of their group found ripe, or of instances that never registered."""
     group, error = action.group, action.error
-    advised = f"nodes {', '.join(action.nodes)} of group {group} would be removed: {action.reason}"
     is_scanned = bool(action.nodes) and iteration.deleted_by_scans.issuperset(action.nodes)
     if not (action.done or error):
+        advised = f"nodes {', '.join(action.nodes)} of group {group} would be removed: {action.reason}"
         yield NORMAL, RECOMMENDED_DOWN if is_scanned else RECOMMENDED_CLEANUP, advised
     elif action.reason == reconciliation.UNREGISTERED:
         for node in action.nodes:
@@ -195,23 +190,19 @@ def _of_removals(action: Action, iteration: Iteration) -> Iterator[Said]:
     """Of nodes that the cluster can do without."""
     known = {} if iteration.scale_down is None else {each.node: each for each in iteration.scale_down.removals}
     for node in action.nodes:
-        removal, in_group = known.get(node), f"node {node} of group {action.group}"
-        if removal is None and action.done:
-            yield NORMAL, SCALE_DOWN, f"Scale-down: removing {in_group}: {action.reason}"
-        elif removal is None:
-            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: {in_group} would be removed: {action.reason}"
-        elif removal.is_drained and action.done:
-            yield NORMAL, SCALE_DOWN, f"Scale-down: removing node {node}, {_drain(removal)}"
+        removal = known.get(node)
+        reason, removing, going, why = EMPTY, f'empty node "{node}"', f"empty node {node}", ""
+        if removal is None:
+            removing = going = f"node {node} of group {action.group}"
+            reason, why = SCALE_DOWN, f": {action.reason}"
         elif removal.is_drained:
-            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: node {node} would be removed, {_drain(removal)}"
-        elif action.done:
-            yield NORMAL, EMPTY, f'Scale-down: removing empty node "{node}"'
+            pods = first_names(removal.evicted, MOST_NAMES)
+            removing = going = f"node {node}"
+            reason, why = SCALE_DOWN, f", utilization: {removal.utilization:.3g}, pods to reschedule: {pods}"
+        if action.done:
+            yield NORMAL, reason, f"Scale-down: removing {removing}{why}"
         else:
-            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: empty node {node} would be removed"
-
-
-def _drain(removal: NodeToRemove) -> str:
-    return f"utilization: {removal.utilization:.3g}, pods to reschedule: {first_names(removal.evicted, MOST_NAMES)}"
+            yield NORMAL, RECOMMENDED_DOWN, f"Scale-down: {going} would be removed{why}"
 
 
 def _of_consolidation(iteration: Iteration) -> Iterator[Said]:
@@ -222,62 +213,11 @@ def _of_consolidation(iteration: Iteration) -> Iterator[Said]:
     reason = CONSOLIDATION if decided.reason is DisruptionReason.UNDERUTILIZED else DISRUPTION
     for action in iteration.actions:
         if action.kind is ActionKind.INCREASE and action.nodes and action.done:
-            yield (
-                NORMAL,
-                reason,
-                f"{reason}: {action.to_size - action.from_size} of {action.group} {action.reason}",
-            )
+            yield NORMAL, reason, f"{reason}: {action.change} of {action.group} {action.reason}"
     if decided.move is not None and decided.option is not None and not decided.option.added:
         yield NORMAL, reason, f"{reason}: {', '.join(decided.option.removed)} goes, {decided.option}"
     if decided.ended:
         yield NORMAL if decided.is_done else WARNING, reason, f"{reason}: {decided.ended}"
-
-
-def _stage_changes(
-    now: Iterable[DeletionProgress], before: Iterable[DeletionProgress]
-) -> Iterator[tuple[DeletionProgress, DeletionStage | None]]:
-    """Nodes that have reached a new stage of their deletion, with the stage that was reported before."""
-    known = {(each.node, each.since): each.stage for each in before}
-    for each in now:
-        stage = known.get((each.node, each.since))
-        if stage is not each.stage:
-            yield each, stage
-
-
-def _of_interruptions(iteration: Iteration, before: Iteration | None) -> Iterator[ReportedEvent]:
-    """What the cloud has announced since, on the nodes themselves."""
-    known = {} if before is None else before.interruptions
-    for name, each in sorted(iteration.interruptions.items()):
-        if name not in known or known[name].kind is not each.kind:
-            follows = "takes the node within minutes" if each.is_imminent else "may interrupt the node"
-            yield ReportedEvent(_node(name), WARNING, INTERRUPTED, f"the cloud {follows}: {each}")
-
-
-def _of_node(going: DeletionProgress, before: DeletionStage | None) -> Iterator[Said]:
-    """The Events on the node itself."""
-    if going.stage not in (DeletionStage.MARKING, DeletionStage.FAILED) and before in (None, DeletionStage.MARKING):
-        yield NORMAL, SCALE_DOWN, "marked the node as toBeDeleted/unschedulable"
-    if going.stage is DeletionStage.GONE:
-        yield NORMAL, SCALE_DOWN, "nodes removed by cluster autoscaler"
-    elif going.stage is DeletionStage.FAILED:
-        yield WARNING, FAILED, f"failed to remove the node: {going.error}"
-
-
-def _of_deletion(going: DeletionProgress) -> Iterator[Said]:
-    """The Events on the status ConfigMap."""
-    if going.stage is DeletionStage.FAILED:
-        yield WARNING, FAILED, f"Scale-down: node {going.node} stays: {going.error}"
-    elif going.stage is DeletionStage.GONE and going.kind is ScaleDownReason.EMPTY:
-        yield NORMAL, EMPTY, f"Scale-down: empty node {going.node} removed"
-    elif going.stage is DeletionStage.GONE:
-        yield NORMAL, SCALE_DOWN, f"Scale-down: node {going.node} removed with drain"
-
-
-def _of_evicted(going: DeletionProgress) -> Iterator[tuple[str, str, str]]:
-    """Pod, reason and message, for the evicted pods."""
-    if going.stage is DeletionStage.DRAINING:
-        for pod in going.waits_for:
-            yield pod, SCALE_DOWN, "deleting pod for node scale down"
 
 
 def _of_priorities(iteration: Iteration) -> Iterator[Said]:
@@ -291,38 +231,8 @@ def _of_priorities(iteration: Iteration) -> Iterator[Said]:
         yield WARNING, "PriorityConfigMapNotMatchedGroup", f"Priority expander: no priority is given to group {group}"
     kept = next((step.groups for step in iteration.decision.steps if step.expander == chain.PRIORITY), ())
     if set(kept) <= set(unmatched):
-        yield (
-            WARNING,
-            "PriorityConfigMapNoGroupMatched",
-            "Priority expander: no group has a priority, so all are left in",
-        )
-
-
-def _of_incident(incident: Incident) -> Iterator[Said]:
-    group = incident.group
-    match incident.kind:
-        case IncidentKind.TIMED_OUT:
-            waited = durations.render(round(incident.seconds))
-            yield WARNING, "ScaleUpTimedOut", f"Nodes added to group {group} failed to register within {waited}"
-        case IncidentKind.CREATION_FAILED:
-            error = incident.error
-            why = f"{error.kind}.{error.code}; source errors: {error.message}" if error is not None else "unknown"
-            yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
-
-
-def _of_pods(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
-    if decision.outcome is ScaleUpOutcome.GROW:
-        for each in iteration.for_pods:
-            yield from _of_triggered(iteration, each)
-    elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
-        for key, why in itertools.islice(_unhelped(iteration, decision), MOST_TOLD):
-            yield key, NOT_TRIGGERED, f"pod didn't trigger scale-up: {why}"
-
-
-def _of_triggered(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str, str]]:
-    for reason, text in _growth(iteration, decision):
-        for key in decision.triggered[:MOST_TOLD]:
-            yield key, reason, f"pod {text}"
+        all_left = "Priority expander: no group has a priority, so all are left in"
+        yield WARNING, "PriorityConfigMapNoGroupMatched", all_left
 
 
 def _growth(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
@@ -340,43 +250,18 @@ def _growth(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[s
             yield reason, f"{verb} scale-up: [{sizes}]"
 
 
-def _of_buffers(iteration: Iteration, plan: BufferPlan, before: Iteration | None) -> Iterator[ReportedEvent]:
-    """The Events on the buffers themselves, one for all chunks of each."""
-    known = {} if before is None or before.buffers is None else {each.key: each for each in before.buffers.buffers}
-    growth: dict[str, tuple[str, str]] = {}
-    for decision in plan.decisions:
-        for reason, text in _growth(iteration, decision):
-            growth |= dict.fromkeys((plan.buffer_of[chunk] for chunk in decision.triggered), (reason, f"buffer {text}"))
-    for each in plan.buffers:
-        if each.key in growth:
-            yield ReportedEvent(_buffer(each), NORMAL, *growth[each.key])
-        elif each.unplaced and (each.key not in known or not known[each.key].unplaced):
-            yield ReportedEvent(_buffer(each), NORMAL, NOT_TRIGGERED, f"buffer didn't trigger scale-up: {each}")
-
-
-def _buffer(of: BufferState) -> ObjectRef:
-    namespace, _, name = of.key.partition("/")
-    return ObjectRef(CAPACITYBUFFERS.api_version, "CapacityBuffer", name, namespace, of.uid)
-
-
-def _of_requests(iteration: Iteration, plan: RequestPlan, before: Iteration | None) -> Iterator[ReportedEvent]:
-    """The Events on the requests themselves: of nodes that were bought, and of each change of the conditions."""
-    known = {} if before is None or before.requests is None else {each.key: each for each in before.requests.requests}
-    for decision in plan.decisions:
-        key = plan.request_of[decision.triggered[0]]
-        state = next(each for each in plan.requests if each.key == key)
-        for reason, text in _growth(iteration, decision):
-            yield ReportedEvent(_request(state), NORMAL, reason, f"request {text}")
-    for each in plan.requests:
-        last = known.get(each.key)
-        if each.said and (last is None or (last.stage, last.reason) != (each.stage, each.reason)):
-            kind = WARNING if each.stage is RequestStage.FAILED else NORMAL
-            yield ReportedEvent(_request(each), kind, each.reason, each.message)
-
-
-def _request(of: RequestState) -> ObjectRef:
-    namespace, _, name = of.key.partition("/")
-    return ObjectRef(PROVISIONINGREQUESTS.api_version, "ProvisioningRequest", name, namespace, of.uid)
+def _of_pods(iteration: Iteration, uids: Mapping[str, str]) -> Iterator[ReportedEvent]:
+    decision = iteration.decision
+    if decision is None:
+        return
+    if decision.outcome is ScaleUpOutcome.GROW:
+        for each in iteration.for_pods:
+            for reason, text in _growth(iteration, each):
+                for key in each.triggered[:MOST_TOLD]:
+                    yield ReportedEvent(_pod(key, uids), NORMAL, reason, f"pod {text}")
+    elif decision.outcome in (ScaleUpOutcome.NO_OPTIONS, ScaleUpOutcome.ALL_NODES):
+        for key, why in itertools.islice(_unhelped(iteration, decision), MOST_TOLD):
+            yield ReportedEvent(_pod(key, uids), NORMAL, NOT_TRIGGERED, f"pod didn't trigger scale-up: {why}")
 
 
 def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple[str, str]]:
@@ -387,12 +272,8 @@ def _unhelped(iteration: Iteration, decision: ScaleUpDecision) -> Iterator[tuple
             if key is None:
                 continue
             if left.position not in texts:
-                all_nodes = decision.outcome is ScaleUpOutcome.ALL_NODES
-                texts[left.position] = (
-                    ScaleUpOutcome.ALL_NODES.value
-                    if all_nodes
-                    else count_reasons(decision.reasons(left), iteration.state.groups)
-                )
+                reasons = decision.reasons_or_limit(left)
+                texts[left.position] = count_reasons(reasons, iteration.state.groups)
             yield key, texts[left.position]
 
 
@@ -405,6 +286,72 @@ def count_reasons(reasons: Mapping[str, tuple[str, ...]], existing: Mapping[str,
     return count_groups(known or reasons)
 
 
+def _of_buffers(iteration: Iteration, plan: BufferPlan, before: BufferPlan) -> Iterator[ReportedEvent]:
+    """The Events on the buffers themselves, one for all chunks of each."""
+    waited = {each.key for each in before.buffers if each.unplaced}
+    growth: dict[str, tuple[str, str]] = {}
+    for decision in plan.decisions:
+        for reason, text in _growth(iteration, decision):
+            growth |= dict.fromkeys((plan.buffer_of[chunk] for chunk in decision.triggered), (reason, f"buffer {text}"))
+    for each in plan.buffers:
+        buffer = _custom(CAPACITYBUFFERS, "CapacityBuffer", each.key, each.uid)
+        if each.key in growth:
+            yield ReportedEvent(buffer, NORMAL, *growth[each.key])
+        elif each.unplaced and each.key not in waited:
+            yield ReportedEvent(buffer, NORMAL, NOT_TRIGGERED, f"buffer didn't trigger scale-up: {each}")
+
+
+def _of_requests(iteration: Iteration, plan: RequestPlan, before: RequestPlan) -> Iterator[ReportedEvent]:
+    """The Events on the requests themselves: of nodes that were bought, and of each change of the conditions."""
+    kind = "ProvisioningRequest"
+    refs = {each.key: _custom(PROVISIONINGREQUESTS, kind, each.key, each.uid) for each in plan.requests}
+    known = {each.key: (each.stage, each.reason) for each in before.requests}
+    for decision in plan.decisions:
+        for reason, text in _growth(iteration, decision):
+            yield ReportedEvent(refs[plan.request_of[decision.triggered[0]]], NORMAL, reason, f"request {text}")
+    for each in plan.requests:
+        if each.said and known.get(each.key) != (each.stage, each.reason):
+            type_ = WARNING if each.stage is RequestStage.FAILED else NORMAL
+            yield ReportedEvent(refs[each.key], type_, each.reason, each.message)
+
+
+def _of_interruptions(iteration: Iteration, before: Iteration) -> Iterator[ReportedEvent]:
+    """What the cloud has announced since, on the nodes themselves."""
+    known = {name: each.kind for name, each in before.interruptions.items()}
+    for name, each in sorted(iteration.interruptions.items()):
+        if known.get(name) is not each.kind:
+            follows = "takes the node within minutes" if each.is_imminent else "may interrupt the node"
+            yield ReportedEvent(_node(name), WARNING, INTERRUPTED, f"the cloud {follows}: {each}")
+
+
+def _of_deletions(
+    now: Iterable[DeletionProgress], before: Iterable[DeletionProgress], status: ObjectRef
+) -> Iterator[ReportedEvent]:
+    """Of nodes that have reached a new stage of their deletion: on the status ConfigMap, the node, and evicted pods."""
+    known = {(each.node, each.since): each.stage for each in before}
+    for going in now:
+        last, stage, node = known.get((going.node, going.since)), going.stage, _node(going.node)
+        if stage is last:
+            continue
+        is_marked = stage in (DeletionStage.DRAINING, DeletionStage.DELETING, DeletionStage.GONE)
+        if stage is DeletionStage.FAILED:
+            text = f"Scale-down: node {going.node} stays: {going.error}"
+            yield ReportedEvent(status, WARNING, FAILED, text)
+        elif stage is DeletionStage.GONE and going.kind is ScaleDownReason.EMPTY:
+            yield ReportedEvent(status, NORMAL, EMPTY, f"Scale-down: empty node {going.node} removed")
+        elif stage is DeletionStage.GONE:
+            yield ReportedEvent(status, NORMAL, SCALE_DOWN, f"Scale-down: node {going.node} removed with drain")
+        if is_marked and last in (None, DeletionStage.MARKING):
+            yield ReportedEvent(node, NORMAL, SCALE_DOWN, "marked the node as toBeDeleted/unschedulable")
+        if stage is DeletionStage.GONE:
+            yield ReportedEvent(node, NORMAL, SCALE_DOWN, "nodes removed by cluster autoscaler")
+        elif stage is DeletionStage.FAILED:
+            yield ReportedEvent(node, WARNING, FAILED, f"failed to remove the node: {going.error}")
+        elif stage is DeletionStage.DRAINING:
+            for pod in going.waits_for[:MOST_TOLD]:
+                yield ReportedEvent(_pod(pod, {}), NORMAL, SCALE_DOWN, "deleting pod for node scale down")
+
+
 def _node(name: str) -> ObjectRef:
     return ObjectRef("v1", "Node", name, uid=name)  # as kubelets do, where kubectl looks for it
 
@@ -412,3 +359,8 @@ def _node(name: str) -> ObjectRef:
 def _pod(key: str, uids: Mapping[str, str]) -> ObjectRef:
     namespace, _, name = key.rpartition("/")
     return ObjectRef("v1", "Pod", name, namespace, uids.get(key, ""))
+
+
+def _custom(resource: Resource, kind: str, key: str, uid: str) -> ObjectRef:
+    namespace, _, name = key.partition("/")
+    return ObjectRef(resource.api_version, kind, name, namespace, uid)

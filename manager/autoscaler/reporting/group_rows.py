@@ -4,13 +4,14 @@ docs/schemas has them as JSON Schema. Instants are RFC 3339.
 """
 
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.state import GroupStatus, Readiness
 from manager.autoscaler.iteration import Iteration
+from manager.autoscaler.reporting.rows import row_of, total_cost
 from manager.autoscaler.scale_up.decisions import ScaleUpDecision
 from manager.autoscaler.scale_up.groups import Skipped
 from shared import durations
@@ -154,26 +155,51 @@ def groups(of: Iteration) -> Groups:
 
 
 def _group(of: GroupStatus, cost: Cost) -> GroupRow:
-    group, asked, backoff, time = of.group, of.request, of.backoff, durations.timestamp
+    asked, backoff, time = of.request, of.backoff, durations.timestamp
     errors = Tally((error.code, error.message) for error in of.errors)
-    return GroupRow(
-        id=group.id,
+    return row_of(
+        GroupRow,
+        of.group,
         mode=of.mode,
-        min_size=group.min_size,
-        max_size=group.max_size,
-        target_size=group.target_size,
         upcoming=of.upcoming,
         nodes=of.readiness,
         healthy=of.healthy,
-        autoprovisioned=group.autoprovisioned,
         request=None if asked is None else RequestRow(asked.nodes, time(asked.started_at), time(asked.deadline)),
         backoff=None if backoff is None else BackoffRow(backoff.reason, time(backoff.until)),
         errors=[ErrorRow(*named, count) for named, count in sorted(errors.items())],
-        cost_per_hour=cost.by_group.get(group.id, 0.0),
+        cost_per_hour=cost.by_group.get(of.id, 0.0),
     )
 
 
 def decision_rows(of: Iteration) -> list[DecisionRow]:
+    """All actions, with what each adds to the cost or saves."""
+    prices, of_new = _node_prices(of)
+    rows = []
+    for action in of.actions:
+        is_counted = action.kind is not ActionKind.CREATE_GROUP or not action.done  # else its increase adds the nodes
+        nodes, explanation = action.change if is_counted else 0, action.explanation
+        cost = _cost_change(action, nodes, prices.get(action.group, of_new), of.cost)
+        named, terms = action.nodes, list(explanation.terms)
+        of_action = {"what": action.kind, "nodes": nodes, "node_names": named, "cost_per_hour": cost}
+        rows.append(row_of(DecisionRow, action, **of_action, terms=terms, bound=explanation.bound))
+    return rows
+
+
+def _cost_change(action: Action, nodes: int, node_price: float | None, cost: Cost) -> float | None:
+    """None if a price is not known."""
+    if nodes and action.kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
+        return None if node_price is None else node_price * nodes
+    if nodes < 0 and action.kind in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
+        unregistered = 0.0 if action.kind is ActionKind.DELETE_NODES else None  # they are in no sum
+        saved = total_cost(cost.by_node.get(node, unregistered) for node in action.nodes)
+        return None if saved is None else -saved
+    return 0.0
+
+
+def _node_prices(of: Iteration) -> tuple[dict[str, float], float | None]:
+    """The price of one new node by group, and that in a group that is created: it has another name than its option, and
+    so a price only if all new groups have the same.
+    """
     by_node = of.cost.by_node
     prices = {
         group.id: next(by_node[node] for node in group.nodes if node in by_node)
@@ -182,81 +208,34 @@ def decision_rows(of: Iteration) -> list[DecisionRow]:
     }
     of_new: set[float | None] = set()
     for decision in of.decisions:
-        prices |= _node_prices(decision)
-        of_new |= _prices_of_new_groups(decision)
+        used = _chosen_groups(decision)
+        of_new |= {each.node_price for each in decision.considered if each.group in used and not each.exists}
+        known = [(each, each.node_price) for each in decision.considered if each.node_price is not None]
+        similar = {group: price for each, price in reversed(known) for group in each.similar}
+        prices |= similar | {each.group: price for each, price in known}
     option = None if of.consolidation is None else of.consolidation.option
     if option is not None:
         prices |= option.node_prices
         of_new |= {option.node_prices[each.group] for each in option.creations}
-    # A created group has another name than its option; its cost is certain if all new groups cost the same.
-    new = of_new.pop() if len(of_new) == 1 else None
-    return [_decision(action, prices.get(action.group, new), of.cost) for action in of.actions]
+    return prices, of_new.pop() if len(of_new) == 1 else None
 
 
-def _decision(action: Action, node_price: float | None, cost: Cost) -> DecisionRow:
-    kind, nodes = action.kind, action.to_size - action.from_size
-    if kind is ActionKind.CREATE_GROUP and action.done:
-        nodes = 0  # its increase adds them
-    changes: float | None = 0.0
-    if nodes and kind in (ActionKind.INCREASE, ActionKind.CREATE_GROUP):
-        changes = None if node_price is None else node_price * nodes
-    elif nodes < 0 and kind in (ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES):
-        unregistered = 0.0 if kind is ActionKind.DELETE_NODES else None  # unregistered instances are in no sum
-        saved = total_cost(cost.by_node.get(node, unregistered) for node in action.nodes)
-        changes = None if saved is None else -saved
-    return DecisionRow(
-        what=kind,
-        group=action.group,
-        mode=action.mode,
-        from_size=action.from_size,
-        to_size=action.to_size,
-        max_size=action.max_size,
-        nodes=nodes,
-        node_names=action.nodes,
-        cost_per_hour=changes,
-        reason=action.reason,
-        done=action.done,
-        error=action.error,
-        terms=list(action.explanation.terms),
-        bound=action.explanation.bound,
-    )
-
-
-def _prices_of_new_groups(decision: ScaleUpDecision) -> set[float | None]:
-    """The node price of each group that was chosen to be created."""
+def _chosen_groups(decision: ScaleUpDecision) -> Collection[str]:
     if decision.chosen is None:
-        return set()
-    of = decision.comparison
-    several = of.several if of is not None and of.uses_several else None
-    used = {decision.chosen.group} if several is None else set(several.nodes)
-    return {each.node_price for each in decision.considered if each.group in used and not each.exists}
+        return ()
+    compared = decision.comparison
+    if compared is not None and compared.uses_several and compared.several is not None:
+        return compared.several.nodes.keys()
+    return (decision.chosen.group,)
 
 
-def _node_prices(decision: ScaleUpDecision) -> dict[str, float]:
-    """The price of one new node of each ranked group, and of its similar groups."""
-    found: dict[str, float] = {}
-    for each in decision.considered:
-        if each.node_price is not None:
-            found = dict.fromkeys(each.similar, each.node_price) | found | {each.group: each.node_price}
-    return found
-
-
-def cost_row(of: Cost, decided: Sequence[DecisionRow]) -> CostRow:
+def cost_row(of: Cost, decided: Iterable[DecisionRow]) -> CostRow:
     """The cost now, and what the decided actions add."""
-    return CostRow(
-        total=of.total,
+    return row_of(
+        CostRow,
+        of,
         by_group=dict(of.by_group),
-        idle=of.idle,
-        offered=of.offered,
-        used=of.used,
         unpriced=len(of.unpriced),
         unpriced_nodes=of.unpriced[:MOST_NAMES],
         added=total_cost(each.cost_per_hour for each in decided),
     )
-
-
-def total_cost(costs: Iterable[float | None]) -> float | None:
-    """None if one of them is not known."""
-    listed = list(costs)
-    known = [each for each in listed if each is not None]
-    return sum(known) if len(known) == len(listed) else None

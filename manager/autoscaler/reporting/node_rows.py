@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import node_status
-from manager.autoscaler.reporting.group_rows import total_cost
 from manager.autoscaler.reporting.node_status import NodeStatusRow
+from manager.autoscaler.reporting.rows import row_of, total_cost
 from manager.autoscaler.scale_down.removal_status import DeletionProgress, NodeStanding
 from manager.autoscaler.utilization.decisions import ScanDecision, ScanStep, ScanThresholds
-from manager.autoscaler.utilization.observation import GroupNode
 from shared import durations
 
 BRIEF_NAMES = 3  # of nodes that stay for one reason
@@ -137,19 +136,19 @@ class NodeLeft:
 
 def node_answer(of: Iteration, name: str) -> NodeLeft | None:
     """The answer about one node; None if there is none."""
-    row = node_status.node_statuses(of).get(name)
-    if row is None:
+    status = node_status.node_statuses(of).get(name)
+    if status is None:
         return None
     scan = next((each for each in of.scans if any(node.name == name for node in each.classes.all)), None)
     going = {each.node: each.waits_for for each in of.leaving if not each.stage.is_over}
-    simulated = of.scale_down.simulated if of.scale_down is not None and not row.stage else ()
+    simulated = of.scale_down.simulated if of.scale_down is not None and not status.stage else ()
     return NodeLeft(
         of.cluster,
         durations.timestamp(of.time),
         of.blocked_reason,
-        row,
+        status,
         moves={pod: to for each in simulated if each.node == name for pod, to in each.moves},
-        waits_for=going.get(name, ()) if row.standing == NodeStanding.LEAVING else (),
+        waits_for=going.get(name, ()) if status.standing == NodeStanding.LEAVING else (),
         scan=None if scan is None else _scan(scan),
     )
 
@@ -159,15 +158,11 @@ def scale_down_row(of: Iteration) -> ScaleDownRow | None:
     rows = sorted(node_status.node_statuses(of).values(), key=_turn)
     if not rows:
         return None
-    counts = Tally(row.standing for row in rows)
-    going = [row.cost_per_hour for row in rows if row.standing == NodeStanding.GOES]
-    unneeded = [row.cost_per_hour for row in rows if row.standing == NodeStanding.UNNEEDED]
+    counts = Tally(each.standing for each in rows)
+    going = [each.cost_per_hour for each in rows if each.standing == NodeStanding.GOES]
+    unneeded = [each.cost_per_hour for each in rows if each.standing == NodeStanding.UNNEEDED]
     return ScaleDownRow(
-        goes=counts[NodeStanding.GOES],
-        unneeded=counts[NodeStanding.UNNEEDED],
-        leaving=counts[NodeStanding.LEAVING],
-        needed=counts[NodeStanding.NEEDED],
-        unjudged=counts[NodeStanding.UNJUDGED],
+        **{name: counts[name] for name in ("goes", "unneeded", "leaving", "needed", "unjudged")},
         cooldown="" if of.scale_down is None else of.scale_down.cooldown,
         saved_per_hour=total_cost(going),
         savable_per_hour=total_cost([*going, *unneeded]),
@@ -201,12 +196,8 @@ def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
 
 def deletion_rows(of: Iterable[DeletionProgress]) -> list[DeletionRow]:
     """Longest under deletion first."""
-    return [
-        DeletionRow(
-            each.node, each.group, each.kind, each.stage, durations.timestamp(each.since), each.waits_for, each.error
-        )
-        for each in sorted(of, key=lambda each: (each.since, each.node))
-    ]
+    ordered = sorted(of, key=lambda each: (each.since, each.node))
+    return [row_of(DeletionRow, each, since=durations.timestamp(each.since)) for each in ordered]
 
 
 def scan_rows(of: Iterable[ScanDecision]) -> list[ScanRow]:
@@ -230,38 +221,26 @@ def _by_reason(rows: Iterable[NodeStatusRow]) -> list[StayReasonRow]:
 
 
 def _scan(of: ScanDecision) -> ScanRow:
-    full, used, found = of.fullness, of.fullness.utilization, of.classes
+    full, used = of.fullness, of.fullness.utilization
     from_zero = used is not None and used.is_from_zero
     known = None if from_zero else used
-
-    def names(nodes: Iterable[GroupNode]) -> list[str]:
-        return [each.name for each in nodes]
-
-    return ScanRow(
-        group=of.group,
+    nodes = {
+        "unhealthy": of.health_taints,
+        "taint": of.taint.planned,
+        "untaint": of.untaint.planned,
+        "deleted": of.deletions,
+        "drained": of.drains,
+    }
+    classes = ("untainted", "tainted", "force_tainted", "cordoned")
+    return row_of(
+        ScanRow,
+        of,
         cpu_percent=None if known is None else known.cpu_percent,
         memory_percent=None if known is None else known.memory_percent,
         from_zero=from_zero,
-        thresholds=of.thresholds,
-        requested=AmountRow(*full.requested),
-        demand=AmountRow(*full.demand),
-        capacity=AmountRow(*full.capacity),
-        untainted=len(found.untainted),
-        tainted=len(found.tainted),
-        force_tainted=len(found.force_tainted),
-        cordoned=len(found.cordoned),
-        steps=of.steps,
-        delta=of.delta,
-        unhealthy=names(of.health_taints),
-        taint=names(of.taint.planned),
-        untaint=names(of.untaint.planned),
-        increase=of.increase,
-        deleted=names(of.deletions),
-        drained=names(of.drains),
+        **{name: AmountRow(*getattr(full, name)) for name in ("requested", "demand", "capacity")},
+        **{name: len(getattr(of.classes, name)) for name in classes},
+        **{name: [each.name for each in listed] for name, listed in nodes.items()},
         refusals=[each for each in (*of.refusals, of.forced.refused, of.reaped.refused) if each],
-        error=of.error,
-        locked=of.locked,
-        dry=of.dry,
-        healthy=of.healthy,
         breaker_open=of.breaker.is_open,
     )

@@ -70,32 +70,29 @@ class NodeStatusRow:
 def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     """By node, in the order of their names."""
     why = ScaleExplanation(_unjudged(made))
-    found = {node: _row(made, node, group, NodeStanding.UNJUDGED, why) for node, group in _registered(made)}
-    actions = {
-        node: action
-        for action in made.actions
-        if action.kind in _ABOUT_NODES and not action.is_soft_taint
-        for node in action.nodes
-    }
+    groups = {node: group.id for group in made.state.groups.values() for node in group.nodes}
+    groups |= dict.fromkeys(made.state.ungrouped, "")
+    found = {node: _row(made, node, group, NodeStanding.UNJUDGED, why) for node, group in groups.items()}
     found |= {each.node: each for each in _judged_nodes(made)}
-    for scan in made.scans:
-        for each in _scanned(made, scan):
-            before = found.get(each.node)
-            if before is None or before.reason in ("", UnremovableReason.NOT_AUTOSCALED):
-                group = each.group if before is None or not before.group else before.group
-                found[each.node] = replace(each, group=group)
-    found = {node: _acted(each, actions.get(node)) for node, each in found.items()}
+    for each in (each for scan in made.scans for each in _scanned(made, scan)):
+        before = found.get(each.node)
+        if before is None or before.reason in ("", UnremovableReason.NOT_AUTOSCALED):
+            group = each.group if before is None or not before.group else before.group
+            found[each.node] = replace(each, group=group)
+    about_nodes = [each for each in made.actions if each.kind in _ABOUT_NODES and not each.is_soft_taint]
+    actions = {node: action for action in about_nodes for node in action.nodes}
+    found |= {node: _acted(found[node], action) for node, action in actions.items() if node in found}
     for going in made.leaving:
         found[going.node] = _leaving(made, going, found.get(going.node))
-    if made.consolidation is not None:
-        for verdict in made.consolidation.verdicts.values():
-            if verdict.node in found:
-                found[verdict.node] = replace(
-                    found[verdict.node],
-                    replacement=str(verdict),
-                    replacement_saves_per_month=verdict.saves_per_month,
-                    replacement_reason=verdict.disruption.value,
-                )
+    verdicts = () if made.consolidation is None else made.consolidation.verdicts.values()
+    for verdict in verdicts:
+        if verdict.node in found:
+            found[verdict.node] = replace(
+                found[verdict.node],
+                replacement=str(verdict),
+                replacement_saves_per_month=verdict.saves_per_month,
+                replacement_reason=verdict.disruption.value,
+            )
     for name in made.interruptions.keys() & found.keys():
         found[name] = replace(found[name], interruption=str(made.interruptions[name]))
     return dict(sorted(found.items()))
@@ -114,14 +111,6 @@ def replacement(made: Iteration) -> str:
 
 
 _ABOUT_NODES = frozenset({ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES, ActionKind.TAINT, ActionKind.UNTAINT})
-
-
-def _registered(made: Iteration) -> Iterator[tuple[str, str]]:
-    for group in made.state.groups.values():
-        for node in group.nodes:
-            yield node, group.id
-    for node in made.state.ungrouped:
-        yield node, ""
 
 
 def _unjudged(made: Iteration) -> str:
@@ -176,15 +165,13 @@ def _judged_nodes(made: Iteration) -> Iterator[NodeStatusRow]:
         )
 
 
-def _acted(row: NodeStatusRow, action: Action | None) -> NodeStatusRow:
+def _acted(row: NodeStatusRow, action: Action) -> NodeStatusRow:
     """The row with the result of the action."""
-    if action is None or action.done:
+    if action.done:
         return row
     if action.error:
         return replace(row, detail=f"{row.detail}; it failed: {action.error}")
-    if action.mode is Mode.RECOMMEND:
-        return replace(row, detail=f"only recommended: {row.detail}")
-    return row
+    return replace(row, detail=f"only recommended: {row.detail}") if action.mode is Mode.RECOMMEND else row
 
 
 def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatusRow:

@@ -1,15 +1,16 @@
-"""Rows about scale-up: the options with every term of their ranks, the pending pods, and the pods that get no node.
-
-docs/schemas has them as JSON Schema.
+"""Rows about scale-up: the options with every term of their ranks, the pending pods, and the pods that get no node;
+and likewise about CapacityBuffers and ProvisioningRequests. docs/schemas has them as JSON Schema.
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
 
 from manager.autoscaler.expander.ranking import Rank
+from manager.autoscaler.pod_injection.buffer_planning import BufferPlan
+from manager.autoscaler.pod_injection.request_planning import RequestPlan
 from manager.autoscaler.pricing import gce
+from manager.autoscaler.reporting.rows import by_value, row_of
 from manager.autoscaler.scale_up.decisions import (
     Cap,
     Comparison,
@@ -19,8 +20,6 @@ from manager.autoscaler.scale_up.decisions import (
     Reasons,
     ScaleUpDecision,
 )
-
-ValueT = TypeVar("ValueT", str, tuple[str, ...])
 
 
 @dataclass(frozen=True)
@@ -137,6 +136,43 @@ class UnplacedRow:
     reasons: list[ReasonRow]
 
 
+@dataclass(frozen=True)
+class BufferRow:
+    """The CapacityBuffer "namespace/name". Of its chunks so many have room on nodes there are or on their way, so many
+    in Mid on offer; of the rest, `triggered` get a new node and `unplaced` none, for these reasons.
+
+    `requests` are those of one chunk, in the units of `pending`. Without the ResourceQuotas `limited_by` there would be
+    `wanted` chunks.
+    """
+
+    buffer: str
+    chunks: int
+    requests: dict[str, int]
+    on_nodes: int
+    on_mid: int
+    triggered: int
+    unplaced: int
+    reasons: list[ReasonRow]
+    wanted: int = 0
+    limited_by: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ProvisioningRequestRow:
+    """The ProvisioningRequest "namespace/name" of a class, and how far it is: pending, requested (nodes are on their
+    way), booked, expired, revoked or failed. Of its pods so many have a node. `reason` and `message` are those of its
+    last condition.
+    """
+
+    request: str
+    provisioning_class: str
+    state: str
+    pods: int
+    consumed: int
+    reason: str
+    message: str
+
+
 def further_row(decision: ScaleUpDecision, positions: Mapping[str, int]) -> FurtherRow:
     """Options stand best first; those without a rank come last. `positions` are those of classes, by their pods, in the
     iteration's first decision: later decisions consider fewer pods of fewer classes.
@@ -146,14 +182,12 @@ def further_row(decision: ScaleUpDecision, positions: Mapping[str, int]) -> Furt
         rank = each.ranked.rank
         return (math.inf if rank is None else rank.height[0]), each.group
 
+    options = [_option(each, decision, positions) for each in sorted(decision.considered, key=order)]
     skipped = by_value((each.group, each.reason) for each in decision.skipped)
-    return FurtherRow(
-        decision.outcome,
-        [_option(each, decision, positions) for each in sorted(decision.considered, key=order)],
-        [SkippedRow(reason, groups) for reason, groups in skipped.items()],
-        decision.steps,
-        None if decision.comparison is None else _comparison(decision.comparison),
-        decision.caps,
+    compared = None if decision.comparison is None else _comparison(decision.comparison)
+    skipped_rows = [SkippedRow(reason, groups) for reason, groups in skipped.items()]
+    return row_of(
+        FurtherRow, decision, outcome=decision.outcome.value, options=options, skipped=skipped_rows, comparison=compared
     )
 
 
@@ -162,26 +196,24 @@ def _comparison(of: Comparison) -> ComparisonRow:
         return PlacementRow(dict(sorted(mix.nodes.items())), mix.pod_count, mix.cost)
 
     several = None if of.several is None else placement(of.several)
-    return ComparisonRow(placement(of.single), several, of.minimum, of.uses_several)
+    return row_of(ComparisonRow, of, single=placement(of.single), several=several)
 
 
 def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str, int]) -> OptionRow:
     machine, spec = of.ranked.option.machine, of.spec
-    return OptionRow(
-        group=of.group,
-        exists=of.exists,
+    return row_of(
+        OptionRow,
+        of,
         machine_type=gce.machine_type(machine.labels),
         machine={name: amount for name, amount in sorted(machine.capacity.items()) if amount},
         nodes=of.node_count,
         pods=of.pod_count,
         classes=[ClassCount(_position(decision, at, positions), count) for at, count in sorted(of.pods.items())],
-        node_price=of.node_price,
         rank=of.ranked.rank,
         problem=of.ranked.problem,
         kept_by=[step.expander for step in decision.steps if of.group in step.groups],
         dropped_by=next((step.expander for step in decision.steps if of.group not in step.groups), ""),
         chosen=decision.chosen is not None and decision.chosen.group == of.group,
-        similar=of.similar,
         labels={} if spec is None else dict(sorted(spec.labels.items())),
         taints=[] if spec is None else [f"{each.key}={each.value}:{each.effect}" for each in spec.taints],
     )
@@ -189,18 +221,18 @@ def _option(of: RankedOption, decision: ScaleUpDecision, positions: Mapping[str,
 
 def unplaced_rows(decision: ScaleUpDecision, positions: Mapping[str, int]) -> list[UnplacedRow]:
     return [
-        UnplacedRow(
-            _position(decision, left.position, positions),
-            left.pods,
-            len(left.pods),
-            left.awaiting,
-            reason_rows(decision.reasons(left)),
+        row_of(
+            UnplacedRow,
+            left,
+            position=_position(decision, left.position, positions),
+            count=len(left.pods),
+            reasons=_reason_rows(decision.reasons(left)),
         )
         for left in decision.left
     ]
 
 
-def reason_rows(by_group: Reasons) -> list[ReasonRow]:
+def _reason_rows(by_group: Reasons) -> list[ReasonRow]:
     """The groups that each list of reasons applies to."""
     return [ReasonRow(reasons, groups) for reasons, groups in by_value(by_group.items()).items()]
 
@@ -208,27 +240,48 @@ def reason_rows(by_group: Reasons) -> list[ReasonRow]:
 def pending_rows(decision: ScaleUpDecision, unplaced: Iterable[UnplacedRow]) -> list[PendingRow]:
     left = {each.position: each.count for each in unplaced}
     return [
-        PendingRow(
-            position,
-            demand.namespace,
-            demand.pods,
-            len(demand.pods),
-            dict(sorted(demand.requests.items())),
-            demand.schedulable,
-            demand.reclaimed,
-            len(demand.unplaced) - left.get(position, 0),
-            left.get(position, 0),
+        row_of(
+            PendingRow,
+            demand,
+            position=position,
+            count=len(demand.pods),
+            requests=dict(sorted(demand.requests.items())),
+            on_nodes=demand.schedulable,
+            triggered=len(demand.unplaced) - left.get(position, 0),
+            unplaced=left.get(position, 0),
         )
         for position, demand in enumerate(decision.demands)
     ]
 
 
-def by_value(pairs: Iterable[tuple[str, ValueT]]) -> dict[ValueT, list[str]]:
-    """The names that have each value, both sorted."""
-    found: dict[ValueT, list[str]] = {}
-    for name, value in sorted(pairs, key=lambda pair: pair[0]):
-        found.setdefault(value, []).append(name)
-    return dict(sorted(found.items()))
+def buffer_rows(of: BufferPlan) -> tuple[list[BufferRow], list[FurtherRow]]:
+    """One for each buffer, by key, and what was decided of them."""
+    rows = [
+        row_of(
+            BufferRow,
+            each,
+            buffer=each.key,
+            requests=dict(sorted(each.requests.items())),
+            reasons=_reason_rows(each.reasons),
+            limited_by=list(each.limited_by),
+        )
+        for each in of.buffers
+    ]
+    positions = _positions([each.key for each in of.buffers], of.buffer_of)
+    return rows, [further_row(each, positions) for each in of.decisions]
+
+
+def request_rows(of: RequestPlan) -> tuple[list[ProvisioningRequestRow], list[FurtherRow]]:
+    """One for each request that is not over, or has just come to its end, by key, and what was bought for them."""
+    rows = [row_of(ProvisioningRequestRow, each, request=each.key, state=each.stage.value) for each in of.requests]
+    positions = _positions([each.key for each in of.requests], of.request_of)
+    return rows, [further_row(each, positions) for each in of.decisions]
+
+
+def _positions(keys: Iterable[str], key_of: Mapping[str, str]) -> dict[str, int]:
+    """By pod, that of its buffer or request."""
+    places = {key: place for place, key in enumerate(keys)}
+    return {pod: places[key] for pod, key in key_of.items()}
 
 
 def _position(decision: ScaleUpDecision, position: int, positions: Mapping[str, int]) -> int:

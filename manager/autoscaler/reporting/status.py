@@ -5,8 +5,8 @@ It also says since when each part has its status. A new process reads that from 
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import TypedDict
+from collections.abc import Collection
+from typing import TypeVar
 
 import msgspec
 import yaml
@@ -27,6 +27,9 @@ CUT = "<truncated>"
 
 # Other ConfigMaps of this manager, and of its users.
 RESERVED = (ledger.CONFIG_MAP, priority.CONFIG_MAP, names.CONFIG_MAP)
+
+_Dumper: type = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
+_Loader: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 INITIALIZING, RUNNING = "Initializing", "Running"
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
@@ -117,6 +120,10 @@ class AutoscalerStatus(Wire, frozen=True):
     node_groups: tuple[GroupStatusEntry, ...] = ()
 
 
+PartT = TypeVar("PartT", bound=Part)
+PartsT = TypeVar("PartsT", ClusterWide, GroupStatusEntry)
+
+
 def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = None) -> AutoscalerStatus:
     """The status of an iteration. An unchanged part keeps its time from `before`; without any observation all do."""
     state, probed = iteration.state, durations.timestamp(iteration.time)
@@ -129,27 +136,22 @@ def autoscaler_status(iteration: Iteration, before: AutoscalerStatus | None = No
             message=_truncate(iteration.blocked_reason),
         )
     known = {entry.name: entry for entry in before.node_groups} if before is not None else {}
-    wide = before.cluster_wide if before is not None else None
     growing = any(group.request is not None or group.upcoming for group in state.groups.values())
-    unneeded = () if iteration.scale_down is None else iteration.scale_down.unneeded
-    candidates = (
-        Counter(iteration.scale_down.statuses[node].group for node in unneeded) if iteration.scale_down else Counter()
+    candidates = Counter[str]() if iteration.scale_down is None else iteration.scale_down.unneeded_by_group
+    troubles = [iteration.blocked_reason] if iteration.blocked_reason else []
+    troubles += [f"node group {group} is left alone: {why}" for group, why in state.refused.items()]
+    wide = ClusterWide(
+        Health(status=HEALTHY if state.healthy else UNHEALTHY, node_counts=_counts(state.readiness)),
+        ScaleUp(status=IN_PROGRESS if growing else NO_ACTIVITY),
+        _shrinking(candidates.total()),
     )
+    groups = [_entry(group, candidates[name]) for name, group in sorted(state.groups.items())]
     return AutoscalerStatus(
         go_time(iteration.time),
         RUNNING,
-        message=_truncate("; ".join(_troubles(iteration.blocked_reason, state))),
-        cluster_wide=ClusterWide(
-            Health(
-                node_counts=_counts(state.readiness),
-                **_since(HEALTHY if state.healthy else UNHEALTHY, wide.health if wide else None, probed),
-            ),
-            ScaleUp(**_since(IN_PROGRESS if growing else NO_ACTIVITY, wide.scale_up if wide else None, probed)),
-            _shrinking(candidates.total(), wide.scale_down if wide else None, probed),
-        ),
-        node_groups=tuple(
-            _entry(state.groups[name], candidates[name], known.get(name), probed) for name in sorted(state.groups)
-        ),
+        message=_truncate("; ".join(troubles)),
+        cluster_wide=_dated(wide, before.cluster_wide if before is not None else None, probed),
+        node_groups=tuple(_dated(each, known.get(each.name), probed) for each in groups),
     )
 
 
@@ -172,31 +174,24 @@ def go_time(now: float) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
 
 
-_Dumper: type = yaml.CSafeDumper if yaml.__with_libyaml__ else yaml.SafeDumper
-_Loader: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-
-
-class _Since(TypedDict):
-    status: str
-    last_probe_time: str
-    last_transition_time: str
-
-
-def _troubles(blocked_reason: str, state: ClusterState) -> Iterable[str]:
-    if blocked_reason:
-        yield blocked_reason
-    for group, why in state.refused.items():
-        yield f"node group {group} is left alone: {why}"
-
-
 def _truncate(text: str) -> str:
     return text if len(text) <= MOST_MESSAGE else text[: MOST_MESSAGE - len(CUT)] + CUT
 
 
-def _since(status: str, before: Part | None, probed: str) -> _Since:
-    same = before is not None and before.status == status and before.last_transition_time
-    since = before.last_transition_time if before is not None and same else probed
-    return {"status": status, "last_probe_time": probed, "last_transition_time": since}
+def _dated(now: PartsT, before: PartsT | None, probed: str) -> PartsT:
+    """The parts with their times: one whose status has not changed has it since what `before` says."""
+
+    def dated(part: PartT, known: PartT) -> PartT:
+        since = known.last_transition_time if known.status == part.status else ""
+        return replace(part, last_probe_time=probed, last_transition_time=since or probed)
+
+    last = before or now
+    return replace(
+        now,
+        health=dated(now.health, last.health),
+        scale_up=dated(now.scale_up, last.scale_up),
+        scale_down=dated(now.scale_down, last.scale_down),
+    )
 
 
 def _counts(found: Readiness) -> NodeCounts:
@@ -211,28 +206,24 @@ def _counts(found: Readiness) -> NodeCounts:
     return NodeCounts(registered, found.long_unregistered, found.unregistered)
 
 
-def _shrinking(candidates: int, before: Part | None, probed: str) -> ScaleDown:
-    return ScaleDown(candidates=candidates, **_since(CANDIDATES if candidates else NO_CANDIDATES, before, probed))
+def _shrinking(candidates: int) -> ScaleDown:
+    return ScaleDown(status=CANDIDATES if candidates else NO_CANDIDATES, candidates=candidates)
 
 
-def _entry(group: GroupStatus, candidates: int, before: GroupStatusEntry | None, probed: str) -> GroupStatusEntry:
-    backoff = group.backoff
-    if group.request is not None or group.upcoming:
+def _entry(of: GroupStatus, candidates: int) -> GroupStatusEntry:
+    backoff, group = of.backoff, of.group
+    if of.request is not None or of.upcoming:
         growing = IN_PROGRESS
-    elif not group.healthy:
+    elif not of.healthy:
         growing = UNHEALTHY
     else:
         growing = NO_ACTIVITY if backoff is None else BACKOFF
     info = BackoffInfo(backoff.code, _truncate(backoff.reason)) if backoff is not None and growing == BACKOFF else None
-    return GroupStatusEntry(
-        group.id,
-        GroupHealth(
-            node_counts=_counts(group.readiness),
-            cloud_provider_target=group.group.target_size,
-            min_size=group.group.min_size,
-            max_size=group.group.max_size,
-            **_since(HEALTHY if group.healthy else UNHEALTHY, before.health if before else None, probed),
-        ),
-        ScaleUp(backoff_info=info, **_since(growing, before.scale_up if before else None, probed)),
-        _shrinking(candidates, before.scale_down if before else None, probed),
+    health = GroupHealth(
+        status=HEALTHY if of.healthy else UNHEALTHY,
+        node_counts=_counts(of.readiness),
+        cloud_provider_target=group.target_size,
+        min_size=group.min_size,
+        max_size=group.max_size,
     )
+    return GroupStatusEntry(group.id, health, ScaleUp(status=growing, backoff_info=info), _shrinking(candidates))
