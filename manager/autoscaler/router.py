@@ -10,17 +10,17 @@ from fastapi import APIRouter, HTTPException, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from msgspec.structs import replace as with_fields
 
-from manager.autoscaler import checked_settings, decision_settings
+from manager.autoscaler import checked_settings, decision_settings, plan_request
 from manager.autoscaler.cloudprovider.errors import ProviderError
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.reporting import answers, group_rows, node_rows, plan_request
+from manager.autoscaler.plan_request import Copies, Overrides
+from manager.autoscaler.reporting import answers, group_rows, node_rows
 from manager.autoscaler.reporting.answers import Decisions, NodesLeft, Plan
 from manager.autoscaler.reporting.cost_trend import CostHistory, CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
 from manager.autoscaler.reporting.group_rows import Groups
 from manager.autoscaler.reporting.node_rows import NodeLeft
-from manager.autoscaler.reporting.plan_request import Copies, Overrides
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared import web
 from shared.api.core import Pod

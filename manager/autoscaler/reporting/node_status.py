@@ -8,8 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.scale_down.removal_status import DeletionProgress, DeletionStage, NodeStanding
+from manager.autoscaler.scale_down.removal_status import (
+    DeletionProgress,
+    DeletionStage,
+    NodeRemovalStatus,
+    NodeStanding,
+)
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_up.decisions import ScaleUpOutcome
 from manager.autoscaler.settings.modes import Mode
@@ -69,16 +75,15 @@ class NodeStatusRow:
 
 def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
     """By node, in the order of their names."""
-    why = ScaleExplanation(_unjudged(made))
-    groups = {node: group.id for group in made.state.groups.values() for node in group.nodes}
-    groups |= dict.fromkeys(made.state.ungrouped, "")
-    found = {node: _row(made, node, group, NodeStanding.UNJUDGED, why) for node, group in groups.items()}
-    found |= {each.node: each for each in _judged_nodes(made)}
-    for each in (each for scan in made.scans for each in _scanned(made, scan)):
-        before = found.get(each.node)
-        if before is None or before.reason in ("", UnremovableReason.NOT_AUTOSCALED):
-            group = each.group if before is None or not before.group else before.group
-            found[each.node] = replace(each, group=group)
+    evicted: dict[str, int] = {}
+    if made.scale_down is not None:
+        evicted |= {each.node: len(each.moves) for each in made.scale_down.simulated}
+        evicted |= {each.node: len(each.evicted) for each in made.scale_down.removals}
+    known = {} if made.scale_down is None else made.scale_down.statuses
+    found = {
+        node: _row(of, made.cost, evicted.get(node, 0) if of is known.get(node) else 0)
+        for node, of in _verdicts(made).items()
+    }
     about_nodes = [each for each in made.actions if each.kind in _ABOUT_NODES and not each.is_soft_taint]
     actions = {node: action for action in about_nodes for node in action.nodes}
     found |= {node: _acted(found[node], action) for node, action in actions.items() if node in found}
@@ -120,21 +125,25 @@ def _unjudged(made: Iteration) -> str:
     return GROWING if grows else NOT_LOOKED_AT
 
 
-def _row(
-    made: Iteration,
-    node: str,
-    group: str,
-    standing: NodeStanding,
-    why: ScaleExplanation,
-    since: float | None = None,
-    ripe_at: float | None = None,
-    *,
-    utilization: float | None = None,
-    pods: int = 0,
-) -> NodeStatusRow:
-    said, times = (why.bound, why.reason), (_instant(since), _instant(ripe_at))
-    price = made.cost.by_node.get(node)
-    return NodeStatusRow(node, group, standing, *said, utilization, *times, pods, "", price, terms=list(why.terms))
+def _verdicts(made: Iteration) -> dict[str, NodeRemovalStatus]:
+    """What is said of each node before anything is done: by its group's scan only where scale-down says nothing."""
+    why = ScaleExplanation(_unjudged(made))
+    groups = {node: group.id for group in made.state.groups.values() for node in group.nodes}
+    groups |= dict.fromkeys(made.state.ungrouped, "")
+    found = {node: NodeRemovalStatus(node, group, NodeStanding.UNJUDGED, why) for node, group in groups.items()}
+    if made.scale_down is not None:
+        found |= made.scale_down.statuses
+    for each in (each for scan in made.scans for each in _scanned(scan, would=scan.dry or made.dry_run)):
+        before = found.get(each.node)
+        if before is None or before.explanation.bound in ("", UnremovableReason.NOT_AUTOSCALED):
+            found[each.node] = replace(each, group=before.group if before is not None and before.group else each.group)
+    return found
+
+
+def _row(of: NodeRemovalStatus, cost: Cost, pods: int = 0) -> NodeStatusRow:
+    why, times = of.explanation, (_instant(of.unneeded_since), _instant(of.ripe_at))
+    said, price = (why.bound, why.reason, of.utilization), cost.by_node.get(of.node)
+    return NodeStatusRow(of.node, of.group, of.standing, *said, *times, pods, "", price, terms=list(why.terms))
 
 
 def _instant(of: float | None) -> str | None:
@@ -143,26 +152,6 @@ def _instant(of: float | None) -> str | None:
         return None if of is None else durations.timestamp(of)
     except (ValueError, OverflowError):
         return None
-
-
-def _judged_nodes(made: Iteration) -> Iterator[NodeStatusRow]:
-    decided = made.scale_down
-    if decided is None:
-        return
-    evicted = {each.node: len(each.moves) for each in decided.simulated}
-    evicted |= {each.node: len(each.evicted) for each in decided.removals}
-    for of in decided.statuses.values():
-        yield _row(
-            made,
-            of.node,
-            of.group,
-            of.standing,
-            of.explanation,
-            of.unneeded_since,
-            of.ripe_at,
-            utilization=of.utilization,
-            pods=evicted.get(of.node, 0),
-        )
 
 
 def _acted(row: NodeStatusRow, action: Action) -> NodeStatusRow:
@@ -175,7 +164,8 @@ def _acted(row: NodeStatusRow, action: Action) -> NodeStatusRow:
 
 
 def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | None) -> NodeStatusRow:
-    known = before or _row(made, going.node, going.group, NodeStanding.UNJUDGED, ScaleExplanation())
+    unknown = NodeRemovalStatus(going.node, going.group, NodeStanding.UNJUDGED, ScaleExplanation())
+    known = before or _row(unknown, made.cost)
     if going.stage is DeletionStage.FAILED:
         failed = f"it was to go, which failed: {going.error}"
         return replace(known, detail=f"{failed}; {known.detail}" if known.detail else failed)
@@ -192,8 +182,8 @@ def _leaving(made: Iteration, going: DeletionProgress, before: NodeStatusRow | N
     )
 
 
-def _scanned(made: Iteration, scan: ScanDecision) -> Iterator[NodeStatusRow]:
-    """What a scan says of the nodes of its group."""
+def _scanned(scan: ScanDecision, *, would: bool) -> Iterator[NodeRemovalStatus]:
+    """What a scan says of the nodes of its group; it only `would` taint them where nothing is done."""
     classes, group = scan.classes, scan.group
     tainting, untainting, unhealthy = map(_names, (scan.taint.planned, scan.untaint.planned, scan.health_taints))
     marked = {
@@ -201,40 +191,41 @@ def _scanned(made: Iteration, scan: ScanDecision) -> Iterator[NodeStatusRow]:
     }
     why, full, terms = _why(scan), decisions.fullness_reason(scan), decisions.terms_of(scan)
     said = f"{why}: {full}" if full else why
-    would = "would be tainted" if scan.dry or made.dry_run else "is tainted now"
+    tainted = "would be tainted" if would else "is tainted now"
     kept = OTHERS_FIRST if tainting else "; ".join(scan.refusals) or NONE_MAY_GO
     for name in (node.name for node in classes.untainted):
         if name in unhealthy:
-            standing, reason, detail = NodeStanding.UNNEEDED, UNHEALTHY, f"{would}: {UNHEALTHY}"
+            standing, reason, detail = NodeStanding.UNNEEDED, UNHEALTHY, f"{tainted}: {UNHEALTHY}"
         elif name in tainting:
-            standing, reason, detail = NodeStanding.UNNEEDED, why, f"{would}: {said}"
+            standing, reason, detail = NodeStanding.UNNEEDED, why, f"{tainted}: {said}"
         elif scan.delta < 0:
             standing, reason, detail = NodeStanding.NEEDED, kept, f"{kept}; {said}"
         else:
             standing, reason, detail = NodeStanding.NEEDED, why, said
-        yield _row(made, name, group, standing, ScaleExplanation(detail, terms, reason))
+        yield NodeRemovalStatus(name, group, standing, ScaleExplanation(detail, terms, reason))
     for node in (*classes.tainted, *classes.force_tainted):
         if node.name in untainting:
             back = ScaleExplanation(f"its taint is taken off: {said}", terms, COMES_BACK)
-            yield _row(made, node.name, group, NodeStanding.NEEDED, back)
+            yield NodeRemovalStatus(node.name, group, NodeStanding.NEEDED, back)
         elif node.name in marked:
-            yield _tainted(made, scan, *marked[node.name])
+            yield _tainted(scan, *marked[node.name])
         else:
             waits = ScaleExplanation(f"tainted; {said}", terms, why)
-            yield _row(made, node.name, group, NodeStanding.UNNEEDED, waits, since=_tainted_at(node))
+            since = _tainted_at(node)
+            yield NodeRemovalStatus(node.name, group, NodeStanding.UNNEEDED, waits, unneeded_since=since)
     for node in classes.cordoned:
         alone = ScaleExplanation("cordoned, and so left alone", bound=CORDONED)
-        yield _row(made, node.name, group, NodeStanding.NEEDED, alone)
+        yield NodeRemovalStatus(node.name, group, NodeStanding.NEEDED, alone)
 
 
-def _tainted(made: Iteration, scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeStatusRow:
+def _tainted(scan: ScanDecision, of: TaintedNodeStatus, refused: str) -> NodeRemovalStatus:
     goes = (of.goes or of.drains) and not refused and not scan.dry
     pods = f", {of.pods} of them" if of.pods and of.why is TaintedNodeReason.HOLDS_PODS else ""
     detail = f"tainted, {of.why}{pods}" + (f"; {refused}" if refused else "")
     standing, bound = (NodeStanding.GOES, "") if goes else (NodeStanding.UNNEEDED, of.why)
     since = of.tainted_at if of.tainted_at is not None else _tainted_at(of.node)
     why = ScaleExplanation(detail, decisions.terms_of(scan), bound, -int(goes))
-    return _row(made, of.node.name, scan.group, standing, why, since=since)
+    return NodeRemovalStatus(of.node.name, scan.group, standing, why, unneeded_since=since)
 
 
 def _why(scan: ScanDecision) -> str:

@@ -21,11 +21,11 @@ from manager.autoscaler.cluster_state.registry import Registry
 from manager.autoscaler.decision_settings import DecisionSettings
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
+from manager.autoscaler.plan_request import Overrides, PlanRequest
 from manager.autoscaler.planning import iteration_plan
 from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting.cost_trend import CostTrend
 from manager.autoscaler.reporting.decision_log import DecisionLog
-from manager.autoscaler.reporting.plan_request import Overrides, PlanRequest
 from manager.autoscaler.router import MAX_BODY_BYTES, router
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared import web
