@@ -32,6 +32,7 @@ class Counters:
     def __init__(self, registry: CollectorRegistry, *, cluster_autoscaler: bool) -> None:
         """With `cluster_autoscaler` also under that system's names."""
         self._counters: dict[str, Counter | Gauge] = {}
+        self._has_theirs = cluster_autoscaler
         self._evicted: dict[str, int] = {}  # by node under deletion, the pods to evict
         self._codes: set[str] = set()
 
@@ -76,8 +77,8 @@ class Counters:
     def note(self, made: Iteration, failure: Exception | None) -> None:
         """Counts an iteration, and the failure that ended it."""
         for name, labels, amount in self._counts(made, failure):
-            counter = self._counters.get(name)
-            if counter is not None:
+            if self._has_theirs or not name.startswith(THEIRS):
+                counter = self._counters[name]
                 (counter.labels(*labels) if labels else counter).inc(amount)
         for action in made.actions:
             if action.kind is ActionKind.DELETE_GROUP and action.done:

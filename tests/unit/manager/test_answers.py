@@ -16,7 +16,8 @@ from manager.autoscaler.pricing.price_file import FilePricing
 from manager.autoscaler.reporting import answers, group_rows
 from manager.autoscaler.reporting.answers import Decisions, Plan
 from manager.autoscaler.reporting.group_rows import Groups
-from manager.autoscaler.scale_up.decisions import ExpanderStep
+from manager.autoscaler.reporting.rows import row_of
+from manager.autoscaler.scale_up.decisions import Cap, ExpanderStep
 from shared.api.core import Taint
 from shared.quantity import Amounts
 from tests.support import schemas
@@ -49,6 +50,13 @@ def test_answers_keep_to_the_published_schemas(case: str) -> None:
     assert list(schemas.problems(said(group_rows.groups(made)), schemas.published("groups"))) == []
     brief = [answers.brief(plan)]
     assert list(schemas.problems(said(Decisions("c", plan, brief, brief)), schemas.published("decisions"))) == []
+
+
+def test_a_row_has_what_is_given_and_else_the_attributes_of_its_source() -> None:
+    cap = Cap("a", "quota", wanted=3, allowed=2)
+    assert row_of(Cap, cap, limit="another") == Cap("a", "another", wanted=3, allowed=2)
+    with pytest.raises(AttributeError, match="wanted"):
+        row_of(Cap, ExpanderStep("price", ("a",)), group="a", limit="quota")
 
 
 def test_groups_of_a_round_that_decided_nothing_say_why() -> None:
