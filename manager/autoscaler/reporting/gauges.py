@@ -253,14 +253,18 @@ def cluster_autoscaler_gauges(last: Latest, options: ClusterAutoscalerOptions) -
     yield _theirs("last_activity", "Last time certain part of the logic executed", last.active.items(), "activity")
     going = sum(not each.stage.is_over for each in iteration.leaving)
     yield _theirs("pending_node_deletions", "Number of nodes whose deletion is in progress", going)
-    if (found := last.scale_down) is not None:
-        unneeded = "Number of nodes currently considered unneeded by CA"
-        yield _theirs("unneeded_nodes_count", unneeded, len(found.unneeded))
-        staying = "Number of nodes currently considered unremovable by CA"
-        yield _theirs("unremovable_nodes_count", staying, _unremovable(found), "reason")
-        yield _theirs("scale_down_in_cooldown", "Whether or not the scale down is in cooldown", bool(found.cooldown))
+    if last.scale_down is not None:
+        yield from _their_verdicts(last.scale_down)
     if options.per_group:
         yield from _their_groups(last)
+
+
+def _their_verdicts(found: ScaleDownDecision) -> Iterator[Metric]:
+    unneeded = "Number of nodes currently considered unneeded by CA"
+    yield _theirs("unneeded_nodes_count", unneeded, len(found.unneeded))
+    staying = "Number of nodes currently considered unremovable by CA"
+    yield _theirs("unremovable_nodes_count", staying, _unremovable(found), "reason")
+    yield _theirs("scale_down_in_cooldown", "Whether or not the scale down is in cooldown", bool(found.cooldown))
 
 
 def _bounds(of: ResourceBounds | None) -> Values:

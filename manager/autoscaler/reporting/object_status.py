@@ -87,17 +87,18 @@ class ObjectStatusWriter:
 
 
 def quota_patches(
-    quotas: Iterable[CapacityQuota],
+    quotas: Sequence[CapacityQuota],
     limits: Mapping[str, CapacityLimits],
     refused: Mapping[str, InvalidInput],
-    nodes: Sequence[NodeInfo],
+    nodes: Iterable[NodeInfo],
     usage: QuotaUsage,
 ) -> Iterator[DuePatch]:
     """`limits` are the valid ones, by the quota's name, and `refused` the errors; see `capacity_quotas`."""
 
+    there = [node for node in nodes if node.state is not NodeState.UPCOMING] if quotas else []
+
     def patch_at(quota: CapacityQuota, now: float) -> Patch:
         name = quota.metadata.name
-        there = [node for node in nodes if node.state is not NodeState.UPCOMING]
         used = limits[name].usage_of(there, usage) if name in limits else None
         return quota_patch(quota, refused.get(problem_key(name)), used, now)
 
