@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from manager.autoscaler.pricing.model import GIB, PricingModel, Unpriced
+from manager.autoscaler.pricing import model as pricing
+from manager.autoscaler.pricing.model import GIB, Machine, PricingModel, Unpriced
 from manager.autoscaler.snapshot.cluster import ClusterSnapshot, NodeState, NodeTemplate
 from shared.names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from shared.quantity import MILLI_PER_CORE
@@ -21,7 +22,8 @@ class Cost:
     """In the price model's currency per hour.
 
     `by_node` holds the nodes that have a price, `by_group` has nodes without a group under the empty name. `unpriced`
-    are the nodes without a price: no sum includes them.
+    are the nodes without a price: no sum includes them. `unknown` says of these, and of nodes
+    whose price is only a guess, why no price is known for which they could be replaced.
 
     The shares do not overlap, and together are at most the `total`: `used` is what pods hold as Mid and Batch, `idle`
     what no pod of any tier requests, and `offered` what is reclaimed from the requests of pods and not held yet.
@@ -35,6 +37,12 @@ class Cost:
     used: float = 0.0
     unpriced: tuple[str, ...] = ()
     by_node: Mapping[str, float] = field(default_factory=dict, repr=False)
+    unknown: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def known_by_node(self) -> dict[str, float]:
+        """Without guesses."""
+        return {name: price for name, price in self.by_node.items() if name not in self.unknown}
 
 
 def cluster_cost(
@@ -54,15 +62,20 @@ def cluster_cost(
     unpriced: list[str] = []
     by_group: dict[str, float] = {}
     by_node: dict[str, float] = {}
+    unknown: dict[str, str] = {}
+    of_group: dict[str, tuple[float | None, str]] = {}
     for row, node in enumerate(snapshot.nodes):
         if node.state is NodeState.UPCOMING:
             continue
         group = group_of_node.get(node.name, "")
-        machine = templates[group].machine if templates and group in templates else node.machine
-        try:
-            price = None if model is None else model.node_price(machine)
-        except Unpriced:
-            price = None
+        if templates and group in templates:
+            if group not in of_group:
+                of_group[group] = _price(model, templates[group].machine)
+            price, problem = of_group[group]
+        else:
+            price, problem = _price(model, node.machine)
+        if problem:
+            unknown[node.name] = problem
         if price is None:
             unpriced.append(node.name)
             continue
@@ -70,7 +83,7 @@ def cluster_cost(
         by_group[group] = by_group.get(group, 0.0) + price
     counted = ~np.isnan(prices)
     if model is None or not counted.any():
-        return Cost(unpriced=tuple(unpriced))
+        return Cost(unpriced=tuple(unpriced), unknown=unknown)
     used, idle, offered = (float((prices * share)[counted].sum()) for share in _shares(snapshot, _unit_prices(model)))
     return Cost(
         total=float(prices[counted].sum()),
@@ -80,7 +93,22 @@ def cluster_cost(
         used=used,
         unpriced=tuple(unpriced),
         by_node=by_node,
+        unknown=unknown,
     )
+
+
+def _price(model: PricingModel | None, machine: Machine) -> tuple[float | None, str]:
+    """Per hour, None without one; and why it is not known or only a guess, empty if it is known."""
+    if model is None:
+        return None, ""
+    try:
+        return pricing.known_node_price(model, machine), ""
+    except Unpriced as problem:
+        why = str(problem)
+    try:
+        return model.node_price(machine), why
+    except Unpriced:
+        return None, why
 
 
 def _unit_prices(model: PricingModel) -> dict[str, float]:

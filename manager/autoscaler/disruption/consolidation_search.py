@@ -35,6 +35,7 @@ from shared import durations
 MOST_AT_ONCE = 100  # nodes of one replacement, as in Karpenter
 BASE_DISRUPTION = 1.0  # of a node without pods
 MOST_POD_DISRUPTION = 10.0
+NO_PRICE = "the price model has none for it"
 UNKNOWN_PRICE = math.inf  # of a group; such a group is launched only where the price is not what matters
 _SLACK = 1e-9  # prices are floats
 
@@ -62,15 +63,18 @@ class LaunchTarget:
 class ConsolidationInputs:
     """What the search reads beside scale-down's inputs.
 
-    `prices` per hour and `created_at` are by node, `disruptions` by pod: what the eviction of each costs, 1 where it is
-    not listed. `held` gives, by node, what forbids to disturb it. `unneeded` are the nodes that scale-down is about to
-    remove; `untried` ones come first, because the last search had no time for them. Nothing is replaced that `blocked`
-    (a reason and a sentence) delays. `remaining` is what the cluster's limits leave for new nodes, and `new_groups` how
-    many groups may be created.
+    `prices` per hour and `created_at` are by node; `unknown` says of nodes without one why no price is known, and
+    `unpriced` the same of groups, which are no targets. `disruptions` are by pod: what the eviction of each costs, 1
+    where it is not listed. `held` gives, by node, what forbids to disturb it. `unneeded` are the nodes that scale-down
+    is about to remove; `untried` ones come first, because the last search had no time for them. Nothing is replaced
+    that `blocked` (a reason and a sentence) delays. `remaining` is what the cluster's limits leave for new nodes, and
+    `new_groups` how many groups may be created.
     """
 
     prices: Mapping[str, float]
     targets: Sequence[LaunchTarget]
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    unpriced: Mapping[str, str] = field(default_factory=dict)
     created_at: Mapping[str, float] = field(default_factory=dict)
     disruptions: Mapping[str, float] = field(default_factory=dict)
     held: Mapping[str, str] = field(default_factory=dict)
@@ -207,7 +211,9 @@ class _Search:
                     each.name,
                     ReplacementVerdict(each.name, ConsolidationReason.NOT_ITS_TURN, "another replacement begins now"),
                 )
-        return ConsolidationDecision(dict(sorted(self._verdicts.items())), chosen)
+        return ConsolidationDecision(
+            dict(sorted(self._verdicts.items())), chosen, unpriced_groups=dict(sorted(self._inputs.unpriced.items()))
+        )
 
     def _candidates(self) -> list[_Candidate]:
         """In order; all other nodes of groups that may shrink get their verdict."""
@@ -238,7 +244,8 @@ class _Search:
             return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.inputs.unreadable[node.name])
         price = inputs.prices.get(node.name)
         if price is None:
-            return _Refusal(ConsolidationReason.PRICE_UNKNOWN, "the price model has no price for it")
+            why = inputs.unknown.get(node.name, NO_PRICE)
+            return _Refusal(ConsolidationReason.PRICE_UNKNOWN, f"its price is not known: {why}")
         if node.annotations.get(eligibility.ANNOTATION_DISABLED) == "true":
             return _Refusal(
                 ConsolidationReason.DO_NOT_DISRUPT, f"its annotation {eligibility.ANNOTATION_DISABLED} is true"
@@ -323,16 +330,28 @@ class _Search:
             return _Refusal(*drains)
         own = self._own(removed)
         if all(target.price >= before or target.id in own for target in self._targets):
-            return _Refusal(ConsolidationReason.NOT_CHEAPER, f"no other group has nodes at less than {before:.4g}/h")
+            detail = f"no other group has nodes at less than {before:.4g}/h{self._left_out()}"
+            return _Refusal(ConsolidationReason.NOT_CHEAPER, detail)
         present = self._simulation.place(names)
         if present.stuck is None:
             detail = "its pods have places on nodes that stay: it is for scale-down to remove it"
             return _Refusal(ConsolidationReason.LEFT_TO_SCALE_DOWN, detail, before)
         found = self._cheapest(removed, own, before, present)
         if found is None:
-            detail = f"no other nodes at less than {before:.4g}/h hold its pods: {present.stuck.detail}"
+            why = f"{present.stuck.detail}{self._left_out()}"
+            detail = f"no other nodes at less than {before:.4g}/h hold its pods: {why}"
             return _Refusal(ConsolidationReason.NOT_CHEAPER, detail)
         return found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
+
+    def _left_out(self) -> str:
+        """The first of the groups whose price is not known, and how many there are."""
+        unpriced = self._inputs.unpriced
+        if not unpriced:
+            return ""
+        group, why = min(unpriced.items())
+        others = len(unpriced) - 1
+        more = f", nor is that of {others} more group{'s' if others > 1 else ''}" if others else ""
+        return f"; the price of group {group} is not known: {why}{more}"
 
     def _own(self, removed: Sequence[_Candidate]) -> set[str]:
         """The groups of these nodes, and those that could be created for more of the same machines."""

@@ -103,7 +103,8 @@ class ConsolidationDecision:
     """A verdict on every node that is a candidate or might be; `option` is what is done now, or is only advised.
 
     `move` is the replacement under way after this iteration, and `ended` says what the last one came to, if it ended
-    just now, with `is_done` if all of it is done; `reason` is what asked for either.
+    just now, with `is_done` if all of it is done; `reason` is what asked for either. `unpriced_groups` says why groups
+    that may grow are not launched for their price: none is known.
     """
 
     verdicts: Mapping[str, ReplacementVerdict] = field(default_factory=dict)
@@ -113,3 +114,4 @@ class ConsolidationDecision:
     ended: str = ""
     is_done: bool = False
     reason: DisruptionReason = DisruptionReason.UNDERUTILIZED
+    unpriced_groups: Mapping[str, str] = field(default_factory=dict)

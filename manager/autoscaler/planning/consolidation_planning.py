@@ -6,6 +6,7 @@ It comes after scale-down, and only where nothing scales up: what scale-down rem
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
@@ -21,7 +22,7 @@ from manager.autoscaler.planning import replacement_planning
 from manager.autoscaler.planning.candidate_groups import CandidateGroups
 from manager.autoscaler.planning.context import AutoscalingContext, LastConsolidation
 from manager.autoscaler.pricing import list_prices
-from manager.autoscaler.pricing.model import PricingModel, Unpriced
+from manager.autoscaler.pricing.model import NotOffered, PricingModel, Unpriced, known_node_price
 from manager.autoscaler.scale_down.inputs import ScaleDownContext, ScaleDownInputs
 from manager.autoscaler.scale_down.removal_status import ScaleDownDecision
 from manager.autoscaler.scale_up import groups, orchestrator
@@ -43,10 +44,10 @@ def find(
     scale_down: ScaleDownDecision,
     waiting: ScaleUpInput,
     rules: ConsolidationRules,
-    prices: Mapping[str, float],
+    cost: Cost,
 ) -> ConsolidationDecision:
     """A search among the groups in enforce mode; where there are none, advice about those in recommend mode. `inputs`
-    and `scale_down` are those of scale-down in this iteration; `prices` are by node, per hour.
+    and `scale_down` are those of scale-down in this iteration. A guess is no price here.
     """
     config, cache, now = context.settings, context.cache, context.objects.now
     enforced = {name: each for name, each in inputs.groups.items() if config.mode_of(name) is Mode.ENFORCE}
@@ -61,17 +62,20 @@ def find(
     before = {} if last is None else last.decision.verdicts
     is_late = TimeLimits(config.clock).deadline(rules.search_seconds) if config.clock else no_deadline
     remaining = orchestrator.headroom(waiting, config.scale_up)
+    prices = cost.known_by_node
     creatable, new_groups = _creatable(context, over, prices, advice=advice)
-    targets = [
-        *launch_targets(waiting, config.scale_up, over),
-        *_targets(creatable, remaining, config.scale_up),
-    ]
+    targets, unpriced = _priced_targets(
+        [*launch_targets(waiting, config.scale_up, over), *_targets(creatable, remaining, config.scale_up)],
+        config.scale_up.pricing,
+    )
     untried = {name for name, each in before.items() if each.reason is ConsolidationReason.OUT_OF_TIME}
     found = consolidation_search.search(
         ScaleDownContext(over, config.scale_down),
         ConsolidationInputs(
             prices=prices,
-            targets=[each for each in targets if each.price < UNKNOWN_PRICE],
+            targets=targets,
+            unknown=cost.unknown,
+            unpriced=unpriced,
             created_at={node.metadata.name: node.metadata.created_at for node in context.objects.nodes},
             disruptions=_disruptions(context.objects.pods),
             held=replacement_planning.undisturbed_nodes(context),
@@ -127,6 +131,21 @@ def _targets(states: Iterable[GroupStatus], remaining: Headroom, settings: Scale
         price = _price(settings.pricing, state.template)
         found.append(LaunchTarget(state, state.template, price, list_prices.is_spot_machine(state.template.machine)))
     return found
+
+
+def _priced_targets(
+    targets: Iterable[LaunchTarget], pricing: PricingModel | None
+) -> tuple[list[LaunchTarget], dict[str, str]]:
+    """Those with a price that is no guess, and why each of the other groups has none."""
+    found, problems = [], {}
+    for each in targets:
+        try:
+            if pricing is None:
+                raise NotOffered("there are no prices")
+            found.append(replace(each, price=known_node_price(pricing, each.template.machine)))
+        except Unpriced as problem:
+            problems[each.id] = str(problem)
+    return found, problems
 
 
 def _price(pricing: PricingModel | None, template: NodeTemplate) -> float:

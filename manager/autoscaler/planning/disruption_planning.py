@@ -3,9 +3,9 @@
 Nodes that have to go come before nodes that are only dear.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
+from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement, ReplacementPhase
 from manager.autoscaler.disruption import due_node_search, due_nodes
 from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
@@ -35,9 +35,9 @@ def plan(
     inputs: ScaleDownInputs,
     scale_down: ScaleDownDecision,
     waiting: ScaleUpInput,
-    prices: Mapping[str, float],
+    cost: Cost,
 ) -> PlannedReplacement:
-    """`inputs` and `scale_down` are those of scale-down in this iteration; `prices` are by node, per hour."""
+    """`inputs` and `scale_down` are those of scale-down in this iteration."""
     config, registry = context.settings, context.reconciled.registry
     by_price, rules = config.consolidation, config.disruption
     due = _due(context, inputs, rules)
@@ -45,14 +45,16 @@ def plan(
         own, known = by_price or ConsolidationRules(), registry.replacing
         unwanted = _unwanted(known, context, due)
         grace = None if known.reason is DisruptionReason.UNDERUTILIZED else rules.grace_seconds
-        follower = ReplacementFollower(context, inputs, scale_down, own, rules.limits, prices, unwanted, grace)
+        follower = ReplacementFollower(
+            context, inputs, scale_down, own, rules.limits, cost.known_by_node, unwanted, grace
+        )
         found = follower.plan(known)
         return replace(found, decision=found.decision and replace(found.decision, verdicts=_waiting(known, due)))
     if by_price is None and not due:
         return PlannedReplacement(scale_down, registry)
     decided = _renewal(context, inputs, scale_down, waiting, due) if due else ConsolidationDecision()
     if by_price is not None and (decided.option is None or decided.advice):
-        cheaper = consolidation_planning.find(context, inputs, scale_down, waiting, by_price, prices)
+        cheaper = consolidation_planning.find(context, inputs, scale_down, waiting, by_price, cost)
         if decided.verdicts:
             verdicts = dict(sorted({**cheaper.verdicts, **decided.verdicts}.items()))
             cheaper = replace(cheaper, verdicts=verdicts)

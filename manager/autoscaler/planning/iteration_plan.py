@@ -212,7 +212,7 @@ def _decide(
         scale_down = scale_down_planning.decide(context, inputs)
         scale_down = interruption_planning.with_emptied(context, inputs, scale_down)
         if not any(decision.increases for decision in decisions):
-            replacing = disruption_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost.by_node)
+            replacing = disruption_planning.plan(context, inputs, scale_down, scale_up_input, iteration.cost)
             scale_down, registry = replacing.scale_down, replacing.registry
             actions += replacing.launches
             iteration = replace(iteration, consolidation=replacing.decision)

@@ -11,7 +11,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from manager.autoscaler.pricing.model import EPHEMERAL_STORAGE, GIB, NVIDIA_GPU, Machine, UnitPrices
+from manager.autoscaler.pricing.model import (
+    EPHEMERAL_STORAGE,
+    GIB,
+    NVIDIA_GPU,
+    GuessedPrice,
+    Machine,
+    UnitPrices,
+)
 from shared.quantity import Amounts
 
 LABELS_INSTANCE_TYPE = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
@@ -67,7 +74,9 @@ class _Tables(msgspec.Struct, frozen=True):
 
 
 class GcePricing:
-    """The price model of Google Compute Engine; see `PricingModel`. It prices everything."""
+    """The price model of Google Compute Engine; see `PricingModel`. It prices everything, and guesses the price of a
+    machine or a GPU that Google does not have.
+    """
 
     def node_price(self, machine: Machine) -> float:
         """Machine, boot disk, local SSDs and GPUs, per hour."""
@@ -78,6 +87,20 @@ class GcePricing:
             + _boot_disk_price(machine)
             + _gpu_price(machine, spot=spot)
         )
+
+    def known_node_price(self, machine: Machine) -> float:
+        """As `node_price`. Raises GuessedPrice where a table lacks the machine type, its GPU or its disk."""
+        name = machine_type(machine.labels)
+        if not is_known(name):
+            what = f"machine type {name}" if name else "a machine without a type"
+            raise GuessedPrice(f"Google's prices do not have {what}, and one by its size is a guess")
+        gpu = machine.labels.get(LABEL_ACCELERATOR, "")
+        if machine.capacity.get(NVIDIA_GPU, 0) and gpu not in _tables().gpus:
+            raise GuessedPrice(f"Google's prices do not have GPU {gpu or '(none)'}")
+        disk = _boot_disk_type(machine)
+        if disk not in _tables().disks.boot_disk_monthly_per_gb:
+            raise GuessedPrice(f"Google's prices do not have boot disk {disk}")
+        return self.node_price(machine)
 
     def pod_price(self, requests: Amounts) -> float:
         """The requests at base prices, per hour."""
@@ -139,8 +162,12 @@ def _local_ssd_price(machine: Machine, *, spot: bool) -> float:
 
 def _boot_disk_price(machine: Machine) -> float:
     size_gb = _count(machine.annotations, ANNOTATION_BOOT_DISK_SIZE) or BOOT_DISK_GB
-    kind = machine.labels.get(LABEL_BOOT_DISK_TYPE) or machine.annotations.get(ANNOTATION_BOOT_DISK_TYPE)
-    return size_gb * _per_hour(_tables().disks.boot_disk_monthly_per_gb.get(kind or BOOT_DISK_TYPE, 0.0))
+    return size_gb * _per_hour(_tables().disks.boot_disk_monthly_per_gb.get(_boot_disk_type(machine), 0.0))
+
+
+def _boot_disk_type(machine: Machine) -> str:
+    labelled = machine.labels.get(LABEL_BOOT_DISK_TYPE)
+    return labelled or machine.annotations.get(ANNOTATION_BOOT_DISK_TYPE) or BOOT_DISK_TYPE
 
 
 def _gpu_price(machine: Machine, *, spot: bool) -> float:

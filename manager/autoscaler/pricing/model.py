@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from shared.errors import HeadroomError
 from shared.quantity import Amounts
@@ -18,6 +18,10 @@ class Unpriced(HeadroomError):
 
 class NotOffered(Unpriced):
     """The model has no prices for machines, or for pods, at all."""
+
+
+class GuessedPrice(Unpriced):
+    """The model has no more than a guess: enough to rank options, too little to replace a node for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,24 @@ class PricingModel(Protocol):
     def pod_price(self, requests: Amounts) -> float:
         """What these requests would cost on a machine that fits them perfectly."""
         ...
+
+
+@runtime_checkable
+class GuessingModel(PricingModel, Protocol):
+    """A model of which some prices of machines are guesses."""
+
+    def known_node_price(self, machine: Machine) -> float:
+        """As `node_price`. Raises GuessedPrice for a guess."""
+        ...
+
+
+def known_node_price(model: PricingModel, machine: Machine) -> float:
+    """The price of one such machine per hour, above 0. Raises Unpriced, for a guess and for a price of 0, too."""
+    ask = model.known_node_price if isinstance(model, GuessingModel) else model.node_price
+    price = ask(machine)
+    if price <= 0:
+        raise GuessedPrice(f"it has a price of {price:g}, and no machine is free")
+    return price
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +96,9 @@ class FirstOffered:
 
     def node_price(self, machine: Machine) -> float:
         return self._first(lambda model: model.node_price(machine))
+
+    def known_node_price(self, machine: Machine) -> float:
+        return self._first(lambda model: known_node_price(model, machine))
 
     def pod_price(self, requests: Amounts) -> float:
         return self._first(lambda model: model.pod_price(requests))

@@ -95,7 +95,8 @@ class ErrorRow:
 class GroupRow:
     """One node group. `target_size` is what was asked of the cloud; `upcoming` nodes of it are not up yet.
 
-    `cost_per_hour` is that of its nodes now.
+    `cost_per_hour` is that of its nodes now. `price_unknown` says why consolidation launches none of its nodes: what
+    one costs is not known, or only guessed.
     """
 
     id: str
@@ -111,6 +112,7 @@ class GroupRow:
     backoff: BackoffRow | None
     errors: list[ErrorRow]
     cost_per_hour: float
+    price_unknown: str = ""
 
 
 @dataclass(frozen=True)
@@ -140,11 +142,12 @@ def no_groups(cluster: str) -> Groups:
 def groups(of: Iteration) -> Groups:
     """The groups as of an iteration."""
     state = of.state
+    unpriced = {} if of.consolidation is None else of.consolidation.unpriced_groups
     return Groups(
         cluster=of.cluster,
         time=durations.timestamp(of.time),
         healthy=state.healthy,
-        groups=[_group(each, of.cost) for _, each in sorted(state.groups.items())],
+        groups=[_group(each, of.cost, unpriced.get(name, "")) for name, each in sorted(state.groups.items())],
         refused=[Skipped(group, reason) for group, reason in sorted(state.refused.items())],
         foreign=sorted(state.unmanaged),
         ungrouped=sorted(state.ungrouped),
@@ -154,7 +157,7 @@ def groups(of: Iteration) -> Groups:
     )
 
 
-def _group(of: GroupStatus, cost: Cost) -> GroupRow:
+def _group(of: GroupStatus, cost: Cost, price_unknown: str) -> GroupRow:
     asked, backoff, time = of.request, of.backoff, durations.timestamp
     errors = Tally((error.code, error.message) for error in of.errors)
     return row_of(
@@ -168,6 +171,7 @@ def _group(of: GroupStatus, cost: Cost) -> GroupRow:
         backoff=None if backoff is None else BackoffRow(backoff.reason, time(backoff.until)),
         errors=[ErrorRow(*named, count) for named, count in sorted(errors.items())],
         cost_per_hour=cost.by_group.get(of.id, 0.0),
+        price_unknown=price_unknown,
     )
 
 

@@ -199,6 +199,20 @@ def test_an_unknown_price_refuses_and_never_counts_as_zero() -> None:
     assert found.verdicts["a"].saves_per_month is None
 
 
+def test_a_guessed_price_refuses_with_a_sentence_on_the_node_and_on_the_group() -> None:
+    shop = Shop()
+    shop.node("a", None, 6)
+    shop.node("b", 1.0, 6)
+    found = shop.decide(unknown={"a": "its size is a guess"}, unpriced={"big": "nobody lists it", "vast": "nor this"})
+    assert reasons(found) == {"a": R.PRICE_UNKNOWN, "b": R.NOT_CHEAPER}
+    assert found.verdicts["a"].detail == "its price is not known: its size is a guess"
+    assert found.verdicts["b"].detail == (
+        "no other group has nodes at less than 1/h; the price of group big is not known: nobody lists it, "
+        "nor is that of 1 more group"
+    )
+    assert found.unpriced_groups == {"big": "nobody lists it", "vast": "nor this"}
+
+
 def test_a_saving_below_the_share_that_is_asked_for_is_named_and_refused() -> None:
     shop = Shop()
     shop.node("a", 1.0, 6)

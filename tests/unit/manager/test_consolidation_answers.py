@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deploy import plan_nodes
 from manager.autoscaler.iteration import Iteration
-from manager.autoscaler.reporting import answers, events, node_rows
+from manager.autoscaler.reporting import answers, events, group_rows, node_rows
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
 from shared.kube.events import NORMAL, WARNING, ObjectRef
 from tests.unit.manager.test_consolidation_rounds import RULES, Town, config
@@ -58,6 +58,20 @@ def test_a_node_that_stays_says_why_and_what_it_would_have_saved() -> None:
     assert of_a.replacement_saves_per_month == 949.0 / 2
     (block,) = [each for each in plan_nodes.blocks(answers.plan(made)) if each and each[0].startswith("Replaced")]
     assert block[0] == "Replaced nodes: none now"
+
+
+def test_machines_whose_price_is_only_guessed_are_not_replaced_and_say_so() -> None:
+    made = rounds_of(Town(replace(config(), prices="gce")), 1)[0]
+    assert made.consolidation is not None
+    assert made.consolidation.option is None
+    row = answers.plan(made).scale_down
+    assert row is not None
+    (of_a,) = [each for each in row.nodes if each.node == "a"]
+    guess = "Google's prices do not have machine type {}, and one by its size is a guess"
+    assert of_a.replacement == (f"a is not replaced, PriceUnknown: its price is not known: {guess.format('dear')}")
+    assert of_a.cost_per_hour is not None, "what is reported of costs has the guess in it"
+    groups = {each.id: each.price_unknown for each in group_rows.groups(made).groups}
+    assert groups["cheap"] == guess.format("cheap")
 
 
 def test_the_old_and_the_new_nodes_tell_their_parts_while_it_is_under_way() -> None:
