@@ -10,11 +10,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.pricing import gce, list_prices, price_file
+from manager.autoscaler.pricing import gce, list_prices, price_sources
 from manager.autoscaler.pricing.list_prices import ListPricing, PriceTable
-from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced
+from manager.autoscaler.pricing.model import Machine, PricingModel, Unpriced, known_node_price
 from shared import yaml_file
-from shared.errors import InvalidInput
 from shared.quantity import Amounts
 
 DOLLARS = "USD"
@@ -65,7 +64,14 @@ class PriceBook:
 
     def node_price(self, machine: Machine) -> float:
         """With the largest discount that is agreed for it. Raises Unpriced."""
-        price = self.model.node_price(machine) * self.agreements.rate
+        return self._agreed(self.model.node_price(machine), machine)
+
+    def known_node_price(self, machine: Machine) -> float:
+        """The same of a price that is no guess. Raises Unpriced."""
+        return self._agreed(known_node_price(self.model, machine), machine)
+
+    def _agreed(self, listed: float, machine: Machine) -> float:
+        price = listed * self.agreements.rate
         kind = "spot" if list_prices.is_spot_machine(machine) else "on-demand"
         percents = [
             each.percent
@@ -113,7 +119,7 @@ def open_book(prices: str = "auto", discounts: str = "", region: str = "") -> Pr
     """`prices` is "auto" for the tables, or a file of the user's own. Raises InvalidInput."""
     agreements = yaml_file.load(Path(discounts), Agreements) if discounts else Agreements()
     if prices != "auto":
-        return PriceBook(price_file.load(Path(prices)), agreements, f"file {prices}")
+        return PriceBook(price_sources.load(Path(prices)), agreements, f"file {prices}")
     return PriceBook(ListPricing(read_refreshed(), region), agreements, "list prices")
 
 
@@ -127,13 +133,8 @@ def folder() -> Path:
 
 def read_refreshed() -> list[PriceTable]:
     """Tables that were fetched. Raises InvalidInput for one that cannot be read."""
-    found = []
-    for path in sorted(folder().glob("*.json")):
-        try:
-            found.append(list_prices.decode(path.read_bytes(), str(path)))
-        except OSError as error:
-            raise InvalidInput(source=str(path), field="file", value=path.name, problem=str(error)) from error
-    return found
+    there = folder()
+    return list_prices.read_tables(there) if there.is_dir() else []
 
 
 def how_to_price(machines: Iterable[Machine]) -> str:

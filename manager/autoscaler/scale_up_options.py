@@ -8,7 +8,7 @@ from manager.autoscaler.decision_settings import AUTO, FLAGS, GCE, NONE, PROVIDE
 from manager.autoscaler.estimator import limits
 from manager.autoscaler.estimator.limits import ResourceBounds
 from manager.autoscaler.expander import chain
-from manager.autoscaler.pricing import price_file
+from manager.autoscaler.pricing import price_sources
 from manager.autoscaler.pricing.model import GIB, PricingModel
 from manager.autoscaler.scale_up.balancing import IGNORED_LABELS, SimilarityRules
 from manager.autoscaler.scale_up.options import EstimateRules, TimeLimits
@@ -80,4 +80,4 @@ def read_prices(
             problem = f"{settings.cloud_provider} has no prices of its own, and the expander {chain.PRICE} needs some"
         if problem:
             raise InvalidInput(source=FLAGS, field="prices", value=chosen, problem=problem)
-    return chosen if chosen in (AUTO, PROVIDER, GCE, NONE) else price_file.load(Path(chosen))
+    return chosen if chosen in (AUTO, PROVIDER, GCE, NONE) else price_sources.load(Path(chosen))

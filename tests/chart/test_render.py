@@ -21,6 +21,8 @@ from manager.autoscaler.cloudprovider.karpenter import config as karpenter_confi
 from manager.autoscaler.cloudprovider.simulated import config as simulated_config
 from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.pod_injection import chunk_sources
+from manager.autoscaler.pricing import price_sources
+from manager.autoscaler.pricing.model import Machine
 from manager.autoscaler.settings.modes import Mode
 from manager.daemon_settings import DaemonSettings
 from manager.nodeside.scheduling import args as scheduling_args
@@ -605,6 +607,27 @@ def test_a_cloud_may_be_configured_by_a_config_map_of_the_users(helm: Helm, tmp_
         "/etc/headroom-cloud/cloud.yaml",
         "",
     )
+
+
+def test_prices_of_ones_own_are_a_file_beside_the_clouds_configuration(helm: Helm, tmp_path: Path) -> None:
+    value = ("--set-json", 'manager.autoscaler.prices={"machine_types": {"m6i.xlarge": 0.192}}')
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *value)
+    assert settings_.autoscaler.prices == "/etc/headroom-cloud/prices.yaml"
+    path = tmp_path / "prices.yaml"
+    path.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["prices.yaml"])
+    priced = price_sources.load(path)
+    assert priced.node_price(Machine({}, {"node.kubernetes.io/instance-type": "m6i.xlarge"})) == 0.192
+
+
+def test_tables_of_prices_come_from_a_config_map_and_go_before_a_file(helm: Helm, tmp_path: Path) -> None:
+    values = ("--set", "manager.autoscaler.priceTablesConfigMap=tables", "--set", "manager.autoscaler.prices.cpu=0.03")
+    objects, settings_ = _settings(helm, tmp_path, "--values", EXTERNAL_CLOUD, *values)
+    assert settings_.autoscaler.prices == "/etc/headroom-prices"
+    pod = pods(objects)["manager"]["spec"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "prices"]
+    assert volume["configMap"] == {"name": "tables"}
+    mounted = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounted["prices"] == "/etc/headroom-prices"
 
 
 @every_ci

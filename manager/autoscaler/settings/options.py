@@ -36,7 +36,8 @@ class ExpanderSettings(GroupSettings, frozen=True, kw_only=True, forbid_unknown_
         str,
         Meta(
             min_length=1,
-            description="auto: the cloud's own, or else Google's; provider, gce, none: these alone; or a file",
+            description="auto: the cloud's own, or else Google's; provider, gce, none: these alone; or a path: a file "
+            "of prices, a table of `headroom prices refresh`, or a folder of such tables",
         ),
     ] = "auto"
     least_cost_mix: Annotated[

@@ -15,6 +15,7 @@ from manager.autoscaler.cloudprovider import node_template
 from manager.autoscaler.cloudprovider.cloud_file import Mistake
 from manager.autoscaler.cloudprovider.node_template import LABEL_ARCH, LABEL_MACHINE_TYPE, LABEL_OS, LABEL_ZONE
 from manager.autoscaler.pricing.model import SEED_PRICES, Machine, Unpriced
+from manager.autoscaler.pricing.plausibility import PriceLimits
 from shared import quantity
 from shared.api import pods
 from shared.api.core import Quantities
@@ -34,7 +35,6 @@ _GIB = 1 << 30
 _CORES = (0.1, 2_000.0)
 _MEMORY_GIB = (0.1, 64_000.0)
 _MOST_PODS = 2_000
-_MOST_PER_CORE = 2.0  # dollars an hour: beyond it a price is one of a month, or in cents
 # Machines of one type differ by this much, as their firmware keeps some of it.
 _TOLERANCE = {MEMORY: 0.01, "ephemeral-storage": 0.05}
 
@@ -95,10 +95,9 @@ class KarpenterMachineType(msgspec.Struct, frozen=True, kw_only=True, forbid_unk
         for resource in (each for each, amount in allocatable.items() if amount > capacity[each]):
             yield f"allocatable.{resource}", self.allocatable.get(resource), "above the capacity"
         if {CPU, MEMORY, PODS, "ephemeral-storage"} >= allocatable.keys():
-            most = _MOST_PER_CORE * capacity[CPU] / MILLI_PER_CORE
+            cores = capacity[CPU] / MILLI_PER_CORE
             for position, each in enumerate(self.offerings):
-                if each.price > most:
-                    problem = f"above {most:g} for {capacity[CPU] / MILLI_PER_CORE:g} cores: a price is per hour"
+                if problem := PriceLimits().machine_problem(each.price, cores):
                     yield f"offerings[{position}].price", each.price, problem
         seen = set()
         for position, each in enumerate(self.offerings):
