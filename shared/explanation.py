@@ -17,7 +17,8 @@ class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One quantity that went into a decision.
 
     `unit` is "milli", "bytes" or "percent", and "basisPoints" (hundredths of a percent) where whole percents do not
-    say it; of a scale decision also "nodes", "pods", "seconds", or "thousandths" (of a rank). `source` says where the
+    say it; of a scale decision also "nodes", "pods", "groups", "seconds", "thousandths" (of a rank), or
+    "millionthsPerHour" (of the prices' currency). `source` says where the
     value was read; `time` is the RFC 3339 instant it was true, where the source has one.
     """
 
@@ -77,12 +78,14 @@ def amount(value: int, unit: str) -> str:
         return quantity.format_milli(value)
     if unit == "bytes":
         return f"{value / 2**30:.2f} GiB" if abs(value) >= 2**30 else f"{value / 2**20:.0f} MiB"
-    if unit in ("nodes", "pods"):
+    if unit in ("nodes", "pods", "groups"):
         return f"{value} {unit if abs(value) != 1 else unit[:-1]}"
     if unit == "seconds":
         return durations.render(value)
     if unit == "thousandths":
         return f"{value / 1000:g}"
+    if unit == "millionthsPerHour":
+        return f"{value / 1_000_000:g}/h"
     return f"{value / 100:g} %" if unit == "basisPoints" else f"{value} %"
 
 

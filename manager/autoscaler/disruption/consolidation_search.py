@@ -7,13 +7,14 @@ in balance with its share of the cluster's disruption (Karpenter's policy Balanc
 neither replaced nor launched.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import simulation
+from manager.autoscaler.disruption.candidates import SLACK, LaunchTarget, ReplaceableNode, SavingBalance
 from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.saving_bounds import SavingBounds
 from manager.autoscaler.disruption.simulation import ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import (
     HOURS_PER_MONTH,
@@ -22,41 +23,20 @@ from manager.autoscaler.disruption.verdicts import (
     ReplacementOption,
     ReplacementVerdict,
 )
-from manager.autoscaler.pricing import gce, list_prices
+from manager.autoscaler.pricing import list_prices
 from manager.autoscaler.scale_down import eligibility
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_up import groups
 from manager.autoscaler.scale_up.decisions import GroupCreation
 from manager.autoscaler.scale_up.groups import Headroom, QuotaUsage
 from manager.autoscaler.scale_up.options import no_deadline
-from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState, NodeTemplate
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared import durations
+from shared.explanation import Term
 
 MOST_AT_ONCE = 100  # nodes of one replacement, as in Karpenter
-BASE_DISRUPTION = 1.0  # of a node without pods
-MOST_POD_DISRUPTION = 10.0
+MIN_SAVINGS_FLAG = "--consolidation-min-savings-percent"
 NO_PRICE = "the price model has none for it"
-UNKNOWN_PRICE = math.inf  # of a group; such a group is launched only where the price is not what matters
-_SLACK = 1e-9  # prices are floats
-
-
-@dataclass(frozen=True)
-class LaunchTarget:
-    """A group that may grow, or could be created. `price` is that of one node per hour."""
-
-    state: GroupStatus
-    template: NodeTemplate
-    price: float
-    is_spot: bool = False
-
-    @property
-    def id(self) -> str:
-        return self.state.id
-
-    def is_like(self, node: NodeInfo, price: float) -> bool:
-        """Whether it could be created with nodes like this one, at no lower price."""
-        spec = self.state.spec
-        return spec is not None and spec.machine_type == gce.machine_type(node.labels) and self.price >= price - _SLACK
 
 
 @dataclass(frozen=True)
@@ -87,59 +67,11 @@ class ConsolidationInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
-    node: NodeInfo
-    group: str
-    price: float
-    disruption: float
-    is_spot: bool
-
-    @property
-    def name(self) -> str:
-        return self.node.name
-
-    @property
-    def turn(self) -> tuple[float, str]:
-        return -self.price / self.disruption, self.name
-
-
-class _Balance:
-    """Weighs what is saved against what it disturbs, each as a share of the whole of the groups that may shrink."""
-
-    def __init__(self, context: ScaleDownContext, inputs: ConsolidationInputs, rules: ConsolidationRules) -> None:
-        ours = [node for node in context.nodes if context.group_of(node) in context.inputs.groups]
-        self.least = rules.balance
-        self.disruption = {node.name: _disruption_of(node, context, inputs.disruptions) for node in ours}
-        self._total_price = sum(inputs.prices.get(node.name, 0.0) for node in ours)
-        self._total_disruption = sum(self.disruption.values())
-
-    def score(self, saving: float, removed: Iterable[_Candidate]) -> float:
-        """The share of the cluster's cost that is saved over the share of its disruption."""
-        if not self._total_price:
-            return 0.0
-        disturbed = sum(each.disruption for each in removed) / self._total_disruption
-        return saving / self._total_price / disturbed
-
-    def explain(self, saving: float, removed: Sequence[_Candidate]) -> str:
-        disturbed = sum(each.disruption for each in removed) / self._total_disruption
-        saved = saving / self._total_price if self._total_price else 0.0
-        return (
-            f"{saved:.1%} of the cost saved, {disturbed:.1%} of the cluster disturbed, "
-            f"which scores {self.score(saving, removed):.2f} of {self.least:g}"
-        )
-
-
-def _disruption_of(node: NodeInfo, context: ScaleDownContext, disruptions: Mapping[str, float]) -> float:
-    """1, and what the eviction of each of its pods costs, as in Karpenter."""
-    moving = (each for each in context.pods_that_move(node.name) if each.drain_info is not None)
-    return BASE_DISRUPTION + sum(max(0.0, disruptions.get(each.key, 1.0)) for each in moving)
-
-
-@dataclass(frozen=True, slots=True)
 class _Refusal:
     reason: ConsolidationReason
     detail: str
     saving: float | None = None  # per hour
+    terms: tuple[Term, ...] = ()
 
 
 def search(
@@ -171,6 +103,11 @@ def may_add(added: Iterable[LaunchTarget], remaining: Headroom, usage: QuotaUsag
     return True
 
 
+def _members(candidates: Iterable[ReplaceableNode], option: ReplacementOption) -> list[ReplaceableNode]:
+    names = set(option.removed)
+    return [each for each in candidates if each.name in names]
+
+
 def _creations(states: Mapping[str, GroupStatus], counts: Mapping[str, int]) -> tuple[GroupCreation, ...]:
     return tuple(
         GroupCreation(name, state.spec, counts[name], max_size=state.group.max_size)
@@ -194,9 +131,10 @@ class _Search:
         self._simulation = ReplacementSimulation(context, inputs.unneeded)
         self._targets = sorted(inputs.targets, key=lambda each: (each.price, not each.state.exists, each.id))
         self._usage = QuotaUsage(context.rules.gpu_label)
-        self._balance = _Balance(context, inputs, rules)
+        self._balance = SavingBalance(context, inputs.prices, inputs.disruptions, rules.balance)
         self._verdicts: dict[str, ReplacementVerdict] = {}
-        self._together: tuple[Sequence[_Candidate], _Refusal] | None = None  # the prefix that would have saved most
+        # The prefix that would have saved most.
+        self._together: tuple[Sequence[ReplaceableNode], _Refusal] | None = None
 
     def run(self) -> ConsolidationDecision:
         candidates = self._candidates()
@@ -204,18 +142,21 @@ class _Search:
         if chosen is None:
             chosen = self._first_single(candidates)
         if chosen is not None:
+            terms = *chosen.terms, *self._balance.terms(chosen.saving, _members(candidates, chosen))
             for name in chosen.removed:
-                self._verdicts[name] = ReplacementVerdict(name, None, str(chosen), chosen.saves_per_month)
+                self._verdicts[name] = ReplacementVerdict(name, None, str(chosen), chosen.saves_per_month, terms=terms)
             for each in candidates:
                 self._verdicts.setdefault(
                     each.name,
                     ReplacementVerdict(each.name, ConsolidationReason.NOT_ITS_TURN, "another replacement begins now"),
                 )
+        bounds = SavingBounds(self._context, self._inputs.prices, self._targets, self._simulation)
+        verdicts = bounds.completed(self._verdicts, self._is_late)
         return ConsolidationDecision(
-            dict(sorted(self._verdicts.items())), chosen, unpriced_groups=dict(sorted(self._inputs.unpriced.items()))
+            dict(sorted(verdicts.items())), chosen, unpriced_groups=dict(sorted(self._inputs.unpriced.items()))
         )
 
-    def _candidates(self) -> list[_Candidate]:
+    def _candidates(self) -> list[ReplaceableNode]:
         """In order; all other nodes of groups that may shrink get their verdict."""
         found = []
         for node in self._context.nodes:
@@ -228,7 +169,7 @@ class _Search:
                 continue
             is_spot = list_prices.is_spot_machine(node.machine)
             price = self._inputs.prices[node.name]
-            found.append(_Candidate(node, group, price, self._balance.disruption[node.name], is_spot))
+            found.append(ReplaceableNode(node, group, price, self._balance.disruption[node.name], is_spot))
         return sorted(found, key=lambda each: each.turn)
 
     def _unfit(self, node: NodeInfo, group: str) -> _Refusal | None:
@@ -255,13 +196,16 @@ class _Search:
         age = context.now - inputs.created_at.get(node.name, 0.0)
         if age < self._rules.min_age_seconds:
             asked = durations.render(self._rules.min_age_seconds)
-            return _Refusal(
-                ConsolidationReason.TOO_YOUNG, f"it is {durations.render(round(age))} old, less than {asked}"
+            terms = (
+                Term("age", round(age), "seconds", "creation of the node"),
+                Term("leastAge", round(self._rules.min_age_seconds), "seconds", "--consolidation-min-node-age"),
             )
+            detail = f"it is {durations.render(round(age))} old, less than {asked}"
+            return _Refusal(ConsolidationReason.TOO_YOUNG, detail, terms=terms)
         drains = self._simulation.drains([node.name])
         return _Refusal(*drains) if isinstance(drains, tuple) else None
 
-    def _longest_prefix(self, candidates: Sequence[_Candidate]) -> ReplacementOption | None:
+    def _longest_prefix(self, candidates: Sequence[ReplaceableNode]) -> ReplacementOption | None:
         """Of at least two nodes. As in Karpenter, a longer prefix is tried only after a shorter one has passed."""
         low, high = 2, min(len(candidates), self._inputs.allowed.nodes, MOST_AT_ONCE)
         best = None
@@ -277,7 +221,7 @@ class _Search:
                     self._together = candidates[:middle], found
         return best
 
-    def _first_single(self, candidates: Sequence[_Candidate]) -> ReplacementOption | None:
+    def _first_single(self, candidates: Sequence[ReplaceableNode]) -> ReplacementOption | None:
         untried = self._inputs.untried
         for each in sorted(candidates, key=lambda candidate: candidate.name not in untried):
             if self._is_late():
@@ -288,12 +232,12 @@ class _Search:
             if isinstance(found, _Refusal):
                 self._refuse(each.name, self._or_together(each, found))
             elif (delayed := self._delayed()) is not None:
-                self._refuse(each.name, _Refusal(delayed[0], f"{delayed[1]}; {found} then", found.saving))
+                self._refuse(each.name, _Refusal(delayed[0], f"{delayed[1]}; {found} then", found.saving, found.terms))
             else:
                 return found
         return None
 
-    def _or_together(self, candidate: _Candidate, alone: _Refusal) -> _Refusal:
+    def _or_together(self, candidate: ReplaceableNode, alone: _Refusal) -> _Refusal:
         """Why a node is not replaced with others, where that would save more than alone; its part of that saving goes
         by its price.
         """
@@ -305,7 +249,7 @@ class _Search:
             return alone
         others = len(members) - 1
         named = "1 other node" if others == 1 else f"{others} other nodes"
-        return _Refusal(refusal.reason, f"with {named}: {refusal.detail}", saving)
+        return _Refusal(refusal.reason, f"with {named}: {refusal.detail}", saving, refusal.terms)
 
     def _delayed(self) -> tuple[ConsolidationReason, str] | None:
         allowed = self._inputs.allowed
@@ -315,33 +259,44 @@ class _Search:
 
     def _refuse(self, node: str, refusal: _Refusal) -> None:
         saving = None if refusal.saving is None else refusal.saving * HOURS_PER_MONTH
-        self._verdicts[node] = ReplacementVerdict(node, refusal.reason, refusal.detail, saving)
+        self._verdicts[node] = ReplacementVerdict(node, refusal.reason, refusal.detail, saving, terms=refusal.terms)
 
-    def _judge(self, removed: Sequence[_Candidate]) -> ReplacementOption | _Refusal:
+    def _judge(self, removed: Sequence[ReplaceableNode]) -> ReplacementOption | _Refusal:
         """The cheapest replacement of these nodes; or why none is made."""
         names = [each.name for each in removed]
         before = sum(each.price for each in removed)
-        if self._balance.score(before, removed) < self._balance.least - _SLACK:
+        if self._balance.score(before, removed) < self._balance.least - SLACK:
             weighed = self._balance.explain(before, removed)
             detail = f"even for nothing, new nodes would save too little for its pods: {weighed}"
-            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail)
+            terms = self._balance.terms(before, removed)
+            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, terms=terms)
         drains = self._simulation.drains(names)
         if isinstance(drains, tuple):
             return _Refusal(*drains)
         own = self._own(removed)
         if all(target.price >= before or target.id in own for target in self._targets):
             detail = f"no other group has nodes at less than {before:.4g}/h{self._left_out()}"
-            return _Refusal(ConsolidationReason.NOT_CHEAPER, detail)
+            return _Refusal(ConsolidationReason.NOT_CHEAPER, detail, 0.0)
         present = self._simulation.place(names)
         if present.stuck is None:
             detail = "its pods have places on nodes that stay: it is for scale-down to remove it"
             return _Refusal(ConsolidationReason.LEFT_TO_SCALE_DOWN, detail, before)
-        found = self._cheapest(removed, own, before, present)
+        found = self._cheapest(removed, own, before, present, self._targets)
+        if found is None and self._is_late():
+            return _Refusal(ConsolidationReason.OUT_OF_TIME, "the time of this pass was over while it was looked at")
         if found is None:
             why = f"{present.stuck.detail}{self._left_out()}"
             detail = f"no other nodes at less than {before:.4g}/h hold its pods: {why}"
-            return _Refusal(ConsolidationReason.NOT_CHEAPER, detail)
-        return found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
+            return _Refusal(ConsolidationReason.NOT_CHEAPER, detail, 0.0)
+        judged = found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
+        if not isinstance(judged, _Refusal) or judged.reason is not ConsolidationReason.FEW_ALTERNATIVES:
+            return judged
+        if any(each.is_spot for each in removed):
+            return judged
+        on_demand = [each for each in self._targets if not each.is_spot]
+        second = self._cheapest(removed, own, before, present, on_demand)
+        second = self._worthwhile(second, removed) if isinstance(second, ReplacementOption) else None
+        return second if isinstance(second, ReplacementOption) else judged
 
     def _left_out(self) -> str:
         """The first of the groups whose price is not known, and how many there are."""
@@ -353,36 +308,41 @@ class _Search:
         more = f", nor is that of {others} more group{'s' if others > 1 else ''}" if others else ""
         return f"; the price of group {group} is not known: {why}{more}"
 
-    def _own(self, removed: Sequence[_Candidate]) -> set[str]:
+    def _own(self, removed: Sequence[ReplaceableNode]) -> set[str]:
         """The groups of these nodes, and those that could be created for more of the same machines."""
         alike = {each.id for each in self._targets if any(each.is_like(old.node, old.price) for old in removed)}
         return alike | {each.group for each in removed}
 
     def _cheapest(
-        self, removed: Sequence[_Candidate], own: set[str], before: float, present: simulation.PodPlacement
+        self,
+        removed: Sequence[ReplaceableNode],
+        own: set[str],
+        before: float,
+        present: simulation.PodPlacement,
+        targets: Sequence[LaunchTarget],
     ) -> ReplacementOption | _Refusal | None:
-        """Of one group, or of two if that is cheaper still."""
+        """Of one of these groups, or of two if that is cheaper still."""
         spot_goes = any(each.is_spot for each in removed)
         names = [each.name for each in removed]
         best: tuple[float, list[LaunchTarget], simulation.PodPlacement] | None = None
         spot_savers: set[str] = set()
-        for target in self._targets:
+        for target in targets:
             if target.id in own or self._is_late():
                 continue
             count = simulation.node_count(present.unplaced, target.template.free)
             bound = before if target.is_spot or best is None else best[0]
-            while count is not None and count * target.price < bound - _SLACK and self._may_add([target] * count):
+            while count is not None and count * target.price < bound - SLACK and self._may_add([target] * count):
                 placed = self._simulation.place(names, [target.template] * count)
                 if placed.stuck is None:
                     if target.is_spot:
                         spot_savers.add(target.id)
-                    if best is None or count * target.price < best[0] - _SLACK:
+                    if best is None or count * target.price < best[0] - SLACK:
                         best = count * target.price, [target] * count, placed
                     break
                 count += 1
         if best is None:
             return None
-        best = self._with_cheaper_last(names, own, best)
+        best = self._with_cheaper_last(names, own, best, targets)
         after, added, placed = best
         counts: dict[str, int] = {}
         for each in added:
@@ -405,14 +365,18 @@ class _Search:
         )
 
     def _with_cheaper_last(
-        self, names: Sequence[str], own: set[str], best: tuple[float, list[LaunchTarget], simulation.PodPlacement]
+        self,
+        names: Sequence[str],
+        own: set[str],
+        best: tuple[float, list[LaunchTarget], simulation.PodPlacement],
+        targets: Sequence[LaunchTarget],
     ) -> tuple[float, list[LaunchTarget], simulation.PodPlacement]:
         """The same with one node of a cheaper group in place of the last of several, if the pods still fit."""
         _, added, _ = best
         if len(added) < 2:
             return best
-        for target in self._targets:
-            if target.price >= added[-1].price - _SLACK or self._is_late():
+        for target in targets:
+            if target.price >= added[-1].price - SLACK or self._is_late():
                 return best
             mixed = [*added[:-1], target]
             if target.id not in own and self._may_add(mixed):
@@ -424,17 +388,28 @@ class _Search:
     def _may_add(self, added: Iterable[LaunchTarget]) -> bool:
         return may_add(added, self._inputs.remaining, self._usage, self._inputs.new_groups)
 
-    def _worthwhile(self, found: ReplacementOption, removed: Sequence[_Candidate]) -> ReplacementOption | _Refusal:
+    def _worthwhile(self, found: ReplacementOption, removed: Sequence[ReplaceableNode]) -> ReplacementOption | _Refusal:
         rules, saving = self._rules, found.saving
-        least = max(_SLACK, found.before * rules.min_savings_percent / 100)
-        if saving < least - _SLACK:
+        least = max(SLACK, found.before * rules.min_savings_percent / 100)
+        if saving < least - SLACK:
             percent = 100 * saving / found.before
             detail = f"{found}: {percent:.3g} %, less than {rules.min_savings_percent:g} % of what it costs"
-            return _Refusal(ConsolidationReason.SAVES_TOO_LITTLE, detail, saving)
-        if found.score < self._balance.least - _SLACK:
+            terms = (
+                *found.terms,
+                Term("saved", round(100 * percent), "basisPoints", "of what it costs"),
+                Term("leastSaved", round(100 * rules.min_savings_percent), "basisPoints", MIN_SAVINGS_FLAG),
+            )
+            return _Refusal(ConsolidationReason.SAVES_TOO_LITTLE, detail, saving, terms)
+        if found.score < self._balance.least - SLACK:
             detail = f"{found}, too little for what it disturbs: {self._balance.explain(saving, removed)}"
-            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, saving)
+            terms = *found.terms, *self._balance.terms(saving, removed)
+            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, saving, terms)
         if found.alternatives is not None and found.alternatives < rules.spot_alternatives:
             detail = f"{found}; {found.alternatives} spot groups would save, fewer than {rules.spot_alternatives}"
-            return _Refusal(ConsolidationReason.FEW_ALTERNATIVES, detail, saving)
+            terms = (
+                *found.terms,
+                Term("spotGroups", found.alternatives, "groups", "spot groups that would save"),
+                Term("leastSpotGroups", rules.spot_alternatives, "groups", "--consolidation-spot-alternatives"),
+            )
+            return _Refusal(ConsolidationReason.FEW_ALTERNATIVES, detail, saving, terms)
         return found

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import consolidation_search as by_price
 from manager.autoscaler.disruption import simulation
+from manager.autoscaler.disruption.candidates import LaunchTarget
 from manager.autoscaler.disruption.consolidation_rules import Allowed
-from manager.autoscaler.disruption.consolidation_search import LaunchTarget
 from manager.autoscaler.disruption.due_nodes import DueNode
 from manager.autoscaler.disruption.simulation import PodPlacement, ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import (

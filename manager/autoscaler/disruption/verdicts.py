@@ -6,8 +6,13 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
 from manager.autoscaler.scale_up.decisions import GroupCreation
+from shared.explanation import Term
 
 HOURS_PER_MONTH = 730  # by convention
+
+
+def price_term(name: str, per_hour: float) -> Term:
+    return Term(name, round(per_hour * 1_000_000), "millionthsPerHour", "prices of machine types")
 
 
 class ConsolidationReason(enum.StrEnum):
@@ -37,8 +42,9 @@ class ConsolidationReason(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class ReplacementVerdict:
     """One node; `reason` is None where it is replaced. `saves_per_month` is what its replacement saves, or would, in
-    the price model's currency; None if nothing cheaper was found or looked for. `disruption` says what asks for the
-    replacement.
+    the price model's currency; with `is_upper_bound` no more is known than that it saves no more than this. It is
+    None where the price of the node is not known, or something else asks for the replacement, as `disruption` says.
+    `terms` are what was compared.
     """
 
     node: str
@@ -46,10 +52,16 @@ class ReplacementVerdict:
     detail: str
     saves_per_month: float | None = None
     disruption: DisruptionReason = DisruptionReason.UNDERUTILIZED
+    is_upper_bound: bool = False
+    terms: tuple[Term, ...] = ()
 
     def __str__(self) -> str:
-        text = f"{self.node} is replaced: {self.detail}"
-        return text if self.reason is None else f"{self.node} is not replaced, {self.reason}: {self.detail}"
+        if self.reason is None:
+            return f"{self.node} is replaced: {self.detail}"
+        text = f"{self.node} is not replaced, {self.reason}: {self.detail}"
+        if self.saves_per_month is None or not self.is_upper_bound:
+            return text
+        return f"{text}; it would save {self.saves_per_month:.4g}/month at most"
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,10 @@ class ReplacementOption:
     @property
     def saves_per_month(self) -> float:
         return self.saving * HOURS_PER_MONTH
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return price_term("oldNodes", self.before), price_term("newNodes", self.after)
 
     def __str__(self) -> str:
         new = {each.group for each in self.creations}

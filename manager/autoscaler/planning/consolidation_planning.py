@@ -10,13 +10,9 @@ from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
+from manager.autoscaler.disruption.candidates import MOST_POD_DISRUPTION, UNKNOWN_PRICE, LaunchTarget
 from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
-from manager.autoscaler.disruption.consolidation_search import (
-    MOST_POD_DISRUPTION,
-    UNKNOWN_PRICE,
-    ConsolidationInputs,
-    LaunchTarget,
-)
+from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
 from manager.autoscaler.planning import replacement_planning
 from manager.autoscaler.planning.candidate_groups import CandidateGroups

@@ -10,8 +10,9 @@ import pytest
 from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
+from manager.autoscaler.disruption.candidates import LaunchTarget
 from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
-from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs, LaunchTarget
+from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
 from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import GIB
@@ -22,6 +23,7 @@ from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.scale_up.groups import Headroom
 from manager.autoscaler.snapshot.cluster import PODS, NodeInfo, NodeState, NodeTemplate
+from shared import explanation
 from shared.api.selectors import LabelSelector
 from shared.quantity import Resources
 from tests.unit.manager.objects import NOW
@@ -338,12 +340,127 @@ def test_spot_nodes_are_bought_once_enough_spot_groups_would_save() -> None:
     shop.node("a", 1.0, 6)
     for number in range(3):
         shop.offer(f"spot{number}", 0.3 + number / 100, 7, labels=SPOT)
-    shop.offer("large", 0.5, 7)
     assert reasons(shop.decide(replace(KEEN, spot_alternatives=4))) == {"a": R.FEW_ALTERNATIVES}
     found = shop.decide(replace(KEEN, spot_alternatives=3))
     assert added(found) == {"spot0": 1}
     assert found.option is not None
     assert found.option.alternatives == 3
+
+
+def test_where_spot_groups_are_too_few_the_cheapest_nodes_on_demand_are_bought() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.offer("spot", 0.3, 7, labels=SPOT)
+    shop.offer("large", 0.5, 7)
+    shop.offer("larger", 0.6, 7)
+    found = shop.decide()
+    assert added(found) == {"large": 1}
+    assert found.option is not None
+    assert found.option.alternatives is None
+
+
+def test_no_spot_node_stands_in_for_the_last_of_several_where_spot_groups_are_too_few() -> None:
+    shop = Shop()
+    shop.node("a", 2.0, 3, 3, 1, cores=16)
+    shop.offer("small", 0.3, 3)
+    shop.offer("spot", 0.05, 1, labels=SPOT)
+    assert added(shop.decide()) == {"small": 3}
+
+
+def test_what_spot_nodes_would_save_is_said_where_nodes_on_demand_save_too_little() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.offer("spot", 0.3, 7, labels=SPOT)
+    shop.offer("large", 0.99, 7)
+    found = shop.decide()
+    assert reasons(found) == {"a": R.FEW_ALTERNATIVES}
+    assert found.verdicts["a"].saves_per_month == pytest.approx(0.7 * HOURS)
+    assert not found.verdicts["a"].is_upper_bound
+
+
+def test_spot_nodes_stay_where_spot_groups_are_too_few_even_beside_cheaper_ones_on_demand() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6, labels=SPOT)
+    shop.offer("large", 0.5, 7)
+    assert reasons(shop.decide()) == {"a": R.FEW_ALTERNATIVES}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"created_at": {"a": NOW - 1}}, R.TOO_YOUNG),
+        ({"held": {"a": "its pod wants peace"}}, R.DO_NOT_DISRUPT),
+        ({"node": {"state": NodeState.CORDONED}}, R.NOT_ELIGIBLE),
+        ({"down": {"disruption_budgets": [DisruptionBudget("ns", "web", LabelSelector(), 0)]}}, R.BLOCKED_BY_POD),
+        ({"down": {"peaks": {}}}, R.PEAK_UNKNOWN),
+        ({"least": 1}, R.AT_MINIMUM),
+    ],
+)
+def test_a_node_that_may_not_be_replaced_says_what_that_would_save_at_most(
+    given: dict[str, Any], reason: ConsolidationReason
+) -> None:
+    shop = Shop(more=given.pop("down", {}), least=given.pop("least", 0))
+    shop.node("a", 1.0, 6, **given.pop("node", {}))
+    shop.offer("big", 0.4, 7)
+    verdict = shop.decide(**given).verdicts["a"]
+    assert (verdict.reason, verdict.is_upper_bound) == (reason, True)
+    assert verdict.saves_per_month == pytest.approx(0.6 * HOURS)
+    assert str(verdict).endswith("; it would save 438/month at most")
+
+
+def test_a_node_that_could_be_emptied_would_save_its_price_at_most() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.node("empty", 2.0)
+    shop.node("other", 1.0)
+    shop.group_of["other"] = ""
+    found = shop.decide(held={"a": "it is held", "empty": "it is held"}).verdicts
+    assert {name: each.saves_per_month for name, each in found.items()} == {"a": HOURS, "empty": 2 * HOURS}
+
+
+def test_a_node_that_even_nodes_for_nothing_would_not_justify_says_what_they_would_save_at_most() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, *itertools.repeat(0.5, 15))
+    shop.node("b", 9.0, 6)
+    shop.offer("big", 0.7, 8)
+    verdict = shop.decide(held={"b": "it is held"}).verdicts["a"]
+    assert verdict.reason is R.DISTURBS_TOO_MUCH
+    assert verdict.detail.startswith("even for nothing")
+    assert verdict.saves_per_month == pytest.approx(0.3 * HOURS)
+    assert verdict.is_upper_bound
+
+
+def test_a_node_for_which_nothing_is_cheaper_would_save_nothing() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    verdict = shop.decide().verdicts["a"]
+    assert (verdict.reason, verdict.saves_per_month, verdict.is_upper_bound) == (R.NOT_CHEAPER, 0.0, False)
+
+
+def test_a_verdict_has_what_was_compared_in_terms() -> None:
+    shop = Shop()
+    shop.node("a", 1.0, 6)
+    shop.node("b", None, 6)
+    shop.offer("big", 0.95, 8)
+
+    def said(rules: ConsolidationRules, name: str = "a", **more: Any) -> str:
+        return explanation.sentence(shop.decide(rules, **more).verdicts[name].terms)
+
+    little = replace(KEEN, balance=0.0)
+    assert said(little) == "price 1/h, oldNodes 1/h, newNodes 0.95/h, saved 5 %, leastSaved 10 %"
+    assert said(replace(KEEN, min_savings_percent=0)) == (
+        "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0.5"
+    )
+    assert said(replace(little, min_savings_percent=0)) == (
+        "price 1/h, oldNodes 1/h, newNodes 0.95/h, score 0.1, leastScore 0"
+    )
+    assert said(KEEN, created_at={"a": NOW - 60}) == "price 1/h, age 1m0s, leastAge 10m0s"
+    assert said(KEEN, "b") == ""
+    shop.targets.clear()
+    shop.offer("spot", 0.5, 8, labels=SPOT)
+    assert said(replace(KEEN, spot_alternatives=2)) == (
+        "price 1/h, oldNodes 1/h, newNodes 0.5/h, spotGroups 1 group, leastSpotGroups 2 groups"
+    )
 
 
 def test_nodes_of_the_same_group_take_nobodys_place() -> None:
@@ -380,6 +497,8 @@ def test_a_pass_that_is_late_says_so_of_each_node() -> None:
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     found = consolidation_search.search(ScaleDownContext(down, ScaleDownRules()), inputs, KEEN, lambda: True)
     assert reasons(found) == {"a": R.OUT_OF_TIME, "b": R.OUT_OF_TIME}
+    assert {each.saves_per_month for each in found.verdicts.values()} == {HOURS}
+    assert all(each.is_upper_bound for each in found.verdicts.values())
 
 
 def test_nodes_that_the_last_pass_had_no_time_for_come_first() -> None:

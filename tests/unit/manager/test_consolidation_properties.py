@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
+from manager.autoscaler.disruption.candidates import LaunchTarget
 from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
-from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs, LaunchTarget
+from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.inputs import ScaleDownContext

@@ -1,0 +1,94 @@
+"""Nodes that may be replaced for their price, what may take their places, and what that saves and disturbs."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from manager.autoscaler.cluster_state.state import GroupStatus
+from manager.autoscaler.pricing import gce
+from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
+from shared.explanation import Term
+
+BASE_DISRUPTION = 1.0  # of a node without pods
+MOST_POD_DISRUPTION = 10.0
+UNKNOWN_PRICE = math.inf  # of a group; such a group is launched only where the price is not what matters
+SLACK = 1e-9  # prices are floats
+
+
+@dataclass(frozen=True)
+class LaunchTarget:
+    """A group that may grow, or could be created. `price` is that of one node per hour."""
+
+    state: GroupStatus
+    template: NodeTemplate
+    price: float
+    is_spot: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.state.id
+
+    def is_like(self, node: NodeInfo, price: float) -> bool:
+        """Whether it could be created with nodes like this one, at no lower price."""
+        spec = self.state.spec
+        return spec is not None and spec.machine_type == gce.machine_type(node.labels) and self.price >= price - SLACK
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceableNode:
+    """`price` per hour, `disruption` as in `SavingBalance`."""
+
+    node: NodeInfo
+    group: str
+    price: float
+    disruption: float
+    is_spot: bool
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def turn(self) -> tuple[float, str]:
+        return -self.price / self.disruption, self.name
+
+
+class SavingBalance:
+    """Weighs what is saved against what it disturbs, each as a share of the whole of the groups that may shrink."""
+
+    def __init__(
+        self, context: ScaleDownContext, prices: Mapping[str, float], disruptions: Mapping[str, float], least: float
+    ) -> None:
+        ours = [node for node in context.nodes if context.group_of(node) in context.inputs.groups]
+        self.least = least
+        self.disruption = {node.name: _disruption_of(node, context, disruptions) for node in ours}
+        self._total_price = sum(prices.get(node.name, 0.0) for node in ours)
+        self._total_disruption = sum(self.disruption.values())
+
+    def score(self, saving: float, removed: Iterable[ReplaceableNode]) -> float:
+        """The share of the cluster's cost that is saved over the share of its disruption."""
+        if not self._total_price:
+            return 0.0
+        disturbed = sum(each.disruption for each in removed) / self._total_disruption
+        return saving / self._total_price / disturbed
+
+    def terms(self, saving: float, removed: Iterable[ReplaceableNode]) -> tuple[Term, ...]:
+        return (
+            Term("score", round(1000 * self.score(saving, removed)), "thousandths", "cost saved over disruption"),
+            Term("leastScore", round(1000 * self.least), "thousandths", "--consolidation-balance"),
+        )
+
+    def explain(self, saving: float, removed: Sequence[ReplaceableNode]) -> str:
+        disturbed = sum(each.disruption for each in removed) / self._total_disruption
+        saved = saving / self._total_price if self._total_price else 0.0
+        return (
+            f"{saved:.1%} of the cost saved, {disturbed:.1%} of the cluster disturbed, "
+            f"which scores {self.score(saving, removed):.2f} of {self.least:g}"
+        )
+
+
+def _disruption_of(node: NodeInfo, context: ScaleDownContext, disruptions: Mapping[str, float]) -> float:
+    """1, and what the eviction of each of its pods costs, as in Karpenter."""
+    moving = (each for each in context.pods_that_move(node.name) if each.drain_info is not None)
+    return BASE_DISRUPTION + sum(max(0.0, disruptions.get(each.key, 1.0)) for each in moving)
