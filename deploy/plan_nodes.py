@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from deploy import rendering
 from manager.autoscaler.reporting.answers import Plan
 from manager.autoscaler.reporting.node_rows import DeletionRow, ScaleDownRow, ScanRow
-from manager.autoscaler.reporting.node_status import NodeStatusRow
+from manager.autoscaler.reporting.node_status import NodeStatusRow, by_saving
 from manager.autoscaler.scale_down.removal_status import NodeStanding
 
 MOST_ROWS = 20
@@ -69,7 +69,7 @@ def _replaced(of: ScaleDownRow, most: int) -> list[str]:
     rows = [row for row in of.nodes if row.replacement]
     if not rows and not of.replacement:
         return []
-    rows.sort(key=lambda row: (-(row.replacement_saves_per_month or 0.0), row.node))
+    rows.sort(key=by_saving)
     lines = [f"  {row.replacement}" for row in rows[:most]]
     return [f"Replaced nodes: {of.replacement or 'none now'}", *lines, *rendering.more(len(rows), most, _ALL)]
 

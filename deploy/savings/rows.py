@@ -152,13 +152,14 @@ class ObstacleRow:
 @dataclass(frozen=True)
 class ReplacementRow:
     """Whether consolidation by price replaces a node that costs `cost` a month, or why not, and what that saves a
-    month, or would. Null: not known.
+    month, or would; with `saves_at_most` no more is known than that it would save no more. Null: not known.
     """
 
     node: str
     cost: float | None
     saves: float | None
     sentence: str
+    saves_at_most: bool = False
 
 
 @dataclass(frozen=True)

@@ -254,11 +254,15 @@ def _replacements(cluster: SimulatedCluster, nodes: PricedNodes) -> list[Replace
     """Of the cluster as it is, the largest saving first; none where no node has a price."""
     rows = [
         ReplacementRow(
-            each.node, cents(nodes.cost([each.node])), cents(each.replacement_saves_per_month), each.replacement
+            each.node,
+            cents(nodes.cost([each.node])),
+            cents(each.replacement_saves_per_month),
+            each.replacement,
+            each.replacement_saves_at_most,
         )
         for each in (simulation.find_replacements(cluster) if nodes.machines else ())
     ]
-    return sorted(rows, key=lambda row: (-(row.saves or 0.0), -(row.cost or 0.0), row.node))
+    return sorted(rows, key=lambda row: (row.saves_at_most, -(row.saves or 0.0), -(row.cost or 0.0), row.node))
 
 
 def _knowledge(made: Sequence[ContainerRecommendation]) -> KnowledgeRow:

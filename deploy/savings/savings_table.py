@@ -159,7 +159,12 @@ def _replacements(of: Savings, top: int) -> list[str]:
         return []
     header = ("  REPLACED BY PRICE", f">{of.currency}/MONTH", ">WOULD SAVE", "WHY OR WHY NOT")
     rows = [
-        (f"  {row.node}", money(row.cost), money(row.saves), row.sentence.removeprefix(f"{row.node} "))
+        (
+            f"  {row.node}",
+            money(row.cost),
+            f"<= {money(row.saves)}" if row.saves_at_most else money(row.saves),
+            row.sentence.removeprefix(f"{row.node} "),
+        )
         for row in of.replacements[:top]
     ]
     return [*rendering.table(header, rows), *rendering.more(len(of.replacements), top, _ALL)]

@@ -8,7 +8,8 @@ const drawDisruption = of => {
   const { nodes, replacement } = of || { nodes: [], replacement: "" };
   const interrupted = nodes.filter(row => row.interruption), judged = nodes.filter(row => row.replacement);
   const saving = row => row.replacement_saves_per_month;
-  judged.sort((one, other) => (saving(other) || 0) - (saving(one) || 0));
+  const atMost = row => row.replacement_saves_at_most || false;
+  judged.sort((one, other) => atMost(one) - atMost(other) || (saving(other) || 0) - (saving(one) || 0));
   byId("interrupted-part").hidden = !interrupted.length;
   drawTable("interrupted", [
     ["Node", "wide", row => row.node],
@@ -24,7 +25,7 @@ const drawDisruption = of => {
     ["Node", "wide", row => row.node],
     ["Group", "", row => row.group],
     ["Reason", "", row => row.replacement_reason],
-    ["Saves a month", "number", row => saving(row) === null ? "" : dollars(saving(row))],
+    ["Saves a month", "number", row => saving(row) === null ? "" : `${atMost(row) ? "≤ " : ""}${dollars(saving(row))}`],
     ["Verdict", "reasons", row => row.replacement],
   ], judged.slice(0, MAX_CLASSES), row => / is replaced: /.test(row.replacement) ? "chosen" : "");
 };

@@ -278,11 +278,14 @@ def test_interruptions_and_replacements_are_shown_where_there_are_any(page: Page
     }
     saves: dict[str, object] = {**row, "interruption": "", "replacement": "n1 is replaced: by 1 of cheap"}
     saves |= {"replacement_reason": "Underutilized", "replacement_saves_per_month": 94.9}
+    held = {**saves, "node": "n9", "replacement": "n9 is not replaced", "replacement_saves_per_month": 99.0}
+    held["replacement_saves_at_most"] = True
     told = drawn(page, "interrupted-part", "drawDisruption", {"nodes": [row], "replacement": ""})
     assert "n1 g SpotInterruption (taint t) count as pending now needed" in told
-    told = drawn(page, "replaced-part", "drawDisruption", {"nodes": [saves], "replacement": ""})
+    told = drawn(page, "replaced-part", "drawDisruption", {"nodes": [held, saves], "replacement": ""})
     assert "None is replaced now." in told
     assert "n1 g Underutilized $94.90 n1 is replaced: by 1 of cheap" in told
+    assert told.index("n9 g Underutilized ≤ $99.00 n9 is not replaced") > told.index("n1 g")
     for part in ("interrupted-part", "replaced-part"):
         assert drawn(page, part, "drawDisruption", {"nodes": [], "replacement": ""}) == ""
         assert drawn(page, part, "drawDisruption", None) == ""

@@ -186,7 +186,7 @@ def first_rows(of: ScaleDownRow | None) -> ScaleDownRow | None:
     shown = [row for row in of.nodes if row.standing in _COULD_GO][:BRIEF_ROWS]
     known = {row.node for row in shown}
     asked = [row for row in of.nodes if row.node not in known and (row.interruption or row.replacement)]
-    asked.sort(key=lambda row: (not row.interruption, -(row.replacement_saves_per_month or 0.0), row.node))
+    asked.sort(key=lambda row: (not row.interruption, node_status.by_saving(row)))
     return replace(
         of,
         stay=[replace(row, nodes=row.nodes[:BRIEF_NAMES]) for row in of.stay],

@@ -48,8 +48,9 @@ class NodeStatusRow:
     the share of what is requested most, and `ripe_at` when the node will have been unneeded for long enough. `pods` are
     to be evicted, `stage` is how far it is on its way out, `cost_per_hour` null where it has no price. `replacement`
     says why the node is replaced, or is not, `replacement_reason` what asks for that (Underutilized: cheaper nodes;
-    Interrupted, Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: nothing
-    cheaper is known); all are empty where nothing asks for it. `interruption` is what the cloud has announced for the
+    Interrupted, Expired, Drifted, Unhealthy), and `replacement_saves_per_month` what it saves, or would (null: no
+    price is known), no more than that with `replacement_saves_at_most`; `replacement_terms` are what was compared for
+    it; all are empty where nothing asks for it. `interruption` is what the cloud has announced for the
     node (SpotInterruption, InstanceTermination: it takes the node within minutes; ScheduledMaintenance,
     RebalanceRecommendation), with the taint or condition that tells of it; empty without any. `terms` are what was
     compared.
@@ -69,6 +70,8 @@ class NodeStatusRow:
     replacement: str = ""
     replacement_saves_per_month: float | None = None
     replacement_reason: str = ""
+    replacement_saves_at_most: bool = False
+    replacement_terms: list[Term] = field(default_factory=list)
     interruption: str = ""
     terms: list[Term] = field(default_factory=list)
 
@@ -97,6 +100,8 @@ def node_statuses(made: Iteration) -> dict[str, NodeStatusRow]:
                 replacement=str(verdict),
                 replacement_saves_per_month=verdict.saves_per_month,
                 replacement_reason=verdict.disruption.value,
+                replacement_saves_at_most=verdict.is_upper_bound,
+                replacement_terms=list(verdict.terms),
             )
     for name in made.interruptions.keys() & found.keys():
         found[name] = replace(found[name], interruption=str(made.interruptions[name]))
@@ -113,6 +118,11 @@ def replacement(made: Iteration) -> str:
     if decided.option is not None:
         return f"{'advised: ' if decided.advice else ''}{', '.join(decided.option.removed)}: {decided.option}"
     return f"{decided.move.phase}: {decided.move}" if decided.move is not None else ""
+
+
+def by_saving(row: NodeStatusRow) -> tuple[bool, float, str]:
+    """A key for sorting: the largest saving first, and what is only an upper bound after all others."""
+    return row.replacement_saves_at_most, -(row.replacement_saves_per_month or 0.0), row.node
 
 
 _ABOUT_NODES = frozenset({ActionKind.REMOVE_NODES, ActionKind.DELETE_NODES, ActionKind.TAINT, ActionKind.UNTAINT})

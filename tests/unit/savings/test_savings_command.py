@@ -141,12 +141,27 @@ def test_each_node_says_whether_cheaper_nodes_replace_it_and_what_that_would_sav
         assert rows[name]["cost"] == pytest.approx(0.252 * MONTH, abs=0.01)
         assert rows[name]["saves"] == pytest.approx((0.252 - 0.192) * MONTH, abs=0.01)
         assert "1 of cheap at 0.192/h" in rows[name]["sentence"]
-    assert (rows["c"]["saves"], rows["own"]["saves"], rows["own"]["cost"]) == (None, None, None)
+    assert (rows["c"]["saves"], rows["own"]["saves"], rows["own"]["cost"]) == (0.0, None, None)
+    assert not any(row["saves_at_most"] for row in rows.values())
     assert "NoCheaperNodes" in rows["c"]["sentence"]
     assert "PriceUnknown" in rows["own"]["sentence"]
     said = savings("-f", path, "--top", "1")
     assert "REPLACED BY PRICE" in said
     assert "and 3 more (--top N; all: -o wide)" in said
+
+
+def test_a_node_that_may_not_be_replaced_says_what_that_would_save_at_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = {"karpenter.sh/do-not-disrupt": "true"}
+    nodes = [node("d", "r5.xlarge", pool="dear"), node("c", pool="cheap")]
+    full = [pod(f"w-5d9c7b-{name}", "w", name, container(cpu="3500m", memory="4Gi")) for name in ("c", "d")]
+    full[1]["metadata"].setdefault("annotations", {}).update(held)
+    path = dumped(tmp_path / "dump.json", *nodes, *full)
+    (row,) = [each for each in answered(capsys, "-f", str(path))["replacements"] if each["node"] == "d"]
+    assert (row["saves"], row["saves_at_most"]) == (pytest.approx((0.252 - 0.192) * MONTH, abs=0.01), True)
+    assert "DoNotDisrupt" in row["sentence"]
+    assert "<= 43.80" in run(capsys, "-f", str(path))
 
 
 def test_replacements_are_no_part_of_what_is_saved_and_none_is_said_where_no_price_is_known(
