@@ -232,7 +232,7 @@ def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> P
     if seen.client is not None:
         groups = ManagedGroups(
             options=chosen.group_options,
-            minds_drift=chosen.disruption.replaces_drifted,
+            minds_drift=chosen.disruption.replaces_any_drifted,
             discovery=settings.node_group_auto_discovery,
         )
         config = Path(settings.cloud_config) if settings.cloud_config else None

@@ -44,6 +44,7 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     for name in expanders:
         if name != chain.RANDOM:
             loaded.get(name)
+    disruption = removal_rules.read_disruption(settings, groups)
     taints = TaintRules(frozenset(settings.startup_taint), frozenset(settings.status_taint))
     return DecisionSettings(
         provider=settings.cloud_provider,
@@ -104,8 +105,8 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
         parallel=settings.parallel_scale_up,
         prices=scale_up_options.read_prices(settings, expanders, provider),
         simulation_seconds=settings.scale_down_simulation_timeout_seconds,
-        consolidation=removal_rules.read_consolidation(settings),
-        disruption=removal_rules.read_disruption(settings, groups),
+        consolidation=removal_rules.read_consolidation(settings, disruption.limits),
+        disruption=disruption,
         clock=clock,
     )
 

@@ -129,7 +129,7 @@ def open_cloud(
         enforced=[name for name, each in by_id.items() if decision_settings.scan_mode_of(each) is Mode.ENFORCE],
         own_options={name: each for name, each in own_options.items() if each is not None},
         options=decision_settings.group_options,
-        minds_drift=decision_settings.disruption.replaces_drifted,
+        minds_drift=decision_settings.disruption.replaces_any_drifted,
         discovery=settings.node_group_auto_discovery,
     )
     request = ProviderRequest(

@@ -17,6 +17,13 @@ node_groups:
                                    # deadline; after that the node goes, even with pods that budgets protect
   balance_zones: true              # nodes leave the zone that has most of them first, instead of the oldest (false)
 
+  # Of a group of policy pending-pods:
+  max_node_age: 720h               # in place of --max-node-lifetime
+  replace_drifted_nodes: true      # in place of --replace-drifted-nodes
+  replace_interrupted_nodes: true  # in place of --replace-interrupted-nodes
+  node_repair_conditions: ["Ready=Unknown:30m"]    # in place of --node-repair-conditions; [] for none
+  disruption_budgets: ["1", "0;schedule=@daily;duration=1h"]    # of its nodes, in place of --disruption-budgets
+
 Escalator's further keys have Escalator's meaning, and are read as Escalator reads them: from JSON or the first document
 of YAML, in upper or lower case, any scalar as a text, and a key without a value as absent. Unknown keys are ignored
 with a warning, as Escalator's own samples contain obsolete ones. Scale-up for pending pods considers the groups whose
@@ -111,6 +118,10 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     scale_up_failure_threshold: Annotated[int, Meta(ge=0)] | None = None
 
     predicted_peaks: PredictedPeaks = PredictedPeaks.OFF
+    replace_drifted_nodes: bool | None = None
+    replace_interrupted_nodes: bool | None = None
+    node_repair_conditions: tuple[str, ...] | None = None
+    disruption_budgets: tuple[str, ...] | None = None
     drain_before_termination: bool = False
     balance_zones: bool = False
     policy: ScalingPolicy = ScalingPolicy.UTILIZATION

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from manager.autoscaler.decision_settings import FLAGS, NONE
 from manager.autoscaler.disruption import rules as disruption
-from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules, DisruptionLimit, parse_limit
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limits
 from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.node_groups import NodeGroup
 from manager.autoscaler.scale_down.rules import (
@@ -74,8 +75,8 @@ def read_actuation(settings: AutoscalerSettings) -> ActuationOptions:
     )
 
 
-def read_consolidation(settings: AutoscalerSettings) -> ConsolidationRules | None:
-    """None where nothing is replaced for its price."""
+def read_consolidation(settings: AutoscalerSettings, limits: DisruptionLimits) -> ConsolidationRules | None:
+    """None where nothing is replaced for its price. `limits` are those of all disruption."""
     chosen = settings.consolidation
     if chosen == CONSOLIDATION_OFF:
         return None
@@ -90,7 +91,7 @@ def read_consolidation(settings: AutoscalerSettings) -> ConsolidationRules | Non
         balance=settings.consolidation_balance,
         min_age_seconds=settings.consolidation_min_node_age_seconds,
         cooldown_seconds=settings.consolidation_cooldown_seconds,
-        limits=_disruption_limits(settings),
+        limits=limits,
         spot_alternatives=settings.consolidation_spot_alternatives,
     )
 
@@ -99,12 +100,11 @@ def read_disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -
     """The budgets are checked even where nothing is replaced."""
     found = DisruptionRules(
         lifetime_seconds=settings.max_node_lifetime_seconds,
-        lifetimes=disruption.lifetimes(groups, settings.node_groups),
         replaces_drifted=settings.replace_drifted_nodes,
         replaces_interrupted=settings.replace_interrupted_nodes,
         repairs=disruption.parse_repairs(settings.node_repair_conditions, source=FLAGS, name="node-repair-conditions"),
         grace_seconds=settings.disruption_termination_grace_seconds or None,
-        limits=_disruption_limits(settings),
+        limits=DisruptionLimits(parse_limits(settings.disruption_budgets, source=FLAGS, name="disruption-budgets")),
     )
     for name, value, is_on in (
         ("max-node-lifetime", found.lifetime_seconds, found.lifetime_seconds > 0),
@@ -115,8 +115,9 @@ def read_disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -
         if is_on and not settings.scale_down_enabled:
             problem = "it needs scale-down, which is off (--scale-down-enabled)"
             raise InvalidInput(source=FLAGS, field=name, value=value, problem=problem)
+    found = disruption.with_groups(found, groups, settings.node_groups)
+    for name, each in found.groups.items():
+        if each.is_any_on(each.lifetime_seconds) and not settings.scale_down_enabled:
+            problem = "its nodes are to be replaced, which needs scale-down (--scale-down-enabled)"
+            raise InvalidInput(source=settings.node_groups, field="group", value=name, problem=problem)
     return found
-
-
-def _disruption_limits(settings: AutoscalerSettings) -> tuple[DisruptionLimit, ...]:
-    return tuple(parse_limit(each, source=FLAGS, name="disruption-budgets") for each in settings.disruption_budgets)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import simulation
 from manager.autoscaler.disruption.candidates import SLACK, LaunchTarget, ReplaceableNode, SavingBalance
-from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
 from manager.autoscaler.disruption.saving_bounds import SavingBounds
 from manager.autoscaler.disruption.simulation import ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import (
@@ -62,8 +63,12 @@ class ConsolidationInputs:
     untried: Collection[str] = ()
     remaining: Headroom = field(default_factory=Headroom)
     new_groups: int = 0
-    allowed: Allowed = field(default_factory=lambda: Allowed(MOST_AT_ONCE))
+    allowed: DisruptionAllowance = field(default_factory=lambda: DisruptionAllowance(Allowed(MOST_AT_ONCE)))
     blocked: tuple[ConsolidationReason, str] | None = None
+
+
+# What nodes that cost more cannot help.
+_OF_PRICE = (ConsolidationReason.SAVES_TOO_LITTLE, ConsolidationReason.DISTURBS_TOO_MUCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +212,8 @@ class _Search:
 
     def _longest_prefix(self, candidates: Sequence[ReplaceableNode]) -> ReplacementOption | None:
         """Of at least two nodes. As in Karpenter, a longer prefix is tried only after a shorter one has passed."""
-        low, high = 2, min(len(candidates), self._inputs.allowed.nodes, MOST_AT_ONCE)
+        candidates = self._inputs.allowed.cropped(candidates, lambda each: each.group)
+        low, high = 2, min(len(candidates), MOST_AT_ONCE)
         best = None
         while low <= high and not self._is_late():
             middle = (low + high) // 2
@@ -231,7 +237,7 @@ class _Search:
             found = self._judge([each])
             if isinstance(found, _Refusal):
                 self._refuse(each.name, self._or_together(each, found))
-            elif (delayed := self._delayed()) is not None:
+            elif (delayed := self._delayed(each.group)) is not None:
                 self._refuse(each.name, _Refusal(delayed[0], f"{delayed[1]}; {found} then", found.saving, found.terms))
             else:
                 return found
@@ -251,8 +257,8 @@ class _Search:
         named = "1 other node" if others == 1 else f"{others} other nodes"
         return _Refusal(refusal.reason, f"with {named}: {refusal.detail}", saving, refusal.terms)
 
-    def _delayed(self) -> tuple[ConsolidationReason, str] | None:
-        allowed = self._inputs.allowed
+    def _delayed(self, group: str) -> tuple[ConsolidationReason, str] | None:
+        allowed = self._inputs.allowed.of_group(group)
         if self._inputs.blocked is None and allowed.nodes < 1:
             return ConsolidationReason.LIMITED, f"the disruption limit {allowed.limit!r} allows no node now"
         return self._inputs.blocked
@@ -289,9 +295,7 @@ class _Search:
             detail = f"no other nodes at less than {before:.4g}/h hold its pods: {why}"
             return _Refusal(ConsolidationReason.NOT_CHEAPER, detail, 0.0)
         judged = found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
-        if not isinstance(judged, _Refusal) or judged.reason is not ConsolidationReason.FEW_ALTERNATIVES:
-            return judged
-        if any(each.is_spot for each in removed):
+        if not isinstance(judged, _Refusal) or judged.reason in _OF_PRICE or any(each.is_spot for each in removed):
             return judged
         on_demand = [each for each in self._targets if not each.is_spot]
         second = self._cheapest(removed, own, before, present, on_demand)

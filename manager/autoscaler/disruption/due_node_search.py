@@ -12,7 +12,7 @@ from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import consolidation_search as by_price
 from manager.autoscaler.disruption import simulation
 from manager.autoscaler.disruption.candidates import LaunchTarget
-from manager.autoscaler.disruption.consolidation_rules import Allowed
+from manager.autoscaler.disruption.disruption_limits import DisruptionAllowance
 from manager.autoscaler.disruption.due_nodes import DueNode
 from manager.autoscaler.disruption.simulation import PodPlacement, ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import (
@@ -49,7 +49,7 @@ class DisruptionInputs:
     unneeded: Sequence[str] = ()
     unhealthy: Mapping[str, str] = field(default_factory=dict)
     remaining: Headroom = field(default_factory=Headroom)
-    allowed: Mapping[DisruptionReason, Allowed] = field(default_factory=dict)
+    allowed: Mapping[DisruptionReason, DisruptionAllowance] = field(default_factory=dict)
     blocked: Refusal | None = None
     is_forced: bool = False
 
@@ -98,7 +98,8 @@ class _Search:
             return refused
         if self._inputs.blocked is not None:
             return self._inputs.blocked
-        allowed = self._inputs.allowed.get(due.reason)
+        limits = self._inputs.allowed.get(due.reason)
+        allowed = None if limits is None else limits.of_group(due.group)
         if allowed is not None and allowed.nodes < 1:
             return ConsolidationReason.LIMITED, f"the disruption limit {allowed.limit!r} allows no node now"
         return self._replaced(due)

@@ -49,25 +49,23 @@ def find_due(
     `drifted` says of nodes why they are not what their group would launch.
     """
     judged = (
-        _due(node, group, lifetimes[group], drifted.get(node.metadata.name, ""), rules, now)
+        _due(node, group, lifetimes[group], drifted.get(node.metadata.name, ""), rules.of_group(group), now)
         for node in nodes
         if (group := group_of.get(node.metadata.name, "")) in lifetimes
     )
     return sorted((each for each in judged if each is not None), key=lambda each: each.turn)
 
 
-def too_many_unhealthy(
-    nodes: Iterable[Node], group_of: Mapping[str, str], repairs: Iterable[RepairPolicy]
-) -> dict[str, str]:
-    """The groups whose nodes are not repaired, because too many of theirs, or of all groups', are unhealthy, each with
-    the reason. A share of the nodes rounds up, so that one node of a small group can be repaired.
+def too_many_unhealthy(nodes: Iterable[Node], group_of: Mapping[str, str], rules: DisruptionRules) -> dict[str, str]:
+    """The groups whose nodes are not repaired, because too many of theirs, or of all groups' with repairs, are
+    unhealthy, each with the reason. A share of the nodes rounds up, so that one node of a small group can be repaired.
     """
-    policies = tuple(repairs)
     total: dict[str, int] = {}
     unhealthy: dict[str, int] = {}
     for node in nodes:
         group = group_of.get(node.metadata.name)
-        if group is not None:
+        policies = () if group is None else rules.of_group(group).repairs
+        if group is not None and policies:
             total[group] = total.get(group, 0) + 1
             unhealthy[group] = unhealthy.get(group, 0) + any(True for _ in _unhealthy(node, policies))
     all_unhealthy, everywhere = sum(unhealthy.values()), sum(total.values())

@@ -1,12 +1,12 @@
 """When nodes have to go, and the texts from which that is read."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.disruption.consolidation_rules import DEFAULT_LIMITS, DisruptionLimit
-from manager.autoscaler.node_groups import NodeGroup
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limits
+from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
 from shared import durations
 from shared.errors import InvalidInput
 
@@ -35,25 +35,42 @@ class RepairPolicy:
 class DisruptionRules:
     """What makes nodes go; by default nothing does.
 
-    `lifetimes` are those of groups that differ from `lifetime_seconds`; 0 is no limit. After `grace_seconds` of drain a
-    node goes whatever protects its pods; None waits for them. `pause_seconds` lie between the end of
-    one replacement and the beginning of the next. `search_seconds`: how long one search may take, while everything else
-    waits.
+    `groups` has the rules of groups that differ; a `lifetime_seconds` of 0 is no limit. After `grace_seconds` of drain
+    a node goes whatever protects its pods; None waits for them. `pause_seconds` lie between the end of one replacement
+    and the beginning of the next. `search_seconds`: how long one search may take, while everything else waits.
     """
 
     lifetime_seconds: float = 0.0
-    lifetimes: Mapping[str, float] = field(default_factory=dict)
     replaces_drifted: bool = False
     replaces_interrupted: bool = False
     repairs: tuple[RepairPolicy, ...] = ()
     grace_seconds: float | None = None
-    limits: Sequence[DisruptionLimit] = DEFAULT_LIMITS
+    limits: DisruptionLimits = field(default_factory=DisruptionLimits)
     pause_seconds: float = 60.0
     search_seconds: float = 5.0
+    groups: Mapping[str, "DisruptionRules"] = field(default_factory=dict)
+
+    def of_group(self, group: str) -> "DisruptionRules":
+        return self.groups.get(group, self)
+
+    @property
+    def replaces_any_drifted(self) -> bool:
+        """Whether drift matters in any group."""
+        return self.replaces_drifted or any(each.replaces_drifted for each in self.groups.values())
+
+    @property
+    def all_repairs(self) -> tuple[RepairPolicy, ...]:
+        """Those of all groups, each once."""
+        listed = (*self.repairs, *(policy for each in self.groups.values() for policy in each.repairs))
+        return tuple(dict.fromkeys(listed))
 
     def lifetime_of(self, group: str, own_seconds: float | None = None) -> float:
         """In seconds; `own_seconds` is what the group's cloud says."""
-        return self.lifetimes.get(group, self.lifetime_seconds) if own_seconds is None else own_seconds
+        return self.of_group(group).lifetime_seconds if own_seconds is None else own_seconds
+
+    def is_any_on(self, lifetime_seconds: float) -> bool:
+        """Whether nodes of a group of this lifetime may go for any reason but their price."""
+        return any(self.is_on(reason, lifetime_seconds) for reason in DisruptionReason)
 
     def is_on(self, reason: DisruptionReason, lifetime_seconds: float) -> bool:
         """Whether nodes of a group of this lifetime may go for this reason."""
@@ -101,24 +118,55 @@ def parse_repairs(texts: Iterable[str], *, source: str, name: str) -> tuple[Repa
     return tuple(found.values())
 
 
-def lifetimes(groups: Iterable[NodeGroup], file: str) -> dict[str, float]:
-    """What the node groups file says of groups that do not scale by utilization: of the others, a scan takes the old
-    nodes. Raises InvalidInput.
+def with_groups(rules: DisruptionRules, groups: Iterable[NodeGroup], file: str) -> DisruptionRules:
+    """The rules with what the node groups file says of its groups. Raises InvalidInput.
+
+    Groups that scale by utilization have none of these: a scan takes their old nodes, by their own `max_node_age`.
     """
-    found = {}
+    own, limits = {}, {}
     for each in groups:
-        if each.is_scanned or not each.max_node_age:
+        source, group = f"{file}: group {each.name}", each.cloud_provider_group_name
+        if each.is_scanned:
+            _refuse_own_rules(each, source)
             continue
-        try:
-            seconds = durations.parse(each.max_node_age)
-        except ValueError as error:
-            raise _bad_age(each, file, str(error)) from error
-        if not 0 <= seconds <= MOST_LIFETIME_SECONDS:
-            raise _bad_age(each, file, f"not from 0s to {durations.render(MOST_LIFETIME_SECONDS)}")
-        found[each.cloud_provider_group_name] = seconds
-    return found
+        found = _own_rules(rules, each, source)
+        if found != rules:
+            own[group] = found
+        if each.disruption_budgets is not None:
+            limits[group] = parse_limits(each.disruption_budgets, source=source, name="disruption_budgets")
+    return replace(rules, groups=own, limits=replace(rules.limits, own=limits))
 
 
-def _bad_age(group: NodeGroup, file: str, problem: str) -> InvalidInput:
-    source = f"{file}: group {group.name}"
-    return InvalidInput(source=source, field="max_node_age", value=group.max_node_age, problem=problem)
+def _own_rules(rules: DisruptionRules, group: NodeGroup, source: str) -> DisruptionRules:
+    drifted, interrupted = group.replace_drifted_nodes, group.replace_interrupted_nodes
+    repairs = group.node_repair_conditions
+    return replace(
+        rules,
+        lifetime_seconds=_lifetime(group, source) if group.max_node_age else rules.lifetime_seconds,
+        replaces_drifted=rules.replaces_drifted if drifted is None else drifted,
+        replaces_interrupted=rules.replaces_interrupted if interrupted is None else interrupted,
+        repairs=rules.repairs
+        if repairs is None
+        else parse_repairs(repairs, source=source, name="node_repair_conditions"),
+    )
+
+
+def _lifetime(group: NodeGroup, source: str) -> float:
+    def refused(problem: str) -> InvalidInput:
+        return InvalidInput(source=source, field="max_node_age", value=group.max_node_age, problem=problem)
+
+    try:
+        seconds = durations.parse(group.max_node_age)
+    except ValueError as error:
+        raise refused(str(error)) from error
+    if not 0 <= seconds <= MOST_LIFETIME_SECONDS:
+        raise refused(f"not from 0s to {durations.render(MOST_LIFETIME_SECONDS)}")
+    return seconds
+
+
+def _refuse_own_rules(group: NodeGroup, source: str) -> None:
+    for name in ("disruption_budgets", "replace_drifted_nodes", "replace_interrupted_nodes", "node_repair_conditions"):
+        value = getattr(group, name)
+        if value is not None:
+            problem = f"its nodes leave by utilization: it is for groups of policy {ScalingPolicy.PENDING_PODS}"
+            raise InvalidInput(source=source, field=name, value=value, problem=problem)

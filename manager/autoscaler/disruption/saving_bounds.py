@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from manager.autoscaler.disruption import simulation
 from manager.autoscaler.disruption.candidates import LaunchTarget
 from manager.autoscaler.disruption.simulation import ReplacementSimulation
 from manager.autoscaler.disruption.verdicts import HOURS_PER_MONTH, ReplacementVerdict, price_term
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
+from shared.quantity import Amounts
 
 MOST_SIMULATED = 100  # nodes of one pass, the dearest first
 
@@ -24,8 +24,8 @@ class SavingBounds:
     def completed(
         self, verdicts: Mapping[str, ReplacementVerdict], is_late: Callable[[], bool]
     ) -> dict[str, ReplacementVerdict]:
-        """The verdicts with the price of their nodes among the terms; those on nodes that stay also with what would be
-        saved at most, where they do not say what would be saved.
+        """The verdicts with the price of their nodes among the terms; those on nodes that stay also with what the
+        replacement of each node alone would save at most, where they do not say what would be saved.
         """
         found = dict(verdicts)
         left = MOST_SIMULATED
@@ -42,14 +42,25 @@ class SavingBounds:
         return found
 
     def _bound(self, node: str) -> float:
-        """Per hour: its price, less that of the cheapest new nodes that could hold the pods for which nodes that stay
-        have no room, by the sums of their requests alone.
-        """
+        """Per hour: its price, less what new nodes cost at least for the pods that nodes that stay have no room for."""
         price, present = self.prices[node], self.simulation.place([node])
-        if present.stuck is None:
-            return price
-        counts = (
-            (target.price, simulation.node_count(present.unplaced, target.template.free)) for target in self.targets
-        )
-        least = min((each * count for each, count in counts if count is not None), default=price)
-        return max(0.0, price - least)
+        return price if present.stuck is None else max(0.0, price - self._least_cost(present.unplaced, price))
+
+    def _least_cost(self, unplaced: Sequence[Amounts], most: float) -> float:
+        """Of nodes of any groups: one, or each resource where it is cheapest; `most` where a pod fits none of them."""
+        offered = [(target.price, target.template.free) for target in self.targets]
+        total: dict[str, int] = {}
+        for requests in unplaced:
+            if not any(_holds(free, requests) for _, free in offered):
+                return most
+            for name, amount in requests.items():
+                total[name] = total.get(name, 0) + amount
+        costs = [
+            min((amount * price / free[name] for price, free in offered if free.get(name, 0) > 0), default=0.0)
+            for name, amount in total.items()
+        ]
+        return max([min((price for price, _ in offered), default=most), *costs])
+
+
+def _holds(free: Amounts, requests: Amounts) -> bool:
+    return all(free.get(name, 0) >= amount for name, amount in requests.items())

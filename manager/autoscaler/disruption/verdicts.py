@@ -42,7 +42,8 @@ class ConsolidationReason(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class ReplacementVerdict:
     """One node; `reason` is None where it is replaced. `saves_per_month` is what its replacement saves, or would, in
-    the price model's currency; with `is_upper_bound` no more is known than that it saves no more than this. It is
+    the price model's currency; with `is_upper_bound` no more is known than that it saves no more than this where it is
+    replaced alone. It is
     None where the price of the node is not known, or something else asks for the replacement, as `disruption` says.
     `terms` are what was compared.
     """
@@ -61,7 +62,7 @@ class ReplacementVerdict:
         text = f"{self.node} is not replaced, {self.reason}: {self.detail}"
         if self.saves_per_month is None or not self.is_upper_bound:
             return text
-        return f"{text}; it would save {self.saves_per_month:.4g}/month at most"
+        return f"{text}; alone it would save {self.saves_per_month:.4g}/month at most"
 
 
 @dataclass(frozen=True)

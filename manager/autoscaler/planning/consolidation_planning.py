@@ -13,6 +13,7 @@ from manager.autoscaler.disruption import consolidation_search
 from manager.autoscaler.disruption.candidates import MOST_POD_DISRUPTION, UNKNOWN_PRICE, LaunchTarget
 from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
 from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
+from manager.autoscaler.disruption.disruption_limits import allowance
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
 from manager.autoscaler.planning import replacement_planning
 from manager.autoscaler.planning.candidate_groups import CandidateGroups
@@ -49,7 +50,7 @@ def find(
     enforced = {name: each for name, each in inputs.groups.items() if config.mode_of(name) is Mode.ENFORCE}
     advice = not enforced
     over = replace(inputs, groups=inputs.groups if advice else enforced)
-    allowed = replacement_planning.allowed(over, rules.limits, DisruptionReason.UNDERUTILIZED)
+    allowed = allowance(over, rules.limits, DisruptionReason.UNDERUTILIZED)
     blocked = _blocked_reason(context, over, scale_down, rules)
     seen = frozenset(node.name for node in inputs.nodes), blocked and blocked[0], allowed
     last = cache.consolidation

@@ -9,6 +9,7 @@ from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement, ReplacementPhase
 from manager.autoscaler.disruption import due_node_search, due_nodes
 from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.disruption_limits import allowance
 from manager.autoscaler.disruption.due_node_search import DisruptionInputs
 from manager.autoscaler.disruption.due_nodes import DueNode
 from manager.autoscaler.disruption.rules import DisruptionRules
@@ -64,14 +65,14 @@ def plan(
 
 def _due(context: AutoscalingContext, inputs: ScaleDownInputs, rules: DisruptionRules) -> list[DueNode]:
     observed, nodes = context.cloud.observed, context.objects.nodes
-    for condition in due_nodes.unknown_conditions(nodes, rules.repairs):
+    for condition in due_nodes.unknown_conditions(nodes, rules.all_repairs):
         context.invalid_objects[f"condition {condition}"] = InvalidInput(
             source="--node-repair-conditions", field="type", value=condition, problem="no node has such a condition"
         )
     lifetimes = {
         name: rules.lifetime_of(name, observed.groups[name].options.max_node_lifetime_seconds) for name in inputs.groups
     }
-    if not (rules.replaces_drifted or rules.replaces_interrupted or rules.repairs or any(lifetimes.values())):
+    if not any(rules.of_group(name).is_any_on(seconds) for name, seconds in lifetimes.items()):
         return []
     drifts = {
         each.provider_id: each.drift for name in lifetimes for each in observed.groups[name].instances if each.drift
@@ -119,9 +120,7 @@ def _renewal(
     chosen = [each for each in due if each.group in enforced]
     advice = not chosen
     over = inputs if advice else replace(inputs, groups=enforced)
-    allowed = {
-        reason: replacement_planning.allowed(over, rules.limits, reason) for reason in {each.reason for each in due}
-    }
+    allowed = {reason: allowance(over, rules.limits, reason) for reason in {each.reason for each in due}}
     blocked = _blocked_reason(context, inputs, scale_down, rules)
     named = tuple((each.name, each.reason) for each in due)
     seen = frozenset(node.name for node in inputs.nodes), named, blocked and blocked[0], tuple(sorted(allowed.items()))
@@ -137,7 +136,7 @@ def _renewal(
             consolidation_planning.launch_targets(waiting, config.scale_up, over),
             held={**_failed(inputs), **held},
             unneeded=[each for each in scale_down.unneeded if inputs.group_of.get(each) in over.groups],
-            unhealthy=due_nodes.too_many_unhealthy(repaired, inputs.group_of, rules.repairs),
+            unhealthy=due_nodes.too_many_unhealthy(repaired, inputs.group_of, rules),
             remaining=orchestrator.headroom(waiting, config.scale_up),
             allowed=allowed,
             blocked=blocked,

@@ -17,12 +17,8 @@ from manager.autoscaler.cluster_state.replacement import (
     ReplacementPhase,
 )
 from manager.autoscaler.disruption import replacing
-from manager.autoscaler.disruption.consolidation_rules import (
-    Allowed,
-    ConsolidationRules,
-    DisruptionLimit,
-    allowed_nodes,
-)
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, allowance
 from manager.autoscaler.disruption.replacing import (
     LaunchNodes,
     LookAgain,
@@ -52,7 +48,7 @@ from manager.autoscaler.scale_down.removal_status import (
     ScaleDownReason,
 )
 from manager.autoscaler.settings.modes import Mode
-from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
+from manager.autoscaler.snapshot.cluster import NodeState
 from shared.api import pods
 from shared.api.core import Node
 from shared.explanation import ScaleExplanation, first_names
@@ -96,25 +92,6 @@ def begin(
     return PlannedReplacement(
         scale_down, with_replacement(registry, state), launches, replace(decision, move=state, reason=chosen.reason)
     )
-
-
-def allowed(inputs: ScaleDownInputs, limits: Sequence[DisruptionLimit], reason: DisruptionReason) -> Allowed:
-    """How many nodes the disruption limits allow to go now. Unready nodes do not use up the limits of their own repair,
-    which has a bound of its own on how many may be unhealthy; nor do nodes that others have cordoned because of an
-    announced interruption use up those of its replacement.
-    """
-    ours = [node for node in inputs.nodes if inputs.group_of.get(node.name, "") in inputs.groups]
-    started = [node for node in ours if (node.readiness or node.state) is not NodeState.NOT_STARTED]
-
-    def is_unavailable(node: NodeInfo) -> bool:
-        if node.name in inputs.leaving:
-            return True
-        is_announced = reason is DisruptionReason.INTERRUPTED and node.name in inputs.interruptions
-        is_excused = is_announced and (node.readiness or node.state) in (NodeState.READY, NodeState.CORDONED)
-        return node.state is not NodeState.READY and reason is not DisruptionReason.UNHEALTHY and not is_excused
-
-    unavailable = sum(map(is_unavailable, started))
-    return allowed_nodes(limits, len(started), unavailable, inputs.now, reason)
 
 
 def undisturbed_nodes(context: AutoscalingContext, *, minds_pods: bool = True) -> dict[str, str]:
@@ -191,7 +168,7 @@ class ReplacementFollower:
     inputs: ScaleDownInputs
     scale_down: ScaleDownDecision
     rules: ConsolidationRules
-    limits: Sequence[DisruptionLimit]
+    limits: DisruptionLimits
     prices: Mapping[str, float]
     unwanted: str = ""
     grace_seconds: float | None = None
@@ -274,7 +251,7 @@ class ReplacementFollower:
             self.inputs.in_progress.empty + sum(not each.is_drained for each in self.scale_down.removals),
             self.inputs.in_progress.drained + sum(each.is_drained for each in self.scale_down.removals),
         )
-        may_go = allowed(self.inputs, self.limits, state.reason)
+        may_go = allowance(self.inputs, self.limits, state.reason)
         cropped = budgets.crop(
             [NodeBucket("", tuple(name for name in names if not drains[name].evicted))],
             [NodeBucket("", tuple(name for name in names if drains[name].evicted))],
@@ -282,9 +259,11 @@ class ReplacementFollower:
             removing,
             self.context.settings.scale_down.parallelism,
         )
-        may = [name for bucket in (*cropped.empty, *cropped.drained) for name in bucket.nodes][: may_go.nodes]
-        if not may and not may_go.nodes and not any(each.name in self.inputs.leaving for each in state.removed):
-            return LookedAgain(now, refusal=f"the disruption limit {may_go.limit!r} allows no node now"), {}
+        ours = [name for bucket in (*cropped.empty, *cropped.drained) for name in bucket.nodes]
+        may = may_go.cropped(ours, lambda name: self.inputs.group_of[name])
+        shut = [each for name in names if not (each := may_go.of_group(self.inputs.group_of[name])).nodes]
+        if not may and shut and not any(each.name in self.inputs.leaving for each in state.removed):
+            return LookedAgain(now, refusal=f"the disruption limit {shut[0].limit!r} allows no node now"), {}
         return LookedAgain(now, tuple(may)), drains
 
     def _drains(self, state: Replacement, names: Sequence[str]) -> dict[str, DrainPlan] | str:

@@ -10,6 +10,7 @@ from manager.autoscaler.cloudprovider.contract import Group, InstanceState
 from manager.autoscaler.cluster_state.actions import LIKELY_TO_GO, NEEDED_AGAIN, Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason, Replacement
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.disruption import disruption_limits
 from manager.autoscaler.planning.context import AutoscalingContext
 from manager.autoscaler.scale_down import planner, pods_on_nodes
 from manager.autoscaler.scale_down.budgets import ShrinkingGroup
@@ -54,6 +55,8 @@ def decide(context: AutoscalingContext, inputs: ScaleDownInputs) -> ScaleDownDec
     """The decision; the nodes of a replacement under way stay out of it."""
     config = context.settings
     situation = _beside_replacement(inputs, context)
+    limits = disruption_limits.empty_node_limits(situation, config.disruption.limits)
+    situation = replace(situation, empty_node_limits=limits)
 
     def one_pass(over: ScaleDownInputs) -> ScaleDownDecision:
         is_late = TimeLimits(config.clock).deadline(config.simulation_seconds) if config.clock else options.no_deadline

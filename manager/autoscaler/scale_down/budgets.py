@@ -61,6 +61,15 @@ class GroupSizeLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class EmptyNodeLimit:
+    """So many empty nodes of these groups may go now, by the disruption limit of this text."""
+
+    groups: frozenset[str]
+    nodes: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeBucket:
     """The nodes of one group that may go, in the order of their removal."""
 

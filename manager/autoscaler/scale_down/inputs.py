@@ -4,7 +4,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from manager.autoscaler.scale_down import pods_on_nodes
-from manager.autoscaler.scale_down.budgets import DeletionCounts, ShrinkingGroup
+from manager.autoscaler.scale_down.budgets import DeletionCounts, EmptyNodeLimit, ShrinkingGroup
 from manager.autoscaler.scale_down.drain import DisruptionBudget
 from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
 from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, Objection, ScaleDownHistory
@@ -24,7 +24,8 @@ class ScaleDownInputs:
     pods could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `interruptions` gives, by
     node, what the cloud has announced: those that it takes within minutes are among `leaving`. `kept` gives, by group,
     the reason why scale-down leaves its nodes alone. `replacing` gives the part of each node, old or new, in a
-    replacement that is under way: scale-down leaves these alone, too.
+    replacement that is under way: scale-down leaves these alone, too. `empty_node_limits` say how many empty nodes of
+    their groups may go; no group is in two of them.
     """
 
     now: float
@@ -44,6 +45,7 @@ class ScaleDownInputs:
     interruptions: Mapping[str, Interruption] = field(default_factory=dict)
     kept: Mapping[str, str] = field(default_factory=dict)
     replacing: Mapping[str, str] = field(default_factory=dict)
+    empty_node_limits: Sequence[EmptyNodeLimit] = ()
 
 
 class ScaleDownContext:

@@ -93,6 +93,7 @@ class _Selection:
                 ripe.append(each)
             else:
                 self._delay(each, waits)
+        ripe = self._within_limits(ripe)
         there: dict[str, int] = {}
         for node in self.context.nodes:
             group = self.context.group_of(node)
@@ -133,6 +134,22 @@ class _Selection:
             happened = self.context.inputs.happened_in.get(candidate.group_id, CooldownTimestamps())
         cooling = removal_status.cooldown(happened, delays, self.context.now)
         return Objection(UnremovableReason.COOLDOWN, cooling) if cooling else None
+
+    def _within_limits(self, ripe: Iterable[_Unneeded]) -> list[_Unneeded]:
+        """Without the empty nodes that a disruption limit keeps."""
+        left = {limit: limit.nodes for limit in self.context.inputs.empty_node_limits}
+        found = []
+        for each in ripe:
+            limit = next((limit for limit in left if each.candidate.group_id in limit.groups), None)
+            if limit is None or _reason(each) is not ScaleDownReason.EMPTY:
+                found.append(each)
+            elif left[limit] > 0:
+                left[limit] -= 1
+                found.append(each)
+            else:
+                detail = f"the disruption limit {limit.text!r} allows no more empty nodes to go now"
+                self._delay(each, Objection(UnremovableReason.BUDGET, detail))
+        return found
 
     def _drop_incomplete(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
         """Drops the nodes of atomic groups in which not all nodes are ripe."""

@@ -50,7 +50,7 @@ class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbi
         Meta(
             description="nodes on their way out at one time at most, for a replacement to begin: 10%, 3, or "
             "0;schedule=0 8 * * mon-fri;duration=10h;reasons=Expired+Drifted; may be given repeatedly, and the "
-            "smallest counts"
+            "smallest counts; empty nodes go by those that name the reason Empty; a group may have its own"
         ),
     ] = ("10%",)
     max_node_lifetime_seconds: Annotated[

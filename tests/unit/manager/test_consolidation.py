@@ -11,8 +11,9 @@ from manager.autoscaler.cloudprovider.contract import Group, GroupSpec
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
 from manager.autoscaler.disruption.candidates import LaunchTarget
-from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
 from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
+from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision, ConsolidationReason
 from manager.autoscaler.estimator.limits import Quota, ResourceBounds
 from manager.autoscaler.pricing.model import GIB
@@ -32,6 +33,7 @@ from tests.unit.manager.rounds import resident
 HOURS = 730
 SPOT = {"karpenter.sh/capacity-type": "spot"}
 KEEN = ConsolidationRules(min_savings_percent=10, balance=0.5, min_age_seconds=600)
+ONE = DisruptionAllowance(Allowed(1, "1"))
 R = ConsolidationReason
 
 
@@ -254,7 +256,7 @@ def test_the_node_that_is_dearest_for_its_pods_goes_first() -> None:
     shop.node("cheap", 1.0, 6)
     shop.node("dear", 2.0, 6)
     shop.offer("big", 0.5, 7)
-    found = shop.decide(allowed=Allowed(1, "1"))
+    found = shop.decide(allowed=DisruptionAllowance(Allowed(1, "1")))
     assert found.option is not None
     assert found.option.removed == ("dear",)
     assert reasons(found) == {"cheap": R.NOT_ITS_TURN, "dear": None}
@@ -265,7 +267,7 @@ def test_pods_that_cost_more_to_evict_make_their_node_come_later() -> None:
     shop.node("a", 1.0, 6)
     shop.node("b", 1.0, 6)
     shop.offer("big", 0.5, 7)
-    found = shop.decide(replace(KEEN, balance=0), allowed=Allowed(1, "1"), disruptions={"ns/a-0": 8.0})
+    found = shop.decide(replace(KEEN, balance=0), allowed=ONE, disruptions={"ns/a-0": 8.0})
     assert found.option is not None
     assert found.option.removed == ("b",)
 
@@ -274,10 +276,24 @@ def test_a_limit_of_none_delays_a_replacement_and_says_what_it_would_save() -> N
     shop = half_empty_pair()
     shop.targets.clear()
     shop.offer("big", 0.5, 7)
-    found = shop.decide(allowed=Allowed(0, "0;schedule=@daily;duration=1h"))
+    found = shop.decide(allowed=DisruptionAllowance(Allowed(0, "0;schedule=@daily;duration=1h")))
     assert found.option is None
     assert reasons(found) == {"a": R.LIMITED, "b": R.LIMITED}
     assert found.verdicts["a"].saves_per_month == pytest.approx(0.5 * HOURS)
+
+
+def test_a_closed_limit_of_one_group_leaves_the_others_alone() -> None:
+    shop = Shop()
+    shop.node("a", 2.0, 6)
+    shop.node("b", 1.0, 6)
+    shop.group_of["a"] = "kept"
+    shop.offer("big", 0.5, 7)
+    limits = DisruptionAllowance(Allowed(5), {"kept": Allowed(0, "0")})
+    found = shop.decide(replace(KEEN, balance=0), allowed=limits)
+    assert found.option is not None
+    assert found.option.removed == ("b",)
+    assert found.verdicts["a"].reason is R.LIMITED
+    assert found.verdicts["a"].detail.startswith("the disruption limit '0' allows no node now")
 
 
 def test_a_cooldown_delays_everything_and_still_says_what_would_be_saved() -> None:
@@ -405,7 +421,7 @@ def test_a_node_that_may_not_be_replaced_says_what_that_would_save_at_most(
     verdict = shop.decide(**given).verdicts["a"]
     assert (verdict.reason, verdict.is_upper_bound) == (reason, True)
     assert verdict.saves_per_month == pytest.approx(0.6 * HOURS)
-    assert str(verdict).endswith("; it would save 438/month at most")
+    assert str(verdict).endswith("; alone it would save 438/month at most")
 
 
 def test_a_node_that_could_be_emptied_would_save_its_price_at_most() -> None:
@@ -506,7 +522,7 @@ def test_nodes_that_the_last_pass_had_no_time_for_come_first() -> None:
     for number in range(3):
         shop.node(f"n{number}", 1.0, 6)
     shop.offer("big", 0.97, 7)
-    inputs = ConsolidationInputs(shop.prices, shop.targets, untried={"n2"}, allowed=Allowed(1))
+    inputs = ConsolidationInputs(shop.prices, shop.targets, untried={"n2"}, allowed=DisruptionAllowance(Allowed(1)))
     groups = {"dear": ShrinkingGroup(Group("dear", 0, 10, 3), GroupRules())}
     down = ScaleDownInputs(NOW, shop.nodes, shop.pods, groups=groups, group_of=shop.group_of)
     asked = itertools.count()

@@ -11,8 +11,9 @@ from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
 from manager.autoscaler.disruption.candidates import LaunchTarget
-from manager.autoscaler.disruption.consolidation_rules import Allowed, ConsolidationRules
+from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
 from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
+from manager.autoscaler.disruption.disruption_limits import Allowed, DisruptionAllowance
 from manager.autoscaler.disruption.verdicts import ConsolidationDecision
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
@@ -48,7 +49,10 @@ class Market:
     def decided(self) -> ConsolidationDecision:
         context = ScaleDownContext(self.case.situation(), self.case.rules)
         inputs = ConsolidationInputs(
-            self.prices, self.targets, remaining=self.remaining, allowed=Allowed(self.allowed, str(self.allowed))
+            self.prices,
+            self.targets,
+            remaining=self.remaining,
+            allowed=DisruptionAllowance(Allowed(self.allowed, str(self.allowed))),
         )
         return consolidation_search.search(context, inputs, self.rules)
 

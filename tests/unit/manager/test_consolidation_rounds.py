@@ -17,6 +17,7 @@ from manager.autoscaler.cluster_state.registry import Registry, add_request, dec
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings, StartTimes
 from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.planning import iteration_plan
@@ -48,7 +49,7 @@ PRICES = {"dear": 1.0, "cheap": 0.7, "foreign": 0.1}
 CORES = {"dear": 8, "cheap": 12, "foreign": 2}
 LONG_AGO = NOW - 86_400
 ROUND_SECONDS = 30.0
-RULES = ConsolidationRules(limits=(), min_age_seconds=60, cooldown_seconds=60)
+RULES = ConsolidationRules(limits=DisruptionLimits(()), min_age_seconds=60, cooldown_seconds=60)
 
 
 class ManagerDied(Exception):

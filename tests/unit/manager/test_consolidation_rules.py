@@ -9,11 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler import checked_settings
+from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.disruption import schedule
-from manager.autoscaler.disruption.consolidation_rules import Allowed, allowed_nodes, parse_limit
+from manager.autoscaler.disruption.disruption_limits import (
+    Allowed,
+    DisruptionAllowance,
+    DisruptionLimits,
+    allowance,
+    allowed_nodes,
+    empty_node_limits,
+    parse_limit,
+    parse_limits,
+)
 from manager.autoscaler.disruption.schedule import BadSchedule
+from manager.autoscaler.scale_down.budgets import EmptyNodeLimit, ShrinkingGroup
+from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from manager.autoscaler.snapshot.cluster import NodeInfo, NodeState
 from shared.errors import InvalidInput
 from tests.support.properties import examples
 
@@ -160,11 +173,48 @@ def test_a_bad_budget_is_refused_with_field_and_value_even_where_nothing_is_repl
     assert (refused.value.field, refused.value.value) == ("disruption-budgets", text)
 
 
+def three_groups(*limits: str, **own: tuple[str, ...]) -> tuple[ScaleDownInputs, DisruptionLimits]:
+    """Groups of ten nodes: a and b, and c, of which three are not ready."""
+    nodes = [
+        NodeInfo(f"{group}{number}", state=NodeState.UNREADY if group == "c" and number < 3 else NodeState.READY)
+        for group in "abc"
+        for number in range(10)
+    ]
+    groups = {group: ShrinkingGroup(Group(group, 0, 10, 10)) for group in "abc"}
+    inputs = ScaleDownInputs(at(0, 12), nodes, groups=groups, group_of={node.name: node.name[0] for node in nodes})
+    parsed = {group: parse_limits(texts, source="f", name="b") for group, texts in own.items()}
+    return inputs, DisruptionLimits(parse_limits(limits, source="f", name="b"), parsed)
+
+
+def test_a_group_with_limits_of_its_own_has_these_over_its_nodes_and_the_others_share_theirs() -> None:
+    found = allowance(*three_groups("20%", c=("5",), b=()), DisruptionReason.UNDERUTILIZED)
+    assert found == DisruptionAllowance(Allowed(2, "20%"), {"c": Allowed(2, "5"), "b": Allowed(10)})
+    assert [found.of_group(group).nodes for group in "abc"] == [2, 10, 2]
+
+
+def test_nodes_are_taken_in_order_as_far_as_each_limit_goes() -> None:
+    limits = DisruptionAllowance(Allowed(1), {"c": Allowed(2), "d": Allowed(0)})
+    assert limits.cropped(["a1", "b1", "c1", "c2", "c3", "d1", "a2"], lambda name: name[0]) == ["a1", "c1", "c2"]
+
+
+def test_only_limits_that_name_empty_nodes_govern_their_removal() -> None:
+    assert empty_node_limits(*three_groups("0", "0;reasons=Drifted")) == ()
+    assert empty_node_limits(*three_groups("8;reasons=Empty", "0")) == (
+        EmptyNodeLimit(frozenset("abc"), 5, "8;reasons=Empty"),
+    )
+    closed = "0;reasons=Empty+Drifted;schedule=0 8 * * *;duration=10h"
+    assert empty_node_limits(*three_groups("1;reasons=Empty", a=(closed,), b=("9",))) == (
+        EmptyNodeLimit(frozenset("c"), 0, "1;reasons=Empty"),
+        EmptyNodeLimit(frozenset("a"), 0, closed),
+    )
+    assert empty_node_limits(*three_groups(closed.replace("0 8", "0 18"))) == (), "it is not active now"
+
+
 def test_consolidation_is_off_unless_it_is_asked_for() -> None:
     assert checked_settings.load(AutoscalerSettings()).consolidation is None
     found = checked_settings.load(AutoscalerSettings(consolidation="price", disruption_budgets=("20%", "3")))
     assert found.consolidation is not None
-    assert [each.text for each in found.consolidation.limits] == ["20%", "3"]
+    assert [each.text for each in found.consolidation.limits.shared] == ["20%", "3"]
     assert found.consolidation.balance == 0.5
 
 

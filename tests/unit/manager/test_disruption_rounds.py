@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from manager.autoscaler.cluster_state.actions import Action, ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.disruption.consolidation_rules import parse_limit
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limit
 from manager.autoscaler.disruption.rules import DisruptionRules, RepairPolicy
 from manager.autoscaler.reporting import answers, events
 from manager.autoscaler.reporting.metrics import AutoscalerMetrics
@@ -27,7 +27,7 @@ LOCKED = RepairPolicy("KernelDeadlock", "True", 600.0)
 
 
 def rules(**more: Any) -> DisruptionRules:
-    given: dict[str, Any] = {"limits": (), "pause_seconds": 0.0, **more}
+    given: dict[str, Any] = {"limits": DisruptionLimits(()), "pause_seconds": 0.0, **more}
     return DisruptionRules(**given)
 
 
@@ -183,12 +183,28 @@ def hold_by_node(town: Town) -> None:
 
 def close_budget(town: Town) -> None:
     limit = parse_limit("0;reasons=Expired", source="flags", name="disruption-budgets")
-    town.chosen = config(None, disruption=replace(EXPIRES, limits=(limit,)))
+    town.chosen = config(None, disruption=replace(EXPIRES, limits=DisruptionLimits((limit,))))
+
+
+def close_budget_of_its_group(town: Town) -> None:
+    limit = parse_limit("0", source="file", name="disruption_budgets")
+    limits = DisruptionLimits((), {"dear": (limit,)})
+    town.chosen = config(None, disruption=replace(EXPIRES, limits=limits))
+
+
+def test_a_group_may_have_its_own_lifetime_beside_groups_that_keep_their_nodes() -> None:
+    town = town_of(rules(groups={"dear": EXPIRES}))
+    town.go_on_until(is_over, 60)
+    assert is_over(town)
+    town = town_of(rules(lifetime_seconds=12 * HOUR, groups={"dear": rules()}))
+    town.go_on(10)
+    assert going(town) == []
 
 
 @pytest.mark.parametrize(
     ("hinder", "reason", "detail"),
     [
+        (close_budget_of_its_group, "DisruptionLimitReached", "the disruption limit '0' allows no node now"),
         (hold_by_pod, "DoNotDisrupt", "pod ns/a-0 has the annotation karpenter.sh/do-not-disrupt"),
         (hold_by_node, "DoNotDisrupt", "its annotation cluster-autoscaler.kubernetes.io/scale-down-disabled is true"),
         (close_budget, "DisruptionLimitReached", "the disruption limit '0;reasons=Expired' allows no node now"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from manager.autoscaler import checked_settings
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
@@ -15,12 +16,14 @@ from manager.daemon_settings import DaemonSettings
 from shared import durations, settings
 from shared.api.core import Node, NodeSpec, Taint
 from shared.errors import InvalidInput
+from tests.unit.manager import utilized
 from tests.unit.manager.objects import NOW
 
 DAY = 86_400.0
 D = DisruptionReason
 LOST = RepairPolicy("Ready", "Unknown", 1800.0)
 LOCKED = RepairPolicy("KernelDeadlock", "True", 60.0)
+REPAIRED = DisruptionRules(repairs=(LOST,))
 
 
 def made(name: str, age_seconds: float = 0.0, **conditions: tuple[str, float]) -> Node:
@@ -94,7 +97,7 @@ def test_a_node_is_interrupted_once_the_cloud_announces_what_leaves_time_for_it(
 )
 def test_no_node_is_repaired_while_more_than_a_fifth_is_unhealthy(unhealthy: int, total: int, refused: bool) -> None:
     nodes = [made(f"n{number}", Ready=("Unknown" if number < unhealthy else "True", 60)) for number in range(total)]
-    found = due_nodes.too_many_unhealthy(nodes, {f"n{number}": "g" for number in range(total)}, (LOST,))
+    found = due_nodes.too_many_unhealthy(nodes, {f"n{number}": "g" for number in range(total)}, REPAIRED)
     assert bool(found) is refused
     if refused:
         expected = f"{unhealthy} of {total} nodes are unhealthy, more than 20 %: something else is wrong"
@@ -105,7 +108,7 @@ def test_one_bad_group_is_left_alone_while_others_are_repaired() -> None:
     sick = [made(f"s{number}", Ready=("Unknown", 60)) for number in range(2)]
     well = [made(f"w{number}", Ready=("True", 60)) for number in range(20)]
     group_of = {node.metadata.name: node.metadata.name[0] for node in (*sick, *well)}
-    found = due_nodes.too_many_unhealthy([*sick, *well], group_of, (LOST,))
+    found = due_nodes.too_many_unhealthy([*sick, *well], group_of, REPAIRED)
     assert found == {"s": "2 of 2 nodes of its group are unhealthy, more than 20 %: something else is wrong"}
 
 
@@ -184,6 +187,92 @@ def test_a_group_of_the_file_has_its_own_lifetime(tmp_path: Path) -> None:
     assert found.disruption.lifetime_of("asg-a") == DAY
     assert found.disruption.lifetime_of("another") == 30 * DAY
     assert found.disruption.lifetime_of("asg-a", 7200.0) == 7200.0, "what the cloud says of the group comes first"
+
+
+BY_GROUP = """node_groups:
+- name: a
+  cloud_provider_group_name: asg-a
+  policy: pending-pods
+  max_nodes: 5
+  max_node_age: 24h
+  replace_drifted_nodes: true
+  replace_interrupted_nodes: false
+  node_repair_conditions: ["Ready=Unknown:30m"]
+  disruption_budgets: ["1", "0;schedule=@daily;duration=1h"]
+- {name: b, cloud_provider_group_name: asg-b, policy: pending-pods, max_nodes: 5, node_repair_conditions: []}
+- {name: c, cloud_provider_group_name: asg-c, policy: pending-pods, max_nodes: 5}
+"""
+
+
+def by_group(tmp_path: Path, text: str = BY_GROUP, **flags: Any) -> DisruptionRules:
+    file = tmp_path / "groups.yaml"
+    file.write_text(text)
+    return checked_settings.load(AutoscalerSettings(node_groups=str(file), **flags)).disruption
+
+
+def test_a_group_of_the_file_has_its_own_rules_and_the_flags_are_the_defaults(tmp_path: Path) -> None:
+    flags: dict[str, Any] = {"replace_interrupted_nodes": True, "node_repair_conditions": ("KernelDeadlock=True:1m",)}
+    found = by_group(tmp_path, **flags)
+    a, b, c = (found.of_group(f"asg-{name}") for name in "abc")
+    assert (a.lifetime_seconds, a.replaces_drifted, a.replaces_interrupted, a.repairs) == (DAY, True, False, (LOST,))
+    assert (b.lifetime_seconds, b.replaces_drifted, b.replaces_interrupted, b.repairs) == (0.0, False, True, ())
+    assert (c.replaces_interrupted, c.repairs) == (True, (LOCKED,))
+    assert found.replaces_any_drifted
+    assert set(found.all_repairs) == {LOST, LOCKED}
+    assert {group: [each.text for each in limits] for group, limits in found.limits.own.items()} == {
+        "asg-a": ["1", "0;schedule=@daily;duration=1h"]
+    }
+    assert [each.text for each in found.limits.shared] == ["10%"]
+
+
+def test_a_node_goes_by_the_rules_of_its_group(tmp_path: Path) -> None:
+    rules = by_group(tmp_path)
+    nodes = [made("in-a", 60, Ready=("Unknown", 7200)), made("in-b", 60, Ready=("Unknown", 7200)), made("old-c", DAY)]
+    group_of = {"in-a": "asg-a", "in-b": "asg-b", "old-c": "asg-c"}
+    lifetimes = {group: rules.lifetime_of(group) for group in group_of.values()}
+    drifted = dict.fromkeys(group_of, "another image")
+    found = due_nodes.find_due(nodes, group_of, lifetimes, drifted, rules, NOW)
+    assert [(each.name, each.reason) for each in found] == [("in-a", D.UNHEALTHY)]
+
+
+def test_groups_without_repairs_do_not_count_when_too_many_nodes_are_unhealthy(tmp_path: Path) -> None:
+    rules = by_group(tmp_path)
+    sick = [made(f"b{number}", Ready=("Unknown", 60)) for number in range(20)]
+    nodes = [*sick, made("a0", Ready=("Unknown", 60)), made("a1", Ready=("True", 60))]
+    group_of = {node.metadata.name: f"asg-{node.metadata.name[0]}" for node in nodes}
+    assert due_nodes.too_many_unhealthy(nodes, group_of, rules) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "value"),
+    [
+        (('["1", "0;schedule=@daily;duration=1h"]', '["ten"]'), "disruption_budgets", "ten"),
+        (('["1", "0;schedule=@daily;duration=1h"]', '["1;schedule=never;duration=1h"]'), "disruption_budgets", None),
+        (('["Ready=Unknown:30m"]', '["Ready=Sometimes:1m"]'), "node_repair_conditions", "Ready=Sometimes:1m"),
+        (("replace_drifted_nodes: true", "replace_drifted_nodes: perhaps"), "replace_drifted_nodes", "perhaps"),
+        (('["Ready=Unknown:30m"]', "Ready=Unknown:30m"), "node_repair_conditions", "Ready=Unknown:30m"),
+    ],
+)
+def test_a_bad_rule_of_a_group_is_refused_with_group_field_and_value(
+    tmp_path: Path, change: tuple[str, str], field: str, value: str | None
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        by_group(tmp_path, BY_GROUP.replace(*change))
+    assert refused.value.source.endswith("group a")
+    assert refused.value.field.endswith(field)
+    assert value is None or refused.value.value == value
+
+
+def test_rules_of_a_group_that_scales_by_utilization_are_refused(tmp_path: Path) -> None:
+    scanned = {**utilized.VALID, "policy": "both", "replace_drifted_nodes": True}
+    with pytest.raises(InvalidInput, match="its nodes leave by utilization: it is for groups of policy pending-pods"):
+        by_group(tmp_path, yaml.safe_dump({"node_groups": [scanned]}))
+
+
+def test_rules_of_a_group_need_scale_down_as_flags_do(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="needs scale-down") as refused:
+        by_group(tmp_path, scale_down_enabled=False)
+    assert refused.value.value == "asg-a"
 
 
 @pytest.mark.parametrize("age", ["-1h", "tomorrow"])

@@ -11,7 +11,7 @@ from deploy import plan_nodes
 from manager.autoscaler.cloudprovider.contract import Instance, InstanceState
 from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
-from manager.autoscaler.disruption.consolidation_rules import parse_limit
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limit
 from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.iteration import Iteration
 from manager.autoscaler.reporting import answers, events
@@ -102,7 +102,7 @@ def town_of(found: DisruptionRules | None = None, **more: Any) -> SpotTown:
     return SpotTown(config(None, disruption=found or DisruptionRules()), **more)
 
 
-ADVICE = DisruptionRules(replaces_interrupted=True, limits=(), pause_seconds=0.0)
+ADVICE = DisruptionRules(replaces_interrupted=True, limits=DisruptionLimits(()), pause_seconds=0.0)
 
 
 def is_quiet(town: SpotTown) -> bool:
@@ -325,14 +325,14 @@ def test_otherwise_it_stays() -> None:
 
 def test_a_budget_of_one_is_not_used_up_by_the_cordon_of_the_node_that_is_to_be_replaced() -> None:
     limit = parse_limit("1", source="flags", name="disruption-budgets")
-    town = cordoned_and_advised(town_of(replace(ADVICE, limits=(limit,))))
+    town = cordoned_and_advised(town_of(replace(ADVICE, limits=DisruptionLimits((limit,)))))
     town.go_on_until(lambda here: "a" not in here.nodes)
     assert "a" not in town.nodes
 
 
 def test_a_budget_of_none_keeps_the_node_and_says_so() -> None:
     limit = parse_limit("0;reasons=Interrupted", source="flags", name="disruption-budgets")
-    town = cordoned_and_advised(town_of(replace(ADVICE, limits=(limit,))))
+    town = cordoned_and_advised(town_of(replace(ADVICE, limits=DisruptionLimits((limit,)))))
     town.go_on(2)
     decided = town.seen[-1].consolidation
     assert decided is not None

@@ -14,6 +14,7 @@ from manager.autoscaler.scale_down.budgets import (
     AtomicSize,
     CroppedBuckets,
     DeletionCounts,
+    EmptyNodeLimit,
     NodeBucket,
     ShrinkingGroup,
     crop,
@@ -130,6 +131,36 @@ def test_an_underutilized_node_goes_and_its_pods_go_elsewhere() -> None:
     assert decision.simulated[0].moves == (("ns/p", "b"),)
     assert str(decision.statuses["a"]) == "a goes: 12.5% of its cpu is requested, and its 1 pods have other places"
     assert str(decision.statuses["b"]) == ("b stays, NotUnderutilized: 62.5% of its cpu is requested, more than 50.0%")
+
+
+def test_a_limit_on_empty_nodes_keeps_those_beyond_it_and_says_so() -> None:
+    nodes = [node(name) for name in "abc"] + [node("d", state=UNREADY)]
+    limit = EmptyNodeLimit(frozenset({"g"}), 1, "1;reasons=Empty")
+    decision = decided(nodes, empty_node_limits=(limit,))
+    assert [each.node for each in decision.removals] == ["a", "d"], "an unready node goes for another reason"
+    assert reasons(decision) == {"a": None, "b": UnremovableReason.BUDGET, "c": UnremovableReason.BUDGET, "d": None}
+    assert decision.statuses["b"].detail == (
+        "the disruption limit '1;reasons=Empty' allows no more empty nodes to go now"
+    )
+    elsewhere = replace(limit, groups=frozenset({"another"}))
+    assert len(decided(nodes, empty_node_limits=(elsewhere,)).removals) == 4
+
+
+def test_a_limit_on_empty_nodes_says_nothing_of_nodes_with_pods() -> None:
+    limit = EmptyNodeLimit(frozenset({"g"}), 0, "0;reasons=Empty")
+    decision = decided(
+        [node("a"), node("b")],
+        [pod("p", "a"), *(pod(f"q{each}", "b") for each in range(5))],
+        empty_node_limits=(limit,),
+    )
+    assert [each.node for each in decision.removals] == ["a"]
+
+
+def test_a_group_that_goes_as_a_whole_stays_where_a_limit_keeps_one_of_its_empty_nodes() -> None:
+    limit = EmptyNodeLimit(frozenset({"g"}), 1, "1;reasons=Empty")
+    decision = decided([node("a"), node("b")], of_group=GroupRules(zero_or_max=True), empty_node_limits=(limit,))
+    assert decision.removals == ()
+    assert reasons(decision) == {"a": UnremovableReason.ATOMIC, "b": UnremovableReason.BUDGET}
 
 
 def test_a_node_with_nothing_but_pods_of_its_own_is_empty() -> None:

@@ -23,6 +23,8 @@ from manager.autoscaler.cluster_state.actions import ActionKind
 from manager.autoscaler.cluster_state.registry import Registry, add_request
 from manager.autoscaler.cluster_state.state import Increase
 from manager.autoscaler.decision_settings import DecisionSettings
+from manager.autoscaler.disruption.disruption_limits import DisruptionLimits, parse_limits
+from manager.autoscaler.disruption.rules import DisruptionRules
 from manager.autoscaler.environment import CloudAccess, ClusterAccess, PlanCloud
 from manager.autoscaler.listers import Listers, WatchedKinds
 from manager.autoscaler.node_groups import NodeGroup, ScalingPolicy
@@ -127,6 +129,23 @@ def test_a_node_that_nobody_needs_goes() -> None:
     found = planned(cloud_of(one), config("a"), nodes=(one,), underway=idle("n"))
     assert removed(found) == [("a", Mode.ENFORCE, 1, 0, ("n",))]
     assert softened(found) == {}, "it gets a harder mark at once"
+
+
+def test_a_limit_that_names_empty_nodes_governs_their_removal_and_others_do_not() -> None:
+    nodes = tuple(node(name) for name in "nmo")
+
+    def going(text: str) -> int:
+        limits = DisruptionLimits(parse_limits([text], source="flags", name="disruption-budgets"))
+        chosen = config("a", disruption=DisruptionRules(limits=limits))
+        found = planned(cloud_of(*nodes), chosen, nodes=nodes, underway=idle("n", "m", "o"))
+        return sum(len(each) for *_, each in removed(found))
+
+    assert [going(text) for text in ("0", "0;reasons=Underutilized", "1;reasons=Empty", "0;reasons=Empty")] == [
+        3,
+        3,
+        1,
+        0,
+    ]
 
 
 def test_a_node_is_marked_as_likely_to_go_and_no_longer_when_it_is_needed_again() -> None:
