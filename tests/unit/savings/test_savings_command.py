@@ -151,17 +151,17 @@ def test_each_node_says_whether_cheaper_nodes_replace_it_and_what_that_would_sav
 
 
 def test_a_node_that_may_not_be_replaced_says_what_that_would_save_at_most(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dump: Dump, savings: Command, answered: Answered
 ) -> None:
     held = {"karpenter.sh/do-not-disrupt": "true"}
     nodes = [node("d", "r5.xlarge", pool="dear"), node("c", pool="cheap")]
     full = [pod(f"w-5d9c7b-{name}", "w", name, container(cpu="3500m", memory="4Gi")) for name in ("c", "d")]
     full[1]["metadata"].setdefault("annotations", {}).update(held)
-    path = dumped(tmp_path / "dump.json", *nodes, *full)
-    (row,) = [each for each in answered(capsys, "-f", str(path))["replacements"] if each["node"] == "d"]
+    path = dump(*nodes, *full)
+    (row,) = [each for each in answered("-f", path)["replacements"] if each["node"] == "d"]
     assert (row["saves"], row["saves_at_most"]) == (pytest.approx((0.252 - 0.192) * MONTH, abs=0.01), True)
     assert "DoNotDisrupt" in row["sentence"]
-    assert "<= 43.80" in run(capsys, "-f", str(path))
+    assert "<= 43.80" in savings("-f", path)
 
 
 def test_replacements_are_no_part_of_what_is_saved_and_none_is_said_where_no_price_is_known(
