@@ -66,7 +66,8 @@ CONDITION_BATCH_SHORTFALL = "headroom.io/BatchShortfall"
 CONDITION_CONTRADICTION = "headroom.io/NodeMetricContradiction"
 
 LABEL_SIMULATED = "headroom.io/simulated"
-LABEL_NODE_GROUP = "headroom.io/node-group"  # on NodeClaims that the manager makes, and on their nodes
+LABEL_NODE_GROUP = "headroom.io/node-group"  # on objects of groups that the manager makes, and on nodes of NodeClaims
+ANNOTATION_NODE_GROUP_SPEC = "headroom.io/node-group-spec"  # JSON: what a created group was made of
 LABEL_PART_OF = "app.kubernetes.io/part-of"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"

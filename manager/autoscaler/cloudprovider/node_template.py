@@ -17,6 +17,9 @@ LABEL_ARCH, LABEL_OS = "kubernetes.io/arch", "kubernetes.io/os"
 _SEGMENT = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 LABEL_KEY = re.compile(rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_SEGMENT}")
 LABEL_VALUE = re.compile(rf"({_SEGMENT})?")
+# What stands there is for Kubernetes, for Karpenter and for its providers to say.
+_RESERVED = ("kubernetes.io", "k8s.io", "karpenter.sh")
+_OPEN = ("node-role.kubernetes.io", "node-restriction.kubernetes.io")
 
 SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # Kubernetes' own: they form no words
@@ -26,6 +29,31 @@ def is_of_domain(label: str, domains: Collection[str]) -> bool:
     """Whether the key of a label is in one of the domains, or below it."""
     domain = label.rpartition("/")[0]
     return any(domain == each or domain.endswith(f".{each}") for each in domains)
+
+
+def syntax_problem(key: str, value: str) -> str:
+    """Why it is no label; empty if it is one."""
+    if not LABEL_KEY.fullmatch(key):
+        return "not a label's key"
+    return "" if LABEL_VALUE.fullmatch(value) else "not a label's value"
+
+
+def is_reserved(key: str) -> bool:
+    """Whether only the cloud gives such a label, in particular the one of a NodePool."""
+    if is_of_domain(key, _OPEN):
+        return False
+    return "karpenter" in key.rpartition("/")[0].split(".") or is_of_domain(key, _RESERVED)
+
+
+def label_problem(key: str, value: str) -> str:
+    """Why a group may not ask for this label; empty if it may."""
+    return syntax_problem(key, value) or ("a label of this domain is not a group's to set" if is_reserved(key) else "")
+
+
+def group_name(prefix: str, machine_type: str, suffix: str, most: int) -> str:
+    """Of at most `most` characters."""
+    kept = f"{prefix}-{re.sub(r'[^a-z0-9.-]+', '-', machine_type.lower())}"
+    return f"{kept[: most - SUFFIX_LENGTH - 1].rstrip('.-')}-{suffix}"
 
 
 def digest_suffix(spec: object) -> str:

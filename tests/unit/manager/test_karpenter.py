@@ -99,7 +99,7 @@ def test_a_created_group_can_be_rebuilt_from_its_claims(cloud: KarpenterCloud) -
     body: Any = claims.body("web-1", group, cloud.machine_types[0], NodeDefaults(), 600.0)
     read = objects.decode(msgspec.json.encode(body), NodeClaim)
     assert read.created_group == group
-    assert claim(metadata={"annotations": {claims.ANNOTATION_GROUP: "{"}}).created_group is None
+    assert claim(metadata={"annotations": {names.ANNOTATION_NODE_GROUP_SPEC: "{"}}).created_group is None
     assert (
         claim(
             metadata={"annotations": body["metadata"]["annotations"]}, labels={names.LABEL_NODE_GROUP: "x"}

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from manager.autoscaler.cloudprovider.catalogue import USUAL
 from manager.autoscaler.cloudprovider.contract import ErrorClass, Instance, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.karpenter.catalogue import (
     LABEL_CAPACITY_TYPE,
     LABEL_NODE_POOL,
-    PODS,
     KarpenterMachineType,
     Offering,
 )
@@ -23,7 +23,6 @@ from shared.api.core import Condition, Quantities, Taint
 from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.quantity import QuantityError
 
-ANNOTATION_GROUP = "headroom.io/node-group-spec"  # of a created group, which can be rebuilt from any of its claims
 SCHEME = "karpenter://"  # of the ids of instances that have no machine yet
 LAUNCHED, REGISTERED, INITIALIZED = "Launched", "Registered", "Initialized"
 DISRUPTION_REASON, DRIFTED = "DisruptionReason", "Drifted"
@@ -98,7 +97,7 @@ class NodeClaim(Wire, frozen=True):
     @property
     def created_group(self) -> KarpenterGroup | None:
         """The created group that it belongs to, as it was when the claim was made."""
-        text = self.metadata.annotation(ANNOTATION_GROUP)
+        text = self.metadata.annotation(names.ANNOTATION_NODE_GROUP_SPEC)
         try:
             found = msgspec.json.decode(text, type=KarpenterGroup) if text else None
         except (msgspec.DecodeError, UnicodeEncodeError):
@@ -150,14 +149,10 @@ def body(
         LABEL_OS: machine.node_labels[LABEL_OS],
     }
     # A node counts as initialized once its devices are there; cores and memory are the machine type's.
-    devices = {
-        each: text
-        for each, text in machine.allocatable.items()
-        if each not in (names.CPU, names.MEMORY, PODS, "ephemeral-storage")
-    }
+    devices = {each: text for each, text in machine.allocatable.items() if each not in USUAL}
     annotations = {names.ANNOTATION_DO_NOT_DISRUPT: "true"}
     if group.autoprovisioned:
-        annotations[ANNOTATION_GROUP] = msgspec.json.encode(group).decode()
+        annotations[names.ANNOTATION_NODE_GROUP_SPEC] = msgspec.json.encode(group).decode()
     spec: dict[str, object] = {
         "nodeClassRef": defaults.node_class,
         "requirements": [{"key": key, "operator": "In", "values": [value]} for key, value in wanted.items()],

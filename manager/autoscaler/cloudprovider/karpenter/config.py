@@ -36,9 +36,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from manager.autoscaler.cloudprovider import cloud_file
+from manager.autoscaler.cloudprovider import cloud_file, node_template
 from manager.autoscaler.cloudprovider.cloud_file import Mistake
-from manager.autoscaler.cloudprovider.karpenter import catalogue
 from manager.autoscaler.cloudprovider.karpenter.catalogue import CapacityType, Catalogue, KarpenterMachineType
 from shared import durations, yaml_file
 from shared.api.core import Taint
@@ -168,6 +167,6 @@ def _group_mistakes(group: KarpenterGroup, known: Mapping[str, KarpenterMachineT
     if group.autoprovisioned:
         yield "autoprovisioned", True, "made by auto-provisioning alone"
     for key, value in group.labels.items():
-        if problem := catalogue.problem_of(key, value):
+        if problem := node_template.label_problem(key, value):
             yield f"labels.{key}", value, problem
     yield from cloud_file.taint_mistakes(group.taints, "taints")

@@ -1,14 +1,14 @@
 """Groups: what a spec becomes, the Node that a group's next claim will be, and whether a node is still that. Pure."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
+from manager.autoscaler.cloudprovider import node_template
 from manager.autoscaler.cloudprovider.contract import GroupSpec
 from manager.autoscaler.cloudprovider.errors import Refused, Unsupported
-from manager.autoscaler.cloudprovider.karpenter import NAME, catalogue, claims
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims
 from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
 from manager.autoscaler.cloudprovider.karpenter.catalogue import LABEL_CAPACITY_TYPE, Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeDefaults
@@ -18,7 +18,7 @@ from manager.autoscaler.cloudprovider.karpenter.config import (
     KarpenterCloud,
     KarpenterGroup,
 )
-from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME, LABEL_ZONE, SUFFIX_LENGTH, digest_suffix
+from manager.autoscaler.cloudprovider.node_template import LABEL_HOSTNAME, LABEL_ZONE, digest_suffix
 from shared import names
 from shared.api.core import Node, NodeSpec, NodeStatus, Taint
 from shared.api.meta import ObjectMeta
@@ -91,7 +91,9 @@ class BuyingState:
                 raise Refused(NAME, "", f"{resource}: {amount}: machine type {spec.machine_type} has fewer")
         offering = self._offering(spec, offered, now)
         group = KarpenterGroup(
-            name=_named(spec, offering, suffix),
+            name=node_template.group_name(
+                spec.prefix, spec.machine_type, suffix or digest_suffix((spec, offering)), MAX_GROUP_NAME
+            ),
             machine_type=offering.machine_type,
             zone=offering.zone,
             capacity_type=offering.capacity_type,
@@ -104,7 +106,7 @@ class BuyingState:
         for key, value in spec.labels.items():
             if given.get(key, value) != value:
                 raise Refused(NAME, "", f"label {key}: {value!r}: it is {given[key]!r} on all of them")
-            if key not in given and (problem := catalogue.problem_of(key, value)):
+            if key not in given and (problem := node_template.label_problem(key, value)):
                 raise Refused(NAME, "", f"label {key}: {value!r}: {problem}")
         own = {key: value for key, value in spec.labels.items() if key not in given}
         return msgspec.structs.replace(group, labels=own)
@@ -194,9 +196,3 @@ def _hash_reason(claim: NodeClaim, now: dict[str, str]) -> str:
 
 def _read(taints: Iterable[Taint]) -> frozenset[tuple[str, str, str]]:
     return frozenset((each.key, each.value, each.effect) for each in taints)
-
-
-def _named(spec: GroupSpec, offering: Offering, suffix: str) -> str:
-    machine_type = re.sub(r"[^a-z0-9.-]+", "-", spec.machine_type.lower())
-    kept = f"{spec.prefix}-{machine_type}"[: MAX_GROUP_NAME - SUFFIX_LENGTH - 1].rstrip(".-")
-    return f"{kept}-{suffix or digest_suffix((spec, offering))}"

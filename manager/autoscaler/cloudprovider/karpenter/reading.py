@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from manager.autoscaler.cloudprovider import node_template
 from manager.autoscaler.cloudprovider.errors import Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, catalogue, groups
+from manager.autoscaler.cloudprovider.karpenter import NAME, groups
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim, NodeClassReference, NodeDefaults
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, NodeClassRef
 from shared import names
@@ -90,7 +91,7 @@ class KarpenterReader:
         labels = {
             key: value
             for key, value in (template.metadata.labels or {}).items()
-            if not catalogue.is_reserved(key) and key != names.LABEL_NODE_GROUP
+            if not node_template.is_reserved(key) and key != names.LABEL_NODE_GROUP
         }
         found = NodeDefaults(
             template.spec.node_class_ref,
