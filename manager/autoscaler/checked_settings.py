@@ -29,14 +29,16 @@ def load(settings: AutoscalerSettings, clock: Callable[[], float] | None = None)
     """Raises InvalidInput that names flag or file, group and field. `clock` (seconds) limits the time of estimates."""
     groups = _groups(settings)
     listed = _listed(settings, groups)
-    provider = plugin.find(settings.cloud_provider) if settings.cloud_provider else None
+    chosen = settings.cloud_provider
+    provider = plugin.find_with_file(chosen, settings.cloud_config) if chosen else None
     opted_in = plugin.opts_in(provider, settings.node_group_auto_discovery)
     if not listed and not settings.node_autoprovisioning and not opted_in:
         logger.warning(
             "no group is listed, and none may be created: see --nodes, --node-groups and --node-autoprovisioning"
         )
     if settings.node_autoprovisioning and provider is not None and not provider.creates_groups:
-        problem = f"no group can be created in {settings.cloud_provider}"
+        needs = f": it needs {provider.creation_needs}" if provider.creation_needs else ""
+        problem = f"no group can be created in {chosen}{needs}"
         raise InvalidInput(source=FLAGS, field="node-autoprovisioning", value=True, problem=problem)
     preset = ranking.PRESETS[settings.expander_preset]
     expanders = chain.parse(settings.expander, source=chain.SOURCE)

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 
-def delete_options(uid: str | None, grace_period_seconds: int | None) -> dict[str, object]:
-    """Limits a deletion to the instance with `uid`, and gives pods their time."""
+def delete_options(
+    uid: str | None, grace_period_seconds: int | None, resource_version: str | None = None
+) -> dict[str, object]:
+    """Limits a deletion to the instance with `uid`, and to its `resource_version`, and gives pods their time."""
     options: dict[str, object] = {}
-    if uid is not None:
-        options["preconditions"] = {"uid": uid}
+    conditions = {"uid": uid, "resourceVersion": resource_version}
+    if preconditions := {key: value for key, value in conditions.items() if value is not None}:
+        options["preconditions"] = preconditions
     if grace_period_seconds is not None:
         options["gracePeriodSeconds"] = grace_period_seconds
     return options

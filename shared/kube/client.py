@@ -243,10 +243,14 @@ class Client:
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_period_seconds: int | None = None,
     ) -> None:
-        """Deletes the object, and with `uid` only that instance (else Conflict). Raises NotFound."""
-        options = {"apiVersion": "v1", "kind": "DeleteOptions"} | bodies.delete_options(uid, grace_period_seconds)
+        """Deletes the object, and with `uid` only that instance, with `resource_version` only as it was then (else
+        Conflict). Raises NotFound.
+        """
+        limits = bodies.delete_options(uid, grace_period_seconds, resource_version)
+        options = {"apiVersion": "v1", "kind": "DeleteOptions"} | limits
         self._requester.send(ApiCall("delete", "DELETE", resource.path(name, namespace), body=_encoded(options)))
 
     def evict(

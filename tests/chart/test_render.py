@@ -579,6 +579,33 @@ def test_without_namespaces_cluster_api_is_asked_everywhere_and_elsewhere_only_b
     assert _ports_within_reach(elsewhere) == {443, 6443, 53, 8443}
 
 
+def test_cluster_api_creates_groups_only_where_and_of_what_the_configuration_says(helm: Helm) -> None:
+    def rules(way: dict[str, Any], *more: str) -> dict[str, list[str]]:
+        given = json.dumps({"namespace": "fleet", **way})
+        chosen = ("--set-json", f"manager.autoscaler.cloudConfig.autoprovisioning={given}", *more)
+        role = one(helm.objects("--values", CLUSTER_API, *chosen), "Role", "headroom-manager-clusterapi-creation")
+        assert role["metadata"]["namespace"] == "fleet"
+        return {
+            "/".join((*rule["apiGroups"], resource, *rule.get("resourceNames", ()))): rule["verbs"]
+            for rule in role["rules"]
+            for resource in rule["resources"]
+        }
+
+    capi = "cluster.x-k8s.io"
+    machines, bootstrap = f"awsmachinetemplates.infrastructure.{capi}", f"kubeadmconfigtemplates.bootstrap.{capi}"
+    cloned = {
+        f"{capi}/machinedeployments": ["create", "delete"],
+        f"infrastructure.{capi}/awsmachinetemplates": ["get", "list", "create", "delete"],
+        f"bootstrap.{capi}/kubeadmconfigtemplates": ["get", "list", "create", "delete"],
+    }
+    clone = {"machine_deployment": "workers", "templates": [{"resource": machines}, {"resource": bootstrap}]}
+    everywhere = ("--set-json", "manager.autoscaler.cloudConfig.discover=[]")
+    assert rules({"clone": clone}) == rules({"clone": clone}, *everywhere) == cloned
+    topology = {"cluster": "prod", "class": "worker", "machine_type": "size"}
+    assert rules({"topology": topology}) == {f"{capi}/clusters/prod": ["get", "patch"]}
+    assert "clusterapi-creation" not in str(helm.objects("--values", CLUSTER_API))
+
+
 def test_aws_is_reached_with_the_role_of_the_service_account(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", AWS_CLOUD)
     assert (settings_.autoscaler.cloud_provider, settings_.autoscaler.autoscaling_mode) == ("aws", "enforce")

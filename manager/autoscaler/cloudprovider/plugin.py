@@ -82,7 +82,9 @@ class ProviderPlugin:
     in this cluster beside the autoscaler's own; they are reviewed, and missing ones are reported.
 
     `needs_config`: it cannot do without a file. `has_prices`: `Provider.pricing` may return a model. `creates_groups`:
-    it supports `machine_types`, `theoretical` and `create_group`. `groups_opt_in`: it lists only groups that ask in the
+    it supports `machine_types`, `theoretical` and `create_group`, for which `creation_needs` says in words what is
+    missing where it does not. `with_file`: the plug-in as it is with this file, where that changes what it can do; it
+    may raise InvalidInput. `groups_opt_in`: it lists only groups that ask in the
     cloud for an autoscaler, so that they need not be listed here, too. `discovers_groups`: it does so where
     `ManagedGroups.discovery` is given.
     """
@@ -92,9 +94,11 @@ class ProviderPlugin:
     needs_config: bool = True
     has_prices: bool = True
     creates_groups: bool = False
+    creation_needs: str = ""
     groups_opt_in: bool = False
     discovers_groups: bool = False
     group_options: type[ProviderGroupOptions] | None = None
+    with_file: "Callable[[Path | None], ProviderPlugin] | None" = None
 
 
 def find(name: str) -> ProviderPlugin:
@@ -103,6 +107,12 @@ def find(name: str) -> ProviderPlugin:
     if not isinstance(found, ProviderPlugin):
         raise _unusable(name, f"stands for a {type(found).__name__}, and not for a ProviderPlugin")
     return found
+
+
+def find_with_file(name: str, config: str) -> ProviderPlugin:
+    """As its file makes it. Raises InvalidInput, for the file, too."""
+    found = find(name)
+    return found if found.with_file is None else found.with_file(Path(config) if config else None)
 
 
 def opts_in(provider: ProviderPlugin | None, discovery: Sequence[str]) -> bool:

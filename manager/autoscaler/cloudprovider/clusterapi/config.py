@@ -9,18 +9,28 @@ discover:                        # which groups, of those with annotations; all 
 infrastructure_templates:        # kinds that may be read for what machines have, as <plural>.<group>
 - awsmachinetemplates.infrastructure.cluster.x-k8s.io
 default_arch: amd64              # of new nodes whose group does not say it
+machine_types: []                # types of machines, with their prices
+autoprovisioning: {}             # how groups are created on demand; for both see `creation_config`
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
+from manager.autoscaler.cloudprovider import cloud_file
+from manager.autoscaler.cloudprovider.cloud_file import Mistake
+from manager.autoscaler.cloudprovider.clusterapi import creation_config
+from manager.autoscaler.cloudprovider.clusterapi.creation_config import (
+    GROUP_PATTERN,
+    RESOURCE_PATTERN,
+    ClusterApiAutoprovisioning,
+    ClusterApiMachineType,
+)
 from shared import yaml_file
 
-GROUP_PATTERN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+"
 _NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
 
 _Name = Annotated[str, Meta(pattern=_NAME, max_length=253)]
@@ -48,12 +58,18 @@ class ClusterApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     kubeconfig: str = ""
     api_group: Annotated[str, Meta(pattern=f"^{GROUP_PATTERN}$", max_length=253)] = "cluster.x-k8s.io"
     discover: tuple[GroupSelector, ...] = ()
-    infrastructure_templates: tuple[Annotated[str, Meta(pattern=rf"^[a-z0-9]+\.{GROUP_PATTERN}$")], ...] = ()
+    infrastructure_templates: tuple[Annotated[str, Meta(pattern=RESOURCE_PATTERN)], ...] = ()
     default_arch: Annotated[str, Meta(pattern="^(amd64|arm64|ppc64le|s390x)$")] = "amd64"
+    machine_types: tuple[ClusterApiMachineType, ...] = ()
+    autoprovisioning: ClusterApiAutoprovisioning | None = None
 
     @property
     def selectors(self) -> tuple[GroupSelector, ...]:
         return self.discover or (GroupSelector(),)
+
+    def takes(self, namespace: str, cluster_name: str) -> bool:
+        """Whether groups of that cluster there are selected, whatever their labels are."""
+        return any(each.takes(namespace, cluster_name, {}) for each in self.selectors)
 
     @property
     def namespaces(self) -> Collection[str | None]:
@@ -70,4 +86,20 @@ class ClusterApiConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 def load(path: Path | None) -> ClusterApiConfig:
     """Raises InvalidInput that names file, field and value."""
-    return ClusterApiConfig() if path is None else yaml_file.load(path, ClusterApiConfig)
+    if path is None:
+        return ClusterApiConfig()
+    loaded = yaml_file.load(path, ClusterApiConfig)
+    cloud_file.refuse_first(_mistakes(loaded), path)
+    return loaded
+
+
+def _mistakes(config: ClusterApiConfig) -> Iterator[Mistake]:
+    yield from creation_config.mistakes(config.machine_types, config.autoprovisioning)
+    if (found := config.autoprovisioning) is not None:
+        clusters = {"", found.topology.cluster} if found.topology else {each.cluster_name for each in config.selectors}
+        if not any(config.takes(found.namespace, each) for each in clusters):
+            yield (
+                "autoprovisioning.namespace",
+                found.namespace,
+                "no entry of `discover` without labels takes its groups",
+            )

@@ -18,6 +18,7 @@ from manager.autoscaler.cloudprovider.contract import (
 )
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, ProviderError, Refused
 from manager.autoscaler.cloudprovider.ownership import SizeBounds
+from shared import names
 from shared.cached_property import cached_property
 
 SCHEME = "clusterapi://"  # of the ids of machines that have none yet
@@ -40,6 +41,11 @@ class ApiKeys:
     @property
     def paused(self) -> str:
         return f"{self.api_group}/paused"
+
+    @property
+    def topology_name(self) -> str:
+        """A label on a MachineDeployment of a Cluster's topology: the name of its entry there."""
+        return f"topology.{self.api_group}/deployment-name"
 
     @property
     def managed_elsewhere(self) -> str:
@@ -68,7 +74,12 @@ class ScalableGroup:
 
     @property
     def id(self) -> str:
-        return id_of(self.kind, self.object)
+        return id_of(self.kind, self.object, self.keys)
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has an object, and not only an entry in a Cluster's topology."""
+        return bool(self.object.metadata.uid)
 
     @cached_property
     def staying(self) -> Sequence[MachineObject]:
@@ -133,8 +144,8 @@ class ScalableGroup:
 
     def resized(self, replicas: int, marked: Iterable[MachineObject] = ()) -> "ScalableGroup":
         """After a write of ours, before anything has been observed."""
-        names = {each.metadata.name for each in marked}
-        machines = [self._with_mark(each) if each.metadata.name in names else each for each in self.machines]
+        going = {each.metadata.name for each in marked}
+        machines = [self._with_mark(each) if each.metadata.name in going else each for each in self.machines]
         return replace(self, replicas=replicas, machines=machines)
 
     def _with_mark(self, machine: MachineObject) -> MachineObject:
@@ -213,7 +224,7 @@ def assemble(found: ManagementObjects, api_group: str) -> ScalableGroups:
     for kind, each in found.scalable:
         if kind is ScalableKind.MACHINE_SET and each.owner(ScalableKind.MACHINE_DEPLOYMENT):
             continue
-        name = id_of(kind, each)
+        name = id_of(kind, each, keys)
         try:
             group = read_group(kind, each, keys)
             if group is not None:
@@ -235,7 +246,7 @@ def read_group(kind: ScalableKind, found: ScalableObject, keys: ApiKeys) -> Scal
 
     Raises InvalidAnswer for values that mean nothing, Refused for a group that others hold.
     """
-    name = id_of(kind, found)
+    name = id_of(kind, found, keys)
     annotations = GroupAnnotations(name, keys.api_group, found.metadata.annotations or {})
     bounds = annotations.bounds()
     if bounds is None:
@@ -251,8 +262,13 @@ def read_group(kind: ScalableKind, found: ScalableObject, keys: ApiKeys) -> Scal
     return ScalableGroup(kind, found, keys, bounds, annotations.options(), annotations.node(), found.spec.replicas)
 
 
-def id_of(kind: ScalableKind, found: ScalableObject) -> str:
-    return f"{kind}/{found.metadata.key}"
+def id_of(kind: ScalableKind, found: ScalableObject, keys: ApiKeys) -> str:
+    """Kind and key. An entry of ours in a topology has its own: it is there before its object, whose name varies."""
+    meta = found.metadata
+    entry = meta.label(keys.topology_name)
+    if entry and meta.label(names.LABEL_NODE_GROUP) == entry:
+        return f"Cluster/{meta.namespace}/{found.spec.cluster_name}/{entry}"
+    return f"{kind}/{meta.key}"
 
 
 def instance_id(machine: MachineObject) -> str:

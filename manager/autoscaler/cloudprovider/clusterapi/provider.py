@@ -1,26 +1,45 @@
 """The provider of clusters whose machines Cluster API makes."""
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from manager.autoscaler.cloudprovider.clusterapi import NAME, config, groups, templates
+from manager.autoscaler.cloudprovider.clusterapi.cloning import Cloning, CopyRules
 from manager.autoscaler.cloudprovider.clusterapi.config import ClusterApiConfig
+from manager.autoscaler.cloudprovider.clusterapi.creation import GroupCreator, GroupPlanner, PlannedGroup
 from manager.autoscaler.cloudprovider.clusterapi.groups import ScalableGroup, ScalableGroups
+from manager.autoscaler.cloudprovider.clusterapi.prices import MachineTypePrices
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
-from manager.autoscaler.cloudprovider.clusterapi.wire import MachineObject
+from manager.autoscaler.cloudprovider.clusterapi.topology import TopologyEntries
+from manager.autoscaler.cloudprovider.clusterapi.wire import MachineObject, ScalableKind
 from manager.autoscaler.cloudprovider.clusterapi.writing import ClusterApiWriter, OwnChanges
-from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
-from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused
+from manager.autoscaler.cloudprovider.contract import (
+    Created,
+    Gpus,
+    Group,
+    GroupOptions,
+    GroupSpec,
+    Instance,
+    NodeRef,
+    Provider,
+    Theoretical,
+)
+from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, Unsupported
 from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
+from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node
 from shared.clock import Clock
+from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import from_kubeconfig
 
 logger = logging.getLogger(__name__)
 
 USER_AGENT = "headroom-manager"
+RENDERING_SECONDS = 10.0  # Cluster API makes the MachineDeployment of a topology's entry within about one
 
 
 class ClusterApiProvider(Provider):
@@ -44,15 +63,26 @@ class ClusterApiProvider(Provider):
         self._config = config
         self._reader = ClusterApiReader(client, config)
         self._writer = ClusterApiWriter(client, self._reader)
+        self._planner = GroupPlanner(config)
+        self._creator = _creator(config, client, self._reader, clock)
         self._clock = clock
         self._may_write = may_write
         self._close = close
         self._seen = ScalableGroups()
         self._changes = OwnChanges()
+        self._untidy = ""  # why something was left, as it was logged
 
     def refresh(self) -> None:
-        """Takes also back marks that no write has followed."""
+        """Takes also back marks that no write has followed, and what is left of groups."""
         self._look()
+        if self._may_write and self._creator is not None:
+            try:
+                self._creator.tidy()
+                self._untidy = ""
+            except HeadroomError as error:
+                if str(error) != self._untidy:
+                    logger.warning("what is left of created groups stays for now: %s", error)
+                self._untidy = str(error)
         for group in self._seen.groups.values() if self._may_write else ():
             if group.stale_marks:
                 logger.info("marks to go are taken back", extra={"group": group.id})
@@ -61,7 +91,7 @@ class ClusterApiProvider(Provider):
     def groups(self) -> Sequence[Group]:
         seen = self._seen
         refused = [Group(name, min_size=0, max_size=0, target_size=0) for name in seen.problems]
-        return [*(_as_group(each) for each in seen.groups.values()), *refused]
+        return [*(self._as_group(each) for each in seen.groups.values()), *refused]
 
     def target_size(self, group: Group) -> int:
         if problem := self._seen.problems.get(group.id):
@@ -99,9 +129,16 @@ class ClusterApiProvider(Provider):
     def gpus(self) -> Gpus:
         return Gpus(templates.LABEL_GPU)
 
+    def pricing(self) -> PricingModel | None:
+        prices = {each.name: each.price for each in self._config.machine_types}
+        return MachineTypePrices(prices) if prices else None
+
     def increase(self, group: str, delta: int) -> None:
         self._check_writes(group)
-        self._resize(self._group(group), delta)
+        found = self._group(group)
+        if not found.exists:
+            raise Later(NAME, group, "Cluster API has not made its MachineDeployment yet")
+        self._resize(found, delta)
 
     def decrease_target(self, group: str, delta: int) -> None:
         """Looks again before: a Machine may have been made since, which fewer replicas would take away."""
@@ -132,11 +169,72 @@ class ClusterApiProvider(Provider):
                 self._writer.unmark(found, named)
             raise
 
+    def machine_types(self) -> Sequence[str]:
+        return self._planner.machine_types
+
+    def theoretical(self, spec: GroupSpec) -> Theoretical:
+        _, group = self._draft(spec)
+        return Theoretical(
+            spec, group.id, group.bounds.max_size, templates.node(group, None, self._config.default_arch)
+        )
+
+    def create_group(self, spec: GroupSpec) -> Created:
+        """Waits a little for Cluster API to make what it makes of it, so that the group can grow at once."""
+        planned, draft = self._draft(spec)
+        self._check_writes(draft.id)
+        self._existing_creator.create(planned)
+        ends = self._clock.monotonic() + RENDERING_SECONDS
+        self._look()
+        while not self._group(draft.id).exists and self._clock.monotonic() < ends:
+            self._clock.wait(threading.Event(), 1.0)
+            self._look()
+        return Created(self._as_group(self._group(draft.id)))
+
+    def delete_group(self, group: str) -> None:
+        """Looks again before."""
+        self._check_writes(group)
+        self._look()
+        found = self._group(group)
+        if not self._existing_creator.owns(found):
+            raise Refused(NAME, group, "not made by auto-provisioning, and stays")
+        if found.replicas or found.instances:
+            raise Refused(NAME, group, f"not empty: {found.replicas} replicas, {len(found.instances)} machines")
+        self._existing_creator.delete(found)
+
     def close(self) -> None:
         self._close()
 
+    @property
+    def _existing_creator(self) -> GroupCreator:
+        if self._creator is None:
+            raise Unsupported(NAME, "", "its configuration has no autoprovisioning")
+        return self._creator
+
+    def _draft(self, spec: GroupSpec) -> tuple[PlannedGroup, ScalableGroup]:
+        """The group that there will be, and how it is made. Raises Refused for an impossible spec."""
+        creator, seen = self._existing_creator, self._seen
+        existing = {name.rpartition("/")[2] for name in (*seen.groups, *seen.problems)}
+        planned = self._planner.plan(spec, creator.base(), existing)
+        keys = groups.ApiKeys(self._config.api_group)
+        found = groups.read_group(ScalableKind.MACHINE_DEPLOYMENT, creator.draft(planned), keys)
+        if found is None:
+            raise Refused(NAME, planned.name, "it would have no bounds")
+        return planned, found
+
+    def _as_group(self, group: ScalableGroup) -> Group:
+        return Group(
+            id=group.id,
+            min_size=group.bounds.min_size,
+            max_size=group.bounds.max_size,
+            target_size=group.replicas,
+            autoprovisioned=self._creator is not None and self._creator.owns(group),
+            debug=f"cluster {group.object.spec.cluster_name}",
+        )
+
     def _look(self) -> None:
-        self._seen = groups.assemble(self._reader.objects(), self._config.api_group)
+        found = self._reader.objects()
+        found = found if self._creator is None else self._creator.look(found)
+        self._seen = groups.assemble(found, self._config.api_group)
         for name, what in self._changes.compare(self._seen.groups, self._clock.monotonic()).items():
             logger.warning("left alone for a while: %s", what, extra={"group": name})
 
@@ -172,16 +270,6 @@ class ClusterApiProvider(Provider):
             raise Refused(NAME, group, problem)
 
 
-def _as_group(group: ScalableGroup) -> Group:
-    return Group(
-        id=group.id,
-        min_size=group.bounds.min_size,
-        max_size=group.bounds.max_size,
-        target_size=group.replicas,
-        debug=f"cluster {group.object.spec.cluster_name}",
-    )
-
-
 def make(request: ProviderRequest) -> ClusterApiProvider:
     file = config.load(request.config)
     writes = request.loops is not None
@@ -191,4 +279,28 @@ def make(request: ProviderRequest) -> ClusterApiProvider:
     return ClusterApiProvider(file, client, request.clock, may_write=writes, close=client.close)
 
 
-PLUGIN = ProviderPlugin(make=make, needs_config=False, has_prices=False, groups_opt_in=True)
+def with_file(path: Path | None) -> ProviderPlugin:
+    """What it can do depends on what its file has. Raises InvalidInput."""
+    file = config.load(path)
+    creates, prices = file.autoprovisioning is not None, bool(file.machine_types)
+    return replace(PLUGIN, creates_groups=creates, has_prices=prices)
+
+
+PLUGIN = ProviderPlugin(
+    make=make,
+    needs_config=False,
+    has_prices=False,
+    creation_needs="`autoprovisioning` in its configuration",
+    groups_opt_in=True,
+    with_file=with_file,
+)
+
+
+def _creator(config: ClusterApiConfig, client: Client, reader: ClusterApiReader, clock: Clock) -> GroupCreator | None:
+    """None where no group is to be created."""
+    found = config.autoprovisioning
+    if found is not None and found.clone is not None:
+        return Cloning(client, reader, CopyRules(config.api_group, found.namespace, found.clone), clock)
+    if found is not None and found.topology is not None:
+        return TopologyEntries(client, reader, found.topology, found.namespace, groups.ApiKeys(config.api_group))
+    return None

@@ -12,6 +12,7 @@ from manager.autoscaler.cloudprovider.clusterapi.wire import (
     MACHINES,
     InfrastructureTemplate,
     MachineObject,
+    MachineTemplateRef,
     ScalableKind,
     ScalableObject,
     ServedGroup,
@@ -92,19 +93,29 @@ class ClusterApiReader:
         Raises Refused for a template that cannot be read.
         """
         ref = group.object.spec.template.spec.infrastructure_ref
-        api_group, _, version = ref.api_version.rpartition("/")
-        api_group = ref.api_group or api_group
-        plural = f"{ref.kind.lower()}s"
-        if f"{plural}.{api_group}" not in self._config.infrastructure_templates:
+        if ref.resource_name not in self._config.infrastructure_templates:
             return None
         try:
-            version = version or self._client.read(f"/apis/{api_group}", into=ServedGroup).preferred_version.version
-            resource = Resource(api_group, version, plural, namespaced=True)
             namespace = group.object.metadata.namespace
-            return self._client.get(resource, ref.name, namespace, into=InfrastructureTemplate)
+            return self._client.get(self.resource_of(ref), ref.name, namespace, into=InfrastructureTemplate)
         except (NotFound, Forbidden) as error:
             problem = f"{ref.kind} {ref.name}, which says what its machines have, cannot be read: {error}"
             raise Refused(NAME, group.id, problem) from error
+
+    def takes(self, namespace: str, cluster_name: str) -> bool:
+        """Whether groups of that cluster there are selected, whatever their labels are."""
+        return self._config.takes(namespace, cluster_name)
+
+    def resource_of(self, ref: MachineTemplateRef) -> Resource:
+        """In the version that the reference names, or else in the preferred one."""
+        _, _, version = ref.api_version.rpartition("/")
+        return self.served_resource(ref.resource_name, version)
+
+    def served_resource(self, name: str, version: str = "") -> Resource:
+        """A resource by <plural>.<group>. Raises NotFound for an unknown group."""
+        plural, _, group = name.partition(".")
+        version = version or self._client.read(f"/apis/{group}", into=ServedGroup).preferred_version.version
+        return Resource(group, version, plural, namespaced=True)
 
     def _listed(self, resource: Resource, into: type[T]) -> Iterator[T]:
         """Raises Unavailable where one is not readable: without it, a group would seem smaller than it is."""

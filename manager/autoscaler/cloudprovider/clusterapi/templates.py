@@ -37,7 +37,7 @@ def node(group: ScalableGroup, template: InfrastructureTemplate | None, default_
         LABEL_HOSTNAME: name,
         LABEL_ARCH: said.node_info.architecture or default_arch,
         LABEL_OS: said.node_info.operating_system or "linux",
-        **{key: value for key, value in (meta.labels or {}).items() if node_template.is_of_domain(key, _MANAGED)},
+        **{key: value for key, value in (meta.labels or {}).items() if is_managed(key)},
         **group.announced.labels,
     }
     return Node(
@@ -50,3 +50,8 @@ def node(group: ScalableGroup, template: InfrastructureTemplate | None, default_
 def _taints(given: tuple[Taint, ...], announced: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """What is announced takes the place of the same key and effect."""
     return tuple({(each.key, each.effect): each for each in (*given, *announced)}.values())
+
+
+def is_managed(key: str) -> bool:
+    """Whether Cluster API passes a Machine's label on to its Node, without being told."""
+    return node_template.is_of_domain(key, _MANAGED)

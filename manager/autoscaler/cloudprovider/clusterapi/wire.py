@@ -23,7 +23,8 @@ class ScalableKind(enum.StrEnum):
 MACHINES = "machines"
 
 
-class InfrastructureRef(Wire, frozen=True):
+@prepared
+class MachineTemplateRef(Wire, frozen=True):
     """`api_version` is of v1beta1, `api_group` of v1beta2."""
 
     api_version: str = ""
@@ -31,9 +32,14 @@ class InfrastructureRef(Wire, frozen=True):
     kind: str = ""
     name: str = ""
 
+    @property
+    def resource_name(self) -> str:
+        """<plural>.<group>, by Cluster API's own rule for plurals."""
+        return f"{self.kind.lower()}s.{self.api_group or self.api_version.rpartition('/')[0]}"
+
 
 class _TemplateSpec(Wire, frozen=True):
-    infrastructure_ref: InfrastructureRef = InfrastructureRef()
+    infrastructure_ref: MachineTemplateRef = MachineTemplateRef()
     taints: tuple[Taint, ...] | None = None
 
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 WATCHED_SECONDS = 300.0  # after a write; a change that comes later is a decision of others, as any
 HOLD_SECONDS = 600.0
-_TRIES = 5  # Cluster API writes the status of the same object
+TRIES = 5  # Cluster API writes the status of the same object
 
 
 class ClusterApiWriter:
@@ -34,7 +34,7 @@ class ClusterApiWriter:
         """Raises Later if the group has changed since, Refused if it may not have so many, Unavailable in doubt."""
         meta = group.object.metadata
         resource = self._reader.api().kind_resource(group.kind)
-        for number in range(_TRIES):
+        for number in range(TRIES):
             try:
                 now = self._reader.current(group)
                 if number and now.spec.replicas == replicas:
@@ -53,7 +53,7 @@ class ClusterApiWriter:
             except HeadroomError as error:
                 what = f"{group.replicas} replicas could not become {replicas}"
                 raise api_error(NAME, group.id, error, what) from error
-        raise Later(NAME, group.id, f"it changes all the time: {_TRIES} writes came too late")
+        raise Later(NAME, group.id, f"it changes all the time: {TRIES} writes came too late")
 
     def mark(self, group: ScalableGroup, machines: Sequence[MachineObject], now: float) -> None:
         """Marks all of these Machines to go first, or none."""
