@@ -22,20 +22,26 @@ from tests.support.foreign_controller import ForeignController
 
 GROUP, VERSION = "cluster.x-k8s.io", "v1beta2"
 INFRASTRUCTURE = f"infrastructure.{GROUP}"
-CLUSTERS, MACHINES, DEPLOYMENTS, SETS, POOLS = (
+CLUSTERS, CLASSES, MACHINES, DEPLOYMENTS, SETS, POOLS = (
     Resource(GROUP, VERSION, plural, namespaced=True)
-    for plural in ("clusters", "machines", "machinedeployments", "machinesets", "machinepools")
+    for plural in ("clusters", "clusterclasses", "machines", "machinedeployments", "machinesets", "machinepools")
 )
 INFRA_CLUSTERS, INFRA_MACHINES, INFRA_TEMPLATES, CONTROL_PLANES = (
     Resource(INFRASTRUCTURE, VERSION, plural, namespaced=True)
     for plural in ("hrclusters", "hrmachines", "hrmachinetemplates", "hrcontrolplanes")
 )
-KINDS = (CLUSTERS, MACHINES, DEPLOYMENTS, SETS, POOLS, INFRA_MACHINES, INFRA_TEMPLATES, CONTROL_PLANES)
+# What a ClusterClass refers to besides.
+CLASS_TEMPLATES = {
+    kind: Resource(INFRASTRUCTURE, VERSION, f"{kind.lower()}s", namespaced=True)
+    for kind in ("HrClusterTemplate", "HrControlPlaneTemplate", "HrConfigTemplate")
+}
+KINDS = (CLUSTERS, CLASSES, MACHINES, DEPLOYMENTS, SETS, POOLS, INFRA_MACHINES, INFRA_TEMPLATES, CONTROL_PLANES)
 TEMPLATES = f"{INFRA_TEMPLATES.plural}.{INFRASTRUCTURE}"
 MIN, MAX = (f"{GROUP}/cluster-api-autoscaler-node-group-{end}-size" for end in ("min", "max"))
 MARK = f"{GROUP}/delete-machine"
 CLUSTER = "town"
 NODE_LABEL = "test.headroom.io/cluster-api"  # on Nodes that the infrastructure provider makes
+ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 SIZE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 
@@ -65,6 +71,7 @@ class ClusterApi(ForeignController):
             "--webhook-cert-name=server.crt",
             "--webhook-key-name=server.key",
             "--skip-crd-migration-phases=StorageVersionMigration,CleanupManagedFields",
+            "--feature-gates=ClusterTopology=true",
         ]
         self._launch(arguments, {"POD_NAMESPACE": "default"}, f"{health}/readyz")
 
@@ -87,7 +94,6 @@ class ClusterApi(ForeignController):
             "bootstrap": {"dataSecretName": "none"},
             "infrastructureRef": {"apiGroup": INFRASTRUCTURE, "kind": "HrMachineTemplate", "name": name},
         }
-        rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
         body = {
             "apiVersion": DEPLOYMENTS.api_version,
             "kind": "MachineDeployment",
@@ -100,14 +106,31 @@ class ClusterApi(ForeignController):
                 "clusterName": CLUSTER,
                 "replicas": replicas,
                 "selector": {"matchLabels": labels},
-                "rollout": {"strategy": rolling},
+                "rollout": {"strategy": ROLLING},
                 "template": {"metadata": {"labels": labels}, "spec": machine},
             },
         }
         self.client.create(DEPLOYMENTS, body, self.namespace)
 
+    def add_managed_cluster(self, name: str) -> None:
+        """A Cluster of a ClusterClass with a class `worker`, whose machines are of the size that a variable says."""
+        worker = f"{name}-worker"
+        empty: dict[str, Any] = {"template": {"spec": {}}}
+        for kind, resource in CLASS_TEMPLATES.items():
+            self._add(resource, kind, name, empty)
+        self._add(INFRA_TEMPLATES, "HrMachineTemplate", worker, empty)
+        self._add(CLASSES, "ClusterClass", name, _cluster_class(name, worker))
+        topology = {"classRef": {"name": name}, "version": "v1.36.3", "variables": [{"name": "size", "value": "small"}]}
+        self._add(CLUSTERS, "Cluster", name, {"topology": topology})
+
+    def remove_managed_cluster(self, name: str) -> None:
+        self.client.delete(CLUSTERS, name, self.namespace)
+        eventually(lambda: [each["metadata"]["name"] for each in self._listed(CLUSTERS)] == [CLUSTER], 120)
+        for resource in (CLASSES, *CLASS_TEMPLATES.values()):
+            self.client.delete(resource, name, self.namespace)
+
     def machines(self) -> list[dict[str, Any]]:
-        return self.client.list(MACHINES, self.namespace).items
+        return self._listed(MACHINES)
 
     def replicas(self, name: str) -> int:
         return int(self.client.get(DEPLOYMENTS, name, self.namespace)["spec"]["replicas"])
@@ -173,7 +196,8 @@ class ClusterApi(ForeignController):
 
     def _provide(self) -> None:
         """What an infrastructure provider does for each machine: it makes it, and it becomes a Node."""
-        for found in self.client.list(INFRA_MACHINES, self.namespace).items:
+        self._provide_managed()
+        for found in self._listed(INFRA_MACHINES):
             meta, status = found["metadata"], found.get("status", {})
             if "deletionTimestamp" in meta or status:
                 continue
@@ -196,6 +220,56 @@ class ClusterApi(ForeignController):
                 says = {"initialization": {"provisioned": True}}
                 self.client.patch(INFRA_MACHINES, meta["name"], {"status": says}, self.namespace, subresource="status")
 
+    def _provide_managed(self) -> None:
+        """What providers do for a Cluster of a ClusterClass, and Cluster API's webhook for its MachineDeployments."""
+        for resource, more in ((INFRA_CLUSTERS, "provisioned"), (CONTROL_PLANES, "controlPlaneInitialized")):
+            for found in self._listed(resource):
+                if "status" not in found:
+                    says = {"initialization": {more: True}, "version": found["spec"].get("version")}
+                    with contextlib.suppress(NotFound):
+                        name = found["metadata"]["name"]
+                        self.client.patch(resource, name, {"status": says}, self.namespace, subresource="status")
+        for found in self._listed(DEPLOYMENTS):
+            if "replicas" not in found["spec"]:
+                least = int(found["metadata"]["annotations"].get(MIN, "1"))
+                with contextlib.suppress(NotFound):
+                    patch = {"spec": {"replicas": least}}
+                    self.client.patch(DEPLOYMENTS, found["metadata"]["name"], patch, self.namespace)
+
+    def _add(self, resource: Resource, kind: str, name: str, spec: dict[str, Any]) -> None:
+        body = {"apiVersion": resource.api_version, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        self.client.create(resource, body, self.namespace)
+
+    def _listed(self, resource: Resource) -> list[dict[str, Any]]:
+        return self.client.list(resource, self.namespace).items
+
+
+def _cluster_class(name: str, worker: str) -> dict[str, Any]:
+    def template(kind: str, called: str = name) -> dict[str, Any]:
+        return {"templateRef": {"apiVersion": INFRA_TEMPLATES.api_version, "kind": kind, "name": called}}
+
+    patched = {
+        "selector": {
+            "apiVersion": INFRA_TEMPLATES.api_version,
+            "kind": "HrMachineTemplate",
+            "matchResources": {"machineDeploymentClass": {"names": ["worker"]}},
+        },
+        "jsonPatches": [{"op": "add", "path": "/spec/template/spec/size", "valueFrom": {"variable": "size"}}],
+    }
+    workers = {
+        "class": "worker",
+        "bootstrap": template("HrConfigTemplate"),
+        "infrastructure": template("HrMachineTemplate", worker),
+        "rollout": {"strategy": ROLLING},
+    }
+    return {
+        "infrastructure": template("HrClusterTemplate"),
+        "controlPlane": template("HrControlPlaneTemplate"),
+        "workers": {"machineDeployments": [workers]},
+        "variables": [{"name": "size", "required": False, "schema": {"openAPIV3Schema": {"type": "string"}}}],
+        "patches": [{"name": "size", "definitions": [patched]}],
+    }
+
 
 def _infrastructure_definitions() -> Iterator[dict[str, Any]]:
     for kind, resource in (
@@ -203,6 +277,7 @@ def _infrastructure_definitions() -> Iterator[dict[str, Any]]:
         ("HrMachine", INFRA_MACHINES),
         ("HrMachineTemplate", INFRA_TEMPLATES),
         ("HrControlPlane", CONTROL_PLANES),
+        *CLASS_TEMPLATES.items(),
     ):
         yield definition(kind, resource)
 

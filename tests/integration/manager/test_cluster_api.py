@@ -11,9 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from deploy.local.scheduler.scheduler import Scheduler
 from manager.autoscaler.cloudprovider.clusterapi import annotations
-from manager.autoscaler.cloudprovider.contract import ErrorClass, NodeRef
+from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
+from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import Guard
-from manager.autoscaler.cloudprovider.ownership import Ownership
+from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
+from shared import names
 from shared.clock import SystemClock
 from shared.kube.errors import NotFound
 from shared.kube.events import Recorder
@@ -24,7 +26,18 @@ from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.clusterapi import CLUSTER, MAX, MIN, SIZE, TEMPLATES, ClusterApi
+from tests.support.clusterapi import (
+    CLUSTER,
+    DEPLOYMENTS,
+    GROUP,
+    INFRA_MACHINES,
+    INFRA_TEMPLATES,
+    MAX,
+    MIN,
+    SIZE,
+    TEMPLATES,
+    ClusterApi,
+)
 from tests.support.foreign_controller import require_built
 from tests.support.observing import guarded
 
@@ -60,12 +73,38 @@ def file(capi: ClusterApi, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def guard(file: Path, server: ApiServer) -> Iterator[Guard]:
+    with begun(file, server) as guard:
+        yield guard
+
+
+@contextlib.contextmanager
+def begun(file: Path, server: ApiServer) -> Iterator[Guard]:
     """A provider with its guard, and no manager: what is decided is for the test to say."""
     client = server.client(server.manager_connection())
     guard = guarded("clusterapi", file, Ownership(opted_in=True), client=client, clock=SystemClock())
     yield guard
     guard.close()
     client.close()
+
+
+@contextlib.contextmanager
+def creating(
+    capi: ClusterApi, file: Path, server: ApiServer, process: ApiServer, cluster: str, **way: Any
+) -> Iterator[Guard]:
+    """One that may also create groups of a cluster, with the rights that the chart gives for that."""
+    found = chosen(capi) | {
+        "discover": [{"namespace": capi.namespace, "cluster_name": cluster}],
+        "machine_types": [{"name": "c-4", "allocatable": {"cpu": "4", "memory": "8Gi"}, "price": 0.2}],
+        "autoprovisioning": {"namespace": capi.namespace, **way},
+    }
+    file.write_text(yaml.safe_dump(found))
+    grant(found, process, "clusterapi")
+    try:
+        with begun(file, server) as guard:
+            guard.observe()
+            yield guard
+    finally:
+        grant(chosen(capi), process, "clusterapi")
 
 
 def states(guard: Guard, group: str) -> list[str]:
@@ -154,3 +193,65 @@ def test_a_manager_buys_a_machine_for_a_pod_from_nothing_and_gives_it_back(
         with contextlib.suppress(NotFound):
             cluster.client.delete(PODS, "one", capi.namespace, grace_period_seconds=0)
         loops.close()
+
+
+def test_a_cloned_group_makes_a_node_of_its_machine_type_and_goes_with_its_template(
+    capi: ClusterApi, file: Path, server: ApiServer, process: ApiServer
+) -> None:
+    capi.add_group("web", 0, {})
+    copied = {"resource": TEMPLATES, "machine_type": "spec.template.spec.size"}
+    clone = {"machine_deployment": "web", "templates": [copied]}
+    label = f"node.{GROUP}/pool"
+    with creating(capi, file, server, process, CLUSTER, clone=clone) as guard:
+        created = guard.create_group(GroupSpec("c-4", DEFAULT_PREFIX, {label: "new"})).main
+        guard.increase(created.id, 1)
+        eventually(lambda: states(guard, created.id) == ["Running"], PATIENT_SECONDS)
+        (machine,) = capi.client.list(INFRA_MACHINES, capi.namespace).items
+        assert machine["spec"]["size"] == "c-4"
+        (node,) = eventually(
+            lambda: [each for each in capi.nodes() if label in (each.metadata.labels or {})], PATIENT_SECONDS
+        )
+        with pytest.raises(Refused, match="not empty"):
+            guard.delete_group(created.id)
+        guard.observe()
+        guard.delete_nodes(created.id, [NodeRef.from_node(node)])
+        eventually(lambda: not states(guard, created.id), PATIENT_SECONDS)
+        guard.delete_group(created.id)
+        eventually(lambda: created.id not in guard.observe().groups and templates_of(capi) == ["web"], PATIENT_SECONDS)
+    assert capi.replicas("web") == 0
+
+
+def templates_of(capi: ClusterApi) -> list[str]:
+    return [each["metadata"]["name"] for each in capi.client.list(INFRA_TEMPLATES, capi.namespace).items]
+
+
+def test_an_entry_of_a_topology_becomes_a_group_of_its_machine_type_and_goes(
+    capi: ClusterApi, file: Path, server: ApiServer, process: ApiServer
+) -> None:
+    capi.add_managed_cluster("city")
+    topology = {"cluster": "city", "class": "worker", "machine_type": "size"}
+    try:
+        with creating(capi, file, server, process, "city", topology=topology) as guard:
+            created = guard.create_group(GroupSpec("c-4", DEFAULT_PREFIX, {f"node.{GROUP}/pool": "new"})).main
+            eventually(lambda: deployments_of(capi, created.id), PATIENT_SECONDS)
+            guard.observe()
+            guard.increase(created.id, 1)
+            (deployment,) = deployments_of(capi, created.id)
+            assert deployment["spec"]["replicas"] == 1
+            name = deployment["spec"]["template"]["spec"]["infrastructureRef"]["name"]
+            assert capi.client.get(INFRA_TEMPLATES, name, capi.namespace)["spec"]["template"]["spec"]["size"] == "c-4"
+            machines = eventually(capi.machines, PATIENT_SECONDS)
+            assert [each["metadata"]["labels"][f"node.{GROUP}/pool"] for each in machines] == ["new"]
+            (instance,) = guard.observe().groups[created.id].instances
+            guard.delete_nodes(created.id, [NodeRef("", instance.provider_id)])
+            eventually(lambda: not states(guard, created.id), PATIENT_SECONDS)
+            guard.delete_group(created.id)
+            eventually(lambda: not deployments_of(capi, created.id), PATIENT_SECONDS)
+            assert created.id not in guard.observe().groups
+    finally:
+        capi.remove_managed_cluster("city")
+
+
+def deployments_of(capi: ClusterApi, group: str) -> list[dict[str, Any]]:
+    selector = f"{names.LABEL_NODE_GROUP}={group.rpartition('/')[2]}"
+    return capi.client.list(DEPLOYMENTS, capi.namespace, label_selector=selector).items
