@@ -45,7 +45,9 @@ def test_an_object_lives_from_create_to_delete(client: Client, namespace: str) -
         client.create(CONFIGMAPS, configmap("c"), namespace)
     with pytest.raises(errors.Conflict):
         client.delete(CONFIGMAPS, "c", namespace, uid="another")
-    client.delete(CONFIGMAPS, "c", namespace, uid=created.uid)
+    with pytest.raises(errors.Conflict):
+        client.delete(CONFIGMAPS, "c", namespace, uid=created.uid, resource_version=created.resource_version)
+    client.delete(CONFIGMAPS, "c", namespace, uid=created.uid, resource_version=replaced.resource_version)
     with pytest.raises(errors.NotFound):
         client.get(CONFIGMAPS, "c", namespace)
     with pytest.raises(errors.NotFound):
