@@ -112,8 +112,8 @@ class Nursery:
         return [[each["metadata"]["name"] for each in self.made(resource)] for resource in COPIES]
 
     def entries(self) -> list[dict[str, Any]]:
-        workers = self.client.get(CLUSTERS, "prod", self.namespace)["spec"]["topology"]["workers"]
-        return list(workers["machineDeployments"])
+        topology = self.client.get(CLUSTERS, "prod", self.namespace)["spec"]["topology"]
+        return list(topology.get("workers", {}).get("machineDeployments", ()))
 
     def render(self) -> None:
         """What Cluster API does of the topology: a MachineDeployment for each entry, and none without one."""
@@ -315,6 +315,22 @@ def test_an_entry_that_cluster_api_has_not_rendered_is_an_empty_group_that_grows
     unrendered = again.create_group(other).main
     again.delete_group(unrendered.id)
     assert len(nursery.entries()) == 2
+
+
+@pytest.mark.parametrize("pools", [[], [{"class": "pool", "name": "pool"}]])
+def test_the_last_entry_leaves_nothing_empty_behind_which_cluster_api_would_refuse(
+    nursery: Nursery, pools: list[dict[str, str]]
+) -> None:
+    others = {"machinePools": pools} if pools else None
+    topology = {"class": "town", "workers": None}
+    nursery.client.patch(CLUSTERS, "prod", {"spec": {"topology": topology}}, nursery.namespace)
+    nursery.client.patch(CLUSTERS, "prod", {"spec": {"topology": {"workers": others}}}, nursery.namespace)
+    guard = nursery.begin(nursery.topology())
+    created = guard.create_group(SPEC).main
+    assert len(nursery.entries()) == 1
+    guard.delete_group(created.id)
+    found = nursery.client.get(CLUSTERS, "prod", nursery.namespace)["spec"]["topology"]
+    assert found.get("workers") == others
 
 
 @pytest.mark.parametrize("fault", ["status", "truncate"])

@@ -98,7 +98,7 @@ class TopologyEntries:
                     return
                 patch = {
                     "metadata": {"resourceVersion": cluster["metadata"]["resourceVersion"]},
-                    "spec": {"topology": {"workers": {"machineDeployments": after}}},
+                    "spec": {"topology": {"workers": _workers_patch(cluster, after)}},
                 }
                 self._client.patch(self._clusters, self._source.cluster, patch, self._namespace)
                 return
@@ -161,6 +161,12 @@ def entry_of(planned: PlannedGroup, source: TopologySource) -> Body:
 def _entries(cluster: Body) -> list[Body]:
     workers = cluster["spec"]["topology"].get("workers") or {}
     return list(workers.get("machineDeployments") or ())
+
+
+def _workers_patch(cluster: Body, entries: list[Body]) -> Body | None:
+    """Cluster API takes neither an empty list there nor an empty object around it."""
+    others = (cluster["spec"]["topology"].get("workers") or {}).keys() - {"machineDeployments"}
+    return {"machineDeployments": entries or None} if entries or others else None
 
 
 def _meta(entry: Body) -> ObjectMeta:
