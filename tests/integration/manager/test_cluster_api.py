@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from deploy.local.scheduler.scheduler import Scheduler
 from manager.autoscaler.cloudprovider.clusterapi import annotations
 from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, NodeRef
-from manager.autoscaler.cloudprovider.errors import Refused
+from manager.autoscaler.cloudprovider.errors import Later, Refused
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from shared import names
@@ -216,9 +216,19 @@ def test_a_cloned_group_makes_a_node_of_its_machine_type_and_goes_with_its_templ
         guard.observe()
         guard.delete_nodes(created.id, [NodeRef.from_node(node)])
         eventually(lambda: not states(guard, created.id), PATIENT_SECONDS)
-        guard.delete_group(created.id)
+        eventually(lambda: deletes(guard, created.id), PATIENT_SECONDS)
         eventually(lambda: created.id not in guard.observe().groups and templates_of(capi) == ["web"], PATIENT_SECONDS)
     assert capi.replicas("web") == 0
+
+
+def deletes(guard: Guard, group: str) -> bool:
+    """Cluster API writes the status of what is seen to be empty."""
+    try:
+        guard.observe()
+        guard.delete_group(group)
+    except Later:
+        return False
+    return True
 
 
 def templates_of(capi: ClusterApi) -> list[str]:
@@ -240,12 +250,9 @@ def test_an_entry_of_a_topology_becomes_a_group_of_its_machine_type_and_goes(
             assert deployment["spec"]["replicas"] == 1
             name = deployment["spec"]["template"]["spec"]["infrastructureRef"]["name"]
             assert capi.client.get(INFRA_TEMPLATES, name, capi.namespace)["spec"]["template"]["spec"]["size"] == "c-4"
-            machines = eventually(capi.machines, PATIENT_SECONDS)
-            assert [each["metadata"]["labels"][f"node.{GROUP}/pool"] for each in machines] == ["new"]
-            (instance,) = guard.observe().groups[created.id].instances
-            guard.delete_nodes(created.id, [NodeRef("", instance.provider_id)])
-            eventually(lambda: not states(guard, created.id), PATIENT_SECONDS)
-            guard.delete_group(created.id)
+            assert deployment["spec"]["template"]["metadata"]["labels"][f"node.{GROUP}/pool"] == "new"
+            guard.decrease_target(created.id, 1)  # no bootstrap provider is here, so no machine comes
+            eventually(lambda: deletes(guard, created.id), PATIENT_SECONDS)
             eventually(lambda: not deployments_of(capi, created.id), PATIENT_SECONDS)
             assert created.id not in guard.observe().groups
     finally:
