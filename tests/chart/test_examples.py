@@ -5,6 +5,7 @@ its cloud's configuration.
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from manager.autoscaler import checked_settings
@@ -35,11 +36,12 @@ def test_the_manager_runs_with_the_values_of_an_example_and_recommends(
     flags = [argument for argument in container["args"] if not argument.startswith("--config=")]
     argv = [f"--config={file}", *flags]
     found = settings.load(DaemonSettings, program="test", description="", argv=argv, environment={})
-    decides = checked_settings.load(found.autoscaler)
+    cloud = tmp_path / "cloud.yaml"
+    cloud.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
+    decides = checked_settings.load(msgspec.structs.replace(found.autoscaler, cloud_config=str(cloud)))
     assert decides.provider == values.parent.name.replace("cluster-api", "clusterapi")
     assert decides.mode is Mode.RECOMMEND
-    (tmp_path / "cloud.yaml").write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
-    assert set(_rights(decides.provider, tmp_path / "cloud.yaml")) <= _granted(objects)
+    assert set(_rights(decides.provider, cloud)) <= _granted(objects)
 
 
 def _rights(provider: str, config: Path) -> Sequence[Right]:

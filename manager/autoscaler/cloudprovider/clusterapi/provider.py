@@ -13,6 +13,7 @@ from manager.autoscaler.cloudprovider.clusterapi.creation import GroupCreator, G
 from manager.autoscaler.cloudprovider.clusterapi.groups import ScalableGroup, ScalableGroups
 from manager.autoscaler.cloudprovider.clusterapi.prices import MachineTypePrices
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
+from manager.autoscaler.cloudprovider.clusterapi.rights import rights
 from manager.autoscaler.cloudprovider.clusterapi.topology import TopologyEntries
 from manager.autoscaler.cloudprovider.clusterapi.wire import MachineObject, ScalableKind
 from manager.autoscaler.cloudprovider.clusterapi.writing import ClusterApiWriter, OwnChanges
@@ -288,6 +289,7 @@ def with_file(path: Path | None) -> ProviderPlugin:
 
 PLUGIN = ProviderPlugin(
     make=make,
+    rights=rights,
     needs_config=False,
     has_prices=False,
     creation_needs="`autoprovisioning` in its configuration",
