@@ -59,7 +59,7 @@ class PluginGroup:
 
     def _entry_points(self, name: str) -> Sequence[importlib.metadata.EntryPoint]:
         """Ours first."""
-        return sorted(_installed(self.name, tuple(sys.path)).select(name=name), key=_is_ours, reverse=True)
+        return _found(self.name, name, tuple(sys.path))
 
 
 def told(error: BaseException) -> str:
@@ -79,6 +79,14 @@ def _installed(group: str, _paths: tuple[str, ...]) -> importlib.metadata.EntryP
     path is unchanged: an agent looks them up some ten times at its start.
     """
     return importlib.metadata.entry_points(group=group)
+
+
+@functools.lru_cache(maxsize=64)
+def _found(group: str, name: str, paths: tuple[str, ...]) -> Sequence[importlib.metadata.EntryPoint]:
+    """Those of that name, ours first. Whose an entry point is takes milliseconds to read, and an agent loads its
+    predictors at each prediction.
+    """
+    return sorted(_installed(group, paths).select(name=name), key=_is_ours, reverse=True)
 
 
 def _is_ours(entry_point: importlib.metadata.EntryPoint) -> bool:

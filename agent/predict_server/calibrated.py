@@ -160,7 +160,9 @@ class _Fleet:
     def _predict(self, horizon: int, forecasts: Sequence[Forecast], situation: Situation) -> None:
         """Records this hour's prediction, if it is not recorded yet; checks once a day whether a node has changed."""
         time = situation.time
-        outcomes = self._outcomes.setdefault(horizon, [Outcomes(horizon, len(self.nodes)) for _ in _RESOURCES])
+        if horizon not in self._outcomes:
+            self._outcomes[horizon] = [Outcomes(horizon, len(self.nodes)) for _ in _RESOURCES]
+        outcomes = self._outcomes[horizon]
         if outcomes[0].predicted_in(time):
             return
         ages_days = (time - situation.whole.first_observed) / DAY_SECONDS

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from deploy.local import cloud, home, ports, private
+from deploy.local import cloud, home, ports, private, progress
 from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
 from deploy.local.cluster import LocalCluster
@@ -79,11 +79,11 @@ def _up(options: UpOptions, found: Home, stop: threading.Event) -> int:
 def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event, voice: "_Voice") -> int:
     """Shows the table until the time is over or Ctrl-C; then prints its last state for scripts."""
     manager = ManagerApi(local.manager_url)
-    if options.as_json:
-        stop.wait(options.for_seconds)
-        return _print_json(manager)
     deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
     view = _View(options, local, manager)
+    if options.as_json:
+        _show_progress(view, stop, deadline, voice)
+        return _print_json(manager)
     if sys.stdout.isatty():
         _show_live(view, local, stop, deadline, voice)
     else:
@@ -97,6 +97,7 @@ class _View:
     def __init__(self, options: UpOptions, local: LocalCluster, manager: ManagerApi) -> None:
         self._local = local
         self._manager = manager
+        self._simulated = options.nodes
         self._report_interval_seconds = profiles.PROFILES[options.profile].agent["reportingInterval"]
         self._following = Following(lambda: manager.read(PATH, Nodes))
 
@@ -114,6 +115,10 @@ class _View:
         report_seconds = None if newest is None else newest + silent_seconds
         stale = stale_data(silent_seconds, report_seconds, self._report_interval_seconds)
         return answer, silent_seconds, [*stale, *late_loops(overdue(self._manager))]
+
+    def progress(self, answer: Nodes | None) -> str:
+        """What nodes still wait for; empty once no node waits."""
+        return progress.starting(answer, self._simulated)
 
 
 def stale_data(silent_seconds: float, report_seconds: float | None, report_interval_seconds: float) -> list[str]:
@@ -149,9 +154,8 @@ def _show_live(
 
     def look() -> Frame:
         answer, silent_seconds, warnings = view.look()
-        is_over = stop.is_set() or (deadline is not None and time.monotonic() >= deadline)
         notices = [*voice.collected(), *view.notices()]
-        return Frame(answer, silent_seconds, warnings, notices, is_over)
+        return Frame(answer, silent_seconds, warnings, notices, _is_over(stop, deadline), view.progress(answer))
 
     voice.is_live = True
     try:
@@ -166,23 +170,44 @@ def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, vo
     """Prints the table from time to time, and at once when something becomes wrong with it."""
     table_at = 0.0
     warned: list[str] = []
-    while not stop.is_set() and (deadline is None or time.monotonic() < deadline):
+    while not _is_over(stop, deadline):
         for notice in view.notices():
             voice.say(notice)
         answer, silent_seconds, warnings = view.look()
         if answer is not None and (time.monotonic() >= table_at or bool(warned) != bool(warnings)):
-            print(printed(answer, silent_seconds, warnings), flush=True)
+            print(printed(answer, silent_seconds, warnings, view.progress(answer)), flush=True)
             table_at = time.monotonic() + PLAIN_SECONDS
         warned = warnings
-        stop.wait(LOOK_SECONDS if deadline is None else max(0.0, min(LOOK_SECONDS, deadline - time.monotonic())))
+        _wait(stop, deadline)
 
 
-def printed(answer: Nodes, silent_seconds: float, warnings: Sequence[str]) -> str:
-    """The whole table, with reasons in full, and an empty line."""
+def _show_progress(view: _View, stop: threading.Event, deadline: float | None, voice: "_Voice") -> None:
+    """Says from time to time what nodes still wait for, while stdout waits for the last state."""
+    next_at = time.monotonic() + PLAIN_SECONDS
+    while not _is_over(stop, deadline):
+        if time.monotonic() >= next_at:
+            next_at += PLAIN_SECONDS
+            answer, _, _ = view.look()
+            if waiting := view.progress(answer):
+                voice.say(waiting)
+        _wait(stop, deadline)
+
+
+def _is_over(stop: threading.Event, deadline: float | None) -> bool:
+    return stop.is_set() or (deadline is not None and time.monotonic() >= deadline)
+
+
+def _wait(stop: threading.Event, deadline: float | None) -> None:
+    stop.wait(LOOK_SECONDS if deadline is None else max(0.0, min(LOOK_SECONDS, deadline - time.monotonic())))
+
+
+def printed(answer: Nodes, silent_seconds: float, warnings: Sequence[str], progress: str = "") -> str:
+    """The whole table, with reasons in full, what nodes still wait for, and an empty line."""
     shown = lines.columns(answer, lines.WIDE, silent_seconds, cut=False)
     rows = [lines.line(shown, row) for row in chosen(answer.nodes, Sorting.NAME)]
     stale = [f"STALE: {warning}" for warning in warnings]
-    return "\n".join([lines.header(shown), *rows, f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *stale, ""])
+    caption = [f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *([progress] if progress else []), *stale, ""]
+    return "\n".join([lines.header(shown), *rows, *caption])
 
 
 def _print_json(manager: ManagerApi) -> int:

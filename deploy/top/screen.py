@@ -25,13 +25,17 @@ SCROLLBAR = 2
 
 @dataclass(frozen=True)
 class Frame:
-    """What there is to show: the manager's last answer, how long ago it gave it, and what is wrong with it."""
+    """What there is to show: the manager's last answer, how long ago it gave it, and what is wrong with it.
+
+    `progress` is what the nodes of a cluster that starts still wait for.
+    """
 
     answer: Nodes | None
     silent_seconds: float = 0.0
     warnings: Sequence[str] = ()
     notices: Sequence[str] = ()
     is_over: bool = False
+    progress: str = ""
 
 
 class TopApp(App[None]):
@@ -40,7 +44,7 @@ class TopApp(App[None]):
     TITLE = "Headroom"
     ENABLE_COMMAND_PALETTE = False
     CSS = f"""
-    #summary {{ height: auto; max-height: 4; padding: 0 1; }}
+    #summary {{ height: auto; max-height: 5; padding: 0 1; }}
     #warnings {{ height: auto; max-height: 3; padding: 0 1; color: $text-error; }}
     #nodes {{ height: 1fr; }}
     #notices {{ height: {NOTICE_LINES}; display: none; }}
@@ -113,6 +117,8 @@ class TopApp(App[None]):
     def _redraw(self) -> None:
         answer = self._shown.answer
         if answer is None:
+            if self._shown.progress:
+                self.query_one("#summary", Static).update(self._shown.progress)
             return
         rows = chosen(answer.nodes, self._sorting, self._this_node, self._containing)
         self.query_one("#summary", Static).update(self._summary(answer, len(rows)))
@@ -131,10 +137,12 @@ class TopApp(App[None]):
         )
         cores = [f"{each.cpu_milli / 1000:.1f}" for each in (used, allocatable, peak, mid)]
         gib = [f"{each.memory_bytes / lines.GIB:.1f}" for each in (used, allocatable, peak, mid)]
-        return f"{answer.cluster}  {which}, by {self._sorting}\n" + "\n".join(
+        amounts = [
             f"{unit:<5} used {values[0]} of {values[1]}, peak {values[2]}, Mid {values[3]} on offer"
             for unit, values in (("cores", cores), ("GiB", gib))
-        )
+        ]
+        progress = [self._shown.progress] if self._shown.progress else []
+        return "\n".join([f"{answer.cluster}  {which}, by {self._sorting}", *amounts, *progress])
 
     def _fill(self, shown: Sequence[lines.TableColumn], rows: Sequence[NodeRow]) -> None:
         """Changes what has changed; other rows, or another order, are written anew around the cursor."""

@@ -199,13 +199,16 @@ def _node(name: str) -> Node:
 def _pod(index: int, node: str, milli: int) -> Pod:
     shape = index % SHAPES
     requests = {"cpu": f"{milli}m", "memory": str(64 << 20)}
+    # One Deployment for each shape and size, which all its pods share.
+    made_by = f"app-{shape}-{milli}"
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": made_by, "uid": made_by, "controller": True}
     body = {
         "metadata": {
             "name": f"app-{shape}-{index:06d}",
             "namespace": f"team-{shape % 7}",
             "uid": f"{index:032x}",
             "labels": {"app": f"app-{shape}"},
-            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "app", "controller": True}],
+            "ownerReferences": [owner],
         },
         "spec": {
             "nodeName": node,

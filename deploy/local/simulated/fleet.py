@@ -2,10 +2,12 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,22 +24,26 @@ from deploy.local.simulated.source import SimulatedSource
 from deploy.local.simulated.traces import Series
 from manager.autoscaler.cloudprovider.simulated.fake_nodes import ANNOTATION_FAKE, FAKE
 from shared import names
-from shared.api.core import Node, Pod
+from shared.api.core import Node
 from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.config import Connection, StaticToken
 from shared.kube.errors import NotFound
-from shared.kube.resources import NODES, PODS
+from shared.kube.resources import NODES
 from shared.kube.retry import Backoff, Jitter
 from shared.quantity import Resources
 from shared.telemetry import Loops
 
 logger = logging.getLogger(__name__)
 
+MAKERS = 8  # threads: the API server has the next requests while it answers one
 SETTLE_SECONDS = 10.0
+LOOK_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
 RUNTIME = "simulated://0.1.0"
+MOST_SAMPLES_PER_SECOND, MAX_SAMPLE_SECONDS = 150, 5.0
+MOST_PREDICTIONS_PER_SECOND = 30
 MOST_BOUGHT_AGENTS = 20  # each has a dozen threads
 
 
@@ -69,6 +75,19 @@ def accelerated(policy: AgentSettings, speed: float) -> AgentSettings:
     return msgspec.structs.replace(policy, prediction_hour_seconds=hour_seconds)
 
 
+def spaced(policy: AgentSettings, nodes: int) -> AgentSettings:
+    """`policy` for as many agents in one process, which together sample and predict at most so often that one core
+    is enough. Each still predicts for every report.
+    """
+    sample_seconds = min(MAX_SAMPLE_SECONDS, nodes / MOST_SAMPLES_PER_SECOND)
+    check_seconds = min(policy.reporting_interval_seconds, round(nodes / MOST_PREDICTIONS_PER_SECOND))
+    return msgspec.structs.replace(
+        policy,
+        collect_interval_seconds=max(policy.collect_interval_seconds, sample_seconds),
+        check_prediction_interval_seconds=max(policy.check_prediction_interval_seconds, check_seconds),
+    )
+
+
 class SimulatedNode:
     """One simulated node of the given size, and its agent."""
 
@@ -76,7 +95,7 @@ class SimulatedNode:
         self.name = name
         self._client = client
         self._settings = msgspec.structs.replace(
-            accelerated(simulation.policy, simulation.speed),
+            spaced(accelerated(simulation.policy, simulation.speed), simulation.node_count),
             node_name=name,
             listen="127.0.0.1:0",
             state_dir=str(simulation.state_dir / name),
@@ -128,7 +147,10 @@ class SimulatedNode:
 
 
 class SimulatedFleet:
-    """The initial nodes and those that a simulated cloud makes, each with an agent as long as its Node exists."""
+    """The initial nodes and those that a simulated cloud makes, each with an agent as long as its Node exists.
+
+    Several threads make node after node: the Node, its pods and, once these run, its agent.
+    """
 
     def __init__(self, simulation: Simulation, client: Client, clock: Clock) -> None:
         self._simulation = simulation
@@ -136,52 +158,54 @@ class SimulatedFleet:
         self._clock = clock
         self._nodes: dict[str, SimulatedNode] = {}
         self._lock = threading.Lock()  # guards the nodes
-        self._without_agent: queue.SimpleQueue[SimulatedNode] = queue.SimpleQueue()
+        self._steps: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._ended = threading.Event()
-        self._names = frozenset(node_names(simulation.node_count))
+        self._numbers = {name: number for number, name in enumerate(node_names(simulation.node_count))}
         self._kubelet = SimulatedKubelet(client, clock, appeared=self._on_appeared, gone=self._on_gone)
 
     def start(self, loops: Loops, ended: threading.Event) -> None:
-        """Returns once all pods run, however often the API server refuses meanwhile, or once `ended` is set."""
+        """Starts to make the nodes, however often the API server refuses meanwhile, until `ended` is set."""
         self._ended = ended
-        for name in sorted(self._names):
-            self._persist(f"registration of {name}", self._registration(name))
+        namespace = functools.partial(bootstrap.create_namespace, self._client, workloads.NAMESPACE)
+        self._persist("namespace of the sample pods", namespace)
+        for name in self._numbers:
+            self._steps.put(functools.partial(self._make, name))
         self._kubelet.start(loops)
-        self._persist("sample pods", self._create_workloads)
-        self._persist("start of the sample pods", self._await_workloads)
-        loops.start("simulated-agents", self._start_agents)
+        for number in range(MAKERS):
+            loops.start(f"simulated-fleet-{number}", self._run)
 
     def close(self) -> None:
         with self._lock:
             nodes = list(self._nodes.values())
-        for node in nodes:
-            node.close()
+        with ThreadPoolExecutor(MAKERS) as pool:
+            list(pool.map(SimulatedNode.close, nodes))
 
-    def _registration(self, name: str) -> Callable[[], None]:
-        labels, kept = {names.LABEL_SIMULATED: "true"}, {ANNOTATION_FAKE: FAKE}
-        facts = ReportedNode(name, workloads.NODE_SIZE, labels, kept, taints=(workloads.TAINT,), runtime=RUNTIME)
-        return NodeHeart(self._client, facts, self._clock).register
-
-    def _create_workloads(self) -> None:
-        bootstrap.create_namespace(self._client, workloads.NAMESPACE)
-        pods = workloads.sample_pods(self._simulation.node_count)
-        bootstrap.create_pods(self._client, pods, workloads.NAMESPACE)
-
-    def _await_workloads(self) -> None:
-        """Waits for the pods: an agent that watched its node fill up would long rate it as volatile."""
-        deadline = self._clock.monotonic() + SETTLE_SECONDS
-        while self._clock.monotonic() < deadline and not self._ended.is_set():
-            listed = self._client.list(PODS, workloads.NAMESPACE, into=Pod).items
-            if all(pod.status.phase == "Running" for pod in listed):
-                return
-            self._clock.wait(self._ended, 0.2)
-
-    def _start_agents(self, stop: threading.Event) -> None:
+    def _run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             with contextlib.suppress(queue.Empty):
-                node = self._without_agent.get(timeout=0.5)
-                self._persist(f"agent of {node.name}", node.start_agent)
-                self._persist(f"address of the agent of {node.name}", node.publish_address)
+                self._steps.get(timeout=0.5)()
+
+    def _make(self, name: str) -> None:
+        labels, kept = {names.LABEL_SIMULATED: "true"}, {ANNOTATION_FAKE: FAKE}
+        facts = ReportedNode(name, workloads.NODE_SIZE, labels, kept, taints=(workloads.TAINT,), runtime=RUNTIME)
+        self._persist(f"registration of {name}", NodeHeart(self._client, facts, self._clock).register)
+        pods = workloads.sample_pods(name, self._numbers[name])
+        create = functools.partial(bootstrap.create_pods, self._client, pods, workloads.NAMESPACE)
+        self._persist(f"sample pods of {name}", create)
+
+    def _start_agent(self, node: SimulatedNode, until: float) -> None:
+        """Comes back to it while the pods start, until that monotonic time: an agent that watched its node fill up
+        would long rate it as volatile.
+        """
+        if not self._is_filled(node.name) and self._clock.monotonic() < until:
+            self._clock.wait(self._ended, LOOK_SECONDS)
+            self._steps.put(functools.partial(self._start_agent, node, until))
+            return
+        self._persist(f"agent of {node.name}", node.start_agent)
+        self._persist(f"address of the agent of {node.name}", node.publish_address)
+
+    def _is_filled(self, name: str) -> bool:
+        return name not in self._numbers or self._kubelet.running_pods(name) >= workloads.PODS_PER_NODE
 
     def _persist(self, what: str, action: Callable[[], None]) -> None:
         """Tries until the API server accepts the request, or until the process ends."""
@@ -198,12 +222,12 @@ class SimulatedFleet:
     def _on_appeared(self, node: Node) -> None:
         name = node.metadata.name
         with self._lock:
-            if name not in self._names and len(self._nodes.keys() - self._names) >= MOST_BOUGHT_AGENTS:
+            if name not in self._numbers and len(self._nodes.keys() - self._numbers) >= MOST_BOUGHT_AGENTS:
                 logger.info("no further agent for nodes of the cloud", extra={"node": name})
                 return
             found = SimulatedNode(name, node.capacity, self._simulation, self._client, self._clock)
             self._nodes[name] = found
-        self._without_agent.put(found)
+        self._steps.put(functools.partial(self._start_agent, found, self._clock.monotonic() + SETTLE_SECONDS))
 
     def _on_gone(self, name: str) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from deploy.local.kubelet import status
 from deploy.local.kubelet.lifecycle import ContainerRecord
@@ -27,6 +28,7 @@ from shared.telemetry import Loops
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
+WRITERS = 4  # threads that write statuses of pods
 RETRY_SECONDS = 1.0
 
 
@@ -55,21 +57,28 @@ class SimulatedKubelet:
         """Whether such a Node exists."""
         return _is_fake(self._nodes.get(name))
 
+    def running_pods(self, name: str) -> int:
+        """How many pods run on that Node."""
+        return sum(pod.spec.node_name == name and pod.status.phase == "Running" for pod in self._pods.values())
+
     def run(self, stop: threading.Event) -> None:
         """Looks at all pods when one changes, and now and then: a Node can appear later, and a write can fail."""
-        while not stop.is_set():
-            self._changed.wait(LOOK_SECONDS)
-            self._changed.clear()
-            for pod in self._pods.values():
-                if not stop.is_set() and self.serves(pod.spec.node_name):
-                    self._serve(pod, stop)
+        with ThreadPoolExecutor(WRITERS, "simulated-kubelet") as writers:
+            while not stop.is_set():
+                self._changed.wait(LOOK_SECONDS)
+                self._changed.clear()
+                due = [pod for pod in self._pods.values() if _is_due(pod) and self.serves(pod.spec.node_name)]
+                for _ in writers.map(lambda pod: self._serve(pod, stop), due):
+                    pass
 
     def _serve(self, pod: RunnablePod, stop: threading.Event) -> None:
         meta = pod.metadata
+        if stop.is_set():
+            return
         try:
             if pods.is_terminating(pod):
                 self._client.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_seconds=0)
-            elif pod.status.phase in ("", "Pending"):
+            else:
                 patch = {"metadata": {"uid": meta.uid}, "status": running_status(pod, self._clock.now())}
                 self._client.patch(PODS, meta.name, patch, meta.namespace, kind=Patch.STRATEGIC, subresource="status")
         except (NotFound, Conflict):
@@ -98,6 +107,11 @@ class SimulatedKubelet:
             self._appeared(change.new)
         elif change.new is None and _is_fake(change.old):
             self._gone(change.key)
+
+
+def _is_due(pod: RunnablePod) -> bool:
+    """Whether it is to be started or deleted."""
+    return pods.is_terminating(pod) or pod.status.phase in ("", "Pending")
 
 
 def _is_fake(node: Node | None) -> bool:

@@ -33,18 +33,20 @@ WORKLOADS = (
     Workload(Curve.BATCH, 2, Resources(2000, 4 << 30)),
 )
 
+PODS_PER_NODE = sum(each.per_node for each in WORKLOADS)
 
-def sample_pods(node_count: int) -> list[dict[str, object]]:
-    selector = {"nodeSelector": {names.LABEL_SIMULATED: "true"}}
+
+def sample_pods(node: str, number: int) -> list[dict[str, object]]:
+    """The pods of the node with that number, from 0. They are made on it, as hundreds of nodes would wait long for a
+    scheduler.
+    """
     tolerations = [{"key": names.LABEL_SIMULATED, "operator": "Exists"}]
+    spec = {"nodeName": node, "nodeSelector": {names.LABEL_SIMULATED: "true"}, "tolerations": tolerations}
     return [
-        prod_pod(
-            f"{each.curve}-{number}", NAMESPACE, each.curve, each.request, curve=each.curve,
-            spec={**selector, "tolerations": tolerations},
-        )
+        prod_pod(f"{each.curve}-{index}", NAMESPACE, each.curve, each.request, curve=each.curve, spec=spec)
         for each in WORKLOADS
-        for number in range(each.per_node * node_count)
-    ]  # fmt: skip
+        for index in range(each.per_node * number, each.per_node * (number + 1))
+    ]
 
 
 def prod_pod(

@@ -150,6 +150,6 @@ def test_a_file_that_is_no_text_is_refused(content: bytes, tmp_path: Path) -> No
 
 
 def test_sample_workloads_ask_for_most_of_a_node_and_stay_off_others() -> None:
-    pods = workloads.sample_pods(2)
-    assert len(pods) == 14
+    pods = [*workloads.sample_pods("sim-0", 0), *workloads.sample_pods("sim-1", 1)]
+    assert len(pods) == 2 * workloads.PODS_PER_NODE == 14
     assert len({str(pod["metadata"]) for pod in pods}) == 14
