@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured figure, the value to reach (None: no target), and a baseline measured in the same call."""
+    """A measured figure, the value to reach (None: no target), and a baseline measured in the same call.
+
+    `peers`: what others' own code took for such work on a machine of this class, or what they publish. It was measured
+    apart, so it has no ratio.
+    """
 
     figure: str
     value: float
@@ -17,6 +21,7 @@ class Row:
     baseline: str
     baseline_value: float
     note: str = ""
+    peers: str = ""
 
     @property
     def ratio(self) -> float | None:

@@ -12,9 +12,10 @@ import msgspec
 
 from manager.autoscaler.cloudprovider.contract import Group
 from manager.autoscaler.node_groups import NodeGroup
-from manager.autoscaler.scale_down import planner, pods_on_nodes
+from manager.autoscaler.scale_down import planner
 from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
+from manager.autoscaler.scale_down.pods_on_nodes import PodReadings
 from manager.autoscaler.scale_down.removal_status import ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.snapshot import cluster
@@ -34,6 +35,7 @@ NOW = 1_800_000_000.0
 SHAPES = 60
 CORES = 4
 SCANNED_NODES, SCANNED_PODS = 1_000, 30_000
+PEERS = "Cluster Autoscaler, 2,000 nodes of 40 pods, its whole loop: 26 s"
 NEEDED_MILLI, OTHERS_MILLI = 2200, 500  # of all pods of a node: more than half of it there, an eighth here
 
 GROUP = NodeGroup(
@@ -125,23 +127,21 @@ def _pass(of: Pass) -> list[Row]:
         "memory": ScaleDownHistory(dict.fromkeys(names, NOW - 86_400)),
     }
 
-    def decided() -> int:
+    def decided(readings: PodReadings | None = None) -> int:
         facts = [cluster.node_info(node, NodeState.READY) for node in nodes]
-        read = pods_on_nodes.read_pods(pods, ReferencedObjects())
+        read = (readings or PodReadings()).read(pods, ReferencedObjects())
         return len(planner.decide(ScaleDownInputs(NOW, facts, read.residents, **given), ScaleDownRules()).unneeded)
 
     figure = f"scale-down pass, {of.nodes:,} nodes, {len(pods):,} pods"
-    found = decided()
+    kept = PodReadings()
+    found = decided(kept)
+    baseline = "the pods of removable nodes to the first of the others with room, pod by pod, in plain Python"
+    plain = cpu_seconds(lambda: _moved(pods, set(names[of.needed :])), 1)
+    note = f"{found:,} found unneeded"
+    first, next_one = cpu_seconds(decided, 2), cpu_seconds(lambda: decided(kept), 2)
     rows = [
-        Row(
-            figure,
-            cpu_seconds(decided, 2),
-            "s of CPU",
-            of.most_seconds,
-            "the pods of removable nodes to the first of the others with room, pod by pod, in plain Python",
-            cpu_seconds(lambda: _moved(pods, set(names[of.needed :])), 1),
-            f"{found:,} found unneeded",
-        )
+        Row(figure, first, "s of CPU", of.most_seconds, baseline, plain, note, PEERS),
+        Row(f"{figure}, nothing changed", next_one, "s of CPU", of.most_seconds, baseline, plain, note),
     ]
     if of.most_mib is not None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

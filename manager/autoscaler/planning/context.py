@@ -23,6 +23,7 @@ from manager.autoscaler.listers import ClusterObjects
 from manager.autoscaler.pod_injection.buffer_reading import BufferChunks
 from manager.autoscaler.pod_injection.request_planning import RequestMemory
 from manager.autoscaler.pricing.model import PricingModel
+from manager.autoscaler.scale_down.pods_on_nodes import PodReadings
 from manager.autoscaler.scale_down.removal_status import DeletionsInProgress
 from manager.autoscaler.scale_up import pending_pods
 from manager.autoscaler.scale_up.capacity_quotas import CapacityLimits
@@ -83,7 +84,7 @@ class LastConsolidation:
 class AutoscalerCache:
     """Caches that outlive an iteration and may be lost: templates of groups, and the last valid priorities and
     CapacityQuotas (by name) and CapacityBuffers (by key), what is kept of ProvisioningRequests, and the last searches
-    for replacements, by price and of nodes that have to go.
+    for replacements, by price and of nodes that have to go, and the pods on nodes as they were read last.
     """
 
     def __init__(self, settings: DecisionSettings) -> None:
@@ -94,6 +95,7 @@ class AutoscalerCache:
         self.capacity_limits: Mapping[str, CapacityLimits] = {}
         self.buffers: Mapping[str, BufferChunks] = {}
         self.requests = RequestMemory()
+        self.pods = PodReadings()
         self.consolidation: LastConsolidation | None = None
         self.disruption: LastConsolidation | None = None
 
@@ -101,7 +103,7 @@ class AutoscalerCache:
         """A copy that a plan request under this configuration may change; for any thread."""
         cache = AutoscalerCache(settings)
         cache.priorities, cache.capacity_limits, cache.buffers = self.priorities, self.capacity_limits, self.buffers
-        cache.requests = self.requests
+        cache.requests, cache.pods = self.requests, self.pods.copy()
         return cache
 
 

@@ -176,7 +176,7 @@ def scale_down_inputs(context: AutoscalingContext, waiting: ScaleUpInput) -> Sca
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed
     groups = _groups(context)
-    read = pods_on_nodes.read_pods(
+    read = context.cache.pods.read(
         # Where nothing may shrink, the pods do not matter.
         (pod for pod in objects.pods if groups and pods_on_nodes.needs_attention(pod, cutoff)),
         objects.surroundings,

@@ -144,30 +144,75 @@ def read_pods(pods: Iterable[Pod], surroundings: ReferencedObjects, controllers:
 
     DaemonSet pods are read only as far as it matters on their node.
     """
-    of_node: list[Pod] = []
-    others: list[Pod] = []
-    for pod in pods:
-        if pod.spec.node_name:
-            (of_node if equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod) else others).append(pod)
+    return PodReadings().read(pods, surroundings, controllers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read of all pods that one controller made."""
+
+    pods: list[Pod]
+    controller: PodController | None
+    residents: list[PodOnNode]
+    unreadable: dict[str, str]
+
+
+class PodReadings:
+    """Pods as they were read last. A pass reads again those of controllers with a pod that has come, gone or changed,
+    and forgets what it does not meet; all are read again when what pods refer to has changed.
+    """
+
+    def __init__(self) -> None:
+        self._surroundings: ReferencedObjects | None = None
+        self._known: dict[tuple[bool, str], _Reading] = {}
+
+    def copy(self) -> "PodReadings":
+        """Another that starts with the same; for any thread."""
+        made = PodReadings()
+        made._surroundings, made._known = self._surroundings, self._known
+        return made
+
+    def read(
+        self, pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Controllers | None = None
+    ) -> NodePods:
+        """The same as `read_pods`."""
+        made_by: defaultdict[tuple[bool, str], list[Pod]] = defaultdict(list)
+        for pod in pods:
+            if pod.spec.node_name:
+                stays = equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod)
+                made_by[stays, equivalence_groups.controller_of(pod)].append(pod)
+        before = self._known if self._surroundings == surroundings else {}
+        known: dict[tuple[bool, str], _Reading] = {}
+        found: list[PodOnNode] = []
+        unreadable: dict[str, str] = {}
+        for kind, alike in made_by.items():
+            reading, controller = before.get(kind), _controller(alike[0], controllers)
+            if reading is None or reading.controller != controller or reading.pods != alike:
+                reading = _read(alike, kind[0], surroundings, controllers)
+            known[kind] = reading
+            found += reading.residents
+            unreadable |= reading.unreadable
+        self._surroundings, self._known = surroundings, known
+        return NodePods(tuple(found), unreadable)
+
+
+def _read(pods: list[Pod], stays: bool, surroundings: ReferencedObjects, controllers: Controllers | None) -> _Reading:
+    """`stays`: they go with their node."""
     found: list[PodOnNode] = []
     unreadable: dict[str, str] = {}
-    for classes, stays in (
-        (equivalence_groups.group_placed(of_node), True),
-        (equivalence_groups.group_equivalent(others), False),
-    ):
-        for alike in classes:
-            try:
-                facts = (
-                    pod_info.read_placed(alike[0], surroundings, of_node=True)
-                    if stays
-                    else pod_info.read_pending(alike[0], surroundings)
-                )
-            except InvalidInput as problem:
-                unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
-                continue
-            read = drain_info if stays else _SharedDrainInfo()
-            found += [PodOnNode(pod.metadata.key, pod.spec.node_name, facts, read(pod, controllers)) for pod in alike]
-    return NodePods(tuple(found), unreadable)
+    for alike in equivalence_groups.group_placed(pods) if stays else equivalence_groups.group_equivalent(pods):
+        try:
+            facts = (
+                pod_info.read_placed(alike[0], surroundings, of_node=True)
+                if stays
+                else pod_info.read_pending(alike[0], surroundings)
+            )
+        except InvalidInput as problem:
+            unreadable |= dict.fromkeys([pod.spec.node_name for pod in alike], str(problem))
+            continue
+        read = drain_info if stays else _SharedDrainInfo()
+        found += [PodOnNode(pod.metadata.key, pod.spec.node_name, facts, read(pod, controllers)) for pod in alike]
+    return _Reading(pods, _controller(pods[0], controllers), found, unreadable)
 
 
 def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
