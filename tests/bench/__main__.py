@@ -2,49 +2,54 @@
 
 import argparse
 import importlib
-import json
 import pkgutil
 import sys
+import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import tests.bench
+from tests.bench import committed
+from tests.bench.committed import FIGURES, Figures
 from tests.bench.row import Measure, Row
 from tests.support.apiserver import EMBEDDED, REAL
-
-Before = Mapping[str, Mapping[str, Any]]
-
-FIGURES = Path(__file__).with_name("figures.json")  # the committed ones
 
 
 def measures(only: Collection[str], cluster: str) -> Iterator[tuple[str, Measure]]:
     """What every module beside this one measures that offers `measures()`, or `measures_on(cluster)` where that
-    matters.
+    matters; each by its module and function, and its number where a function measures several things.
     """
     for module in pkgutil.iter_modules(tests.bench.__path__):
         if module.name.startswith("__") or (only and module.name not in only):
             continue
         found = importlib.import_module(f"tests.bench.{module.name}")
+        offered: Iterable[Measure] = ()
         if hasattr(found, "measures"):
-            yield from ((module.name, measure) for measure in found.measures())
+            offered = found.measures()
         elif hasattr(found, "measures_on"):
-            yield from ((module.name, measure) for measure in found.measures_on(cluster))
+            offered = found.measures_on(cluster)
+        counted: Counter[str] = Counter()
+        for measure in offered:
+            name = f"{module.name}.{(measure.func if isinstance(measure, partial) else measure).__name__}"
+            counted[name] += 1
+            yield name if counted[name] == 1 else f"{name} {counted[name]}", measure
 
 
-def header(before: Before | None) -> str:
-    columns = ["figure", "value", "unit", "reach", "baseline", "baseline value", "ratio"]
+def header(before: Figures | None) -> str:
+    columns = ["figure", "value", "unit", "reach", "baseline", "baseline value", "ratio", "peers"]
     columns += [] if before is None else ["before", "change"]
     return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
 
 
-def line(row: Row, before: Before | None) -> str:
+def line(row: Row, before: Figures | None) -> str:
     """One row of a Markdown table; with its ratio of before, and how much of that it is now."""
     ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
     reach = "" if row.target is None else f"{row.target:g}"
     cells = [row.figure, f"{row.value:.4g}", row.unit, reach, row.baseline, f"{row.baseline_value:.4g}", ratio]
+    cells.append(row.peers)
     if before is not None:
         then = before.get(row.figure, {}).get("ratio")
         cells += [f"{then:.3g}", f"x {row.ratio / then:.2f}"] if then and row.ratio else ["", ""]
@@ -69,25 +74,25 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("only", nargs="*", help="only these modules of tests/bench")
     options = parser.parse_args(argv)
-    before = json.loads(options.against.read_text()) if options.against else None
+    before = committed.load(options.against) if options.against else None
     print(header(before), flush=True)
     failed = False
     for name, measure in measures(options.only, options.cluster):
+        began = time.monotonic()
         try:
+            rows = []
             for row in measure():
                 print(line(row, before), flush=True)
-                if options.out:
-                    _keep(row, options.out)
+                rows.append(row)
+            if options.out and rows:
+                committed.keep(options.out, name, rows)
         except Exception:
             failed = True
             print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+        print(f"{name} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    if options.out and options.out.resolve() == FIGURES:
+        committed.document()
     return int(failed)
-
-
-def _keep(row: Row, path: Path) -> None:
-    rows = json.loads(path.read_text()) if path.exists() else {}
-    rows[row.figure] = {**asdict(row), "ratio": row.ratio}
-    path.write_text(json.dumps(dict(sorted(rows.items())), indent=1) + "\n")
 
 
 if __name__ == "__main__":
