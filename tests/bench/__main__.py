@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tests.bench
 from tests.bench import committed
-from tests.bench.committed import FIGURES, Figures
+from tests.bench.committed import Figures
 from tests.bench.row import Measure, Row
 from tests.support.apiserver import EMBEDDED, REAL
 
@@ -39,8 +39,9 @@ def measures(only: Collection[str], cluster: str) -> Iterator[tuple[str, Measure
 
 
 def header(before: Figures | None) -> str:
-    columns = ["figure", "value", "unit", "reach", "baseline", "baseline value", "ratio", "peers"]
+    columns = ["figure", "value", "unit", "reach", "baseline", "baseline value", "ratio"]
     columns += [] if before is None else ["before", "change"]
+    columns.append("peers")
     return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}"
 
 
@@ -49,10 +50,10 @@ def line(row: Row, before: Figures | None) -> str:
     ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
     reach = "" if row.target is None else f"{row.target:g}"
     cells = [row.figure, f"{row.value:.4g}", row.unit, reach, row.baseline, f"{row.baseline_value:.4g}", ratio]
-    cells.append(row.peers)
     if before is not None:
         then = before.get(row.figure, {}).get("ratio")
         cells += [f"{then:.3g}", f"x {row.ratio / then:.2f}"] if then and row.ratio else ["", ""]
+    cells.append(row.peers)
     return f"| {' | '.join(cells)} |"
 
 
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
         "--against",
         type=Path,
         nargs="?",
-        const=FIGURES,
+        const=committed.FIGURES,
         help="compare with the rows of such a file, by default with the committed figures",
     )
     parser.add_argument(
@@ -79,18 +80,20 @@ def main(argv: list[str]) -> int:
     failed = False
     for name, measure in measures(options.only, options.cluster):
         began = time.monotonic()
+        rows: list[Row] = []
+        whole = True
         try:
-            rows = []
             for row in measure():
                 print(line(row, before), flush=True)
                 rows.append(row)
-            if options.out and rows:
-                committed.keep(options.out, name, rows)
         except Exception:
-            failed = True
+            whole = False
             print(f"{name} failed:\n{traceback.format_exc()}", file=sys.stderr)
+        failed |= not whole
+        if options.out and rows:
+            committed.keep(options.out, name, rows, whole=whole)
         print(f"{name} took {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    if options.out and options.out.resolve() == FIGURES:
+    if options.out and options.out.resolve() == committed.FIGURES:
         committed.document()
     return int(failed)
 

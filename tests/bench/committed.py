@@ -22,11 +22,15 @@ def load(path: Path = FIGURES) -> dict[str, dict[str, Any]]:
     return found
 
 
-def keep(path: Path, measure: str, rows: Iterable[Row]) -> None:
-    """Writes the rows of a measure in the place of those that it had, whatever their names were."""
+def keep(path: Path, measure: str, rows: Iterable[Row], *, whole: bool = True) -> None:
+    """Writes the rows of a measure, in the place of all that it had if they are `whole`: names can change.
+
+    A figure that says of no measure that it is from it is from none that there is, and goes.
+    """
     new = {row.figure: {**asdict(row), "ratio": row.ratio, "measure": measure} for row in rows}
-    others = {name: figure for name, figure in load(path).items() if figure.get("measure") != measure}
-    found = sorted((others | new).items(), key=lambda item: item[1].get("measure", ""))
+    gone = {None, measure} if whole else {None}
+    others = {name: figure for name, figure in load(path).items() if figure.get("measure") not in gone}
+    found = sorted((others | new).items(), key=lambda item: item[1]["measure"])
     path.write_text(json.dumps(dict(found), indent=1) + "\n")
 
 

@@ -1,5 +1,6 @@
 """The committed figures are complete, and the documentation shows them and nothing else."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,9 @@ unmeasured = pytest.mark.xfail(
 
 @unmeasured
 def test_every_measure_has_its_figures_and_every_figure_its_measure() -> None:
+    collecting = gc.get_threshold()
     there = {name for name, _ in measures((), EMBEDDED)}
+    gc.set_threshold(*collecting)  # some measure with the manager's own
     kept = {figure.get("measure", name) for name, figure in committed.load().items()}
     assert {name for name in there if name.partition(".")[0] not in ELSEWHERE} <= kept <= there
 
