@@ -25,11 +25,13 @@ LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
 LABEL_QOS_CLASS = "koordinator.sh/qosClass"
 LABEL_PRIORITY = "koordinator.sh/priority"
 LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
+ANNOTATION_AGENT_ADDRESS = "headroom.io/agent-address"  # on a simulated Node: HOST:PORT of its agent
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 ANNOTATION_EXTENDED_RESOURCE_SPEC = "node.koordinator.sh/extended-resource-spec"
 ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 
 # On a ClusterColocationProfile, or on a pod itself: requests stay unchanged.
+ANNOTATION_USAGE_CURVE = "headroom.io/usage-curve"  # on a pod of a simulated Node: CURVE or CURVE:SEED
 ANNOTATION_SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 
 # On a pod: how load-aware scheduling estimates its usage, if the pod may override it.

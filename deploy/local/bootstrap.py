@@ -8,7 +8,6 @@ import msgspec
 
 from deploy.local import profile as profiles
 from deploy.local.profile import ClusterProfile
-from deploy.local.simulated import annotations
 from shared import names
 from shared.api.core import Node, Pod
 from shared.kube.client import Client
@@ -62,5 +61,5 @@ def has_settled(client: Client, simulated_nodes: int) -> bool:
     """Whether every existing pod runs or has completed, and every simulated node has its agent."""
     phases = {pod.status.phase for pod in client.list(PODS, into=Pod).items}
     simulated = client.list(NODES, into=Node, label_selector=f"{names.LABEL_SIMULATED}=true").items
-    watched = [node for node in simulated if node.metadata.annotation(annotations.AGENT_ADDRESS)]
+    watched = [node for node in simulated if node.metadata.annotation(names.ANNOTATION_AGENT_ADDRESS)]
     return phases.isdisjoint({"", "Pending"}) and len(watched) >= simulated_nodes

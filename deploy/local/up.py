@@ -8,11 +8,10 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from deploy.local import cloud, home, ports, private, progress
+from deploy.local import cloud, home, ports, private
 from deploy.local import profile as profiles
 from deploy.local.cloud import LocalCloud
 from deploy.local.cluster import LocalCluster
@@ -20,9 +19,8 @@ from deploy.local.home import Home
 from deploy.local.kubelet.containment import CgroupContainment
 from deploy.local.options import ClusterKind, LoopbackPorts, SchedulerKind, UpOptions
 from deploy.manager_api import ManagerApi
-from deploy.top import lines
-from deploy.top.command import PATH, Following
-from deploy.top.nodes import Sorting, chosen
+from deploy.top import freshness, progress
+from deploy.top.command import PATH, Following, printed_table
 from manager.nodeside.answers import Nodes
 from shared import durations, termination
 from shared.errors import HeadroomError, InvalidInput
@@ -32,8 +30,6 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 PLAIN_SECONDS = 15.0
 LAST_ANSWER_SECONDS = 10.0
-QUIET_SECONDS = 3.0  # the manager may legitimately take that long to answer
-LATE_REPORTS = 3  # so many intervals without a report from any node are no coincidence
 
 
 def run(options: UpOptions) -> int:
@@ -81,14 +77,11 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event, voice
     manager = ManagerApi(local.manager_url)
     deadline = None if options.for_seconds is None else time.monotonic() + options.for_seconds
     view = _View(options, local, manager)
-    if options.as_json:
-        _show_progress(view, stop, deadline, voice)
-        return _print_json(manager)
-    if sys.stdout.isatty():
+    if sys.stdout.isatty() and not options.as_json:
         _show_live(view, local, stop, deadline, voice)
     else:
-        _show_plainly(view, stop, deadline, voice)
-    return 0
+        _show_plainly(view, stop, deadline, voice, with_table=not options.as_json)
+    return _print_json(manager) if options.as_json else 0
 
 
 class _View:
@@ -97,7 +90,7 @@ class _View:
     def __init__(self, options: UpOptions, local: LocalCluster, manager: ManagerApi) -> None:
         self._local = local
         self._manager = manager
-        self._simulated = options.nodes
+        self.simulated = options.nodes
         self._report_interval_seconds = profiles.PROFILES[options.profile].agent["reportingInterval"]
         self._following = Following(lambda: manager.read(PATH, Nodes))
 
@@ -111,40 +104,9 @@ class _View:
         answer, silent_seconds, _ = self._following.look()
         if answer is None:
             return None, silent_seconds, []
-        newest = min((age for row in answer.nodes if (age := answer.report_seconds(row)) is not None), default=None)
-        report_seconds = None if newest is None else newest + silent_seconds
-        stale = stale_data(silent_seconds, report_seconds, self._report_interval_seconds)
-        return answer, silent_seconds, [*stale, *late_loops(overdue(self._manager))]
-
-    def progress(self, answer: Nodes | None) -> str:
-        """What nodes still wait for; empty once no node waits."""
-        return progress.starting(answer, self._simulated)
-
-
-def stale_data(silent_seconds: float, report_seconds: float | None, report_interval_seconds: float) -> list[str]:
-    """Why the numbers stand still, each with the age of the data.
-
-    `silent_seconds`: since the manager's last answer; `report_seconds`: the age of the newest report of any node.
-    """
-    found = []
-    if silent_seconds > QUIET_SECONDS:
-        found.append(f"the manager does not answer: the table is {durations.render(int(silent_seconds))} old")
-    if report_seconds is not None and report_seconds > LATE_REPORTS * report_interval_seconds:
-        found.append(f"no report arrives: the newest report is {durations.render(int(report_seconds))} old")
-    return found
-
-
-def overdue(manager: ManagerApi) -> dict[str, float]:
-    """The manager's loops that take too long, with their time in seconds."""
-    try:
-        return msgspec.json.decode(manager.get("/healthz").content, type=_Health).overdue_loops
-    except (HeadroomError, msgspec.MsgspecError):
-        return {}
-
-
-def late_loops(overdue: Mapping[str, float]) -> list[str]:
-    """What the manager's loops that take too long are said to do, from their time in seconds."""
-    return [f"the {loop}'s round has been going on for {seconds:.0f} s" for loop, seconds in overdue.items()]
+        newest = freshness.newest_report_seconds(answer, silent_seconds)
+        stale = freshness.stale_data(silent_seconds, newest, self._report_interval_seconds)
+        return answer, silent_seconds, [*stale, *freshness.late_loops(self._manager)]
 
 
 def _show_live(
@@ -155,7 +117,8 @@ def _show_live(
     def look() -> Frame:
         answer, silent_seconds, warnings = view.look()
         notices = [*voice.collected(), *view.notices()]
-        return Frame(answer, silent_seconds, warnings, notices, _is_over(stop, deadline), view.progress(answer))
+        waiting = progress.starting(answer, view.simulated)
+        return Frame(answer, silent_seconds, warnings, notices, _is_over(stop, deadline), waiting)
 
     voice.is_live = True
     try:
@@ -166,8 +129,12 @@ def _show_live(
             _say(line)
 
 
-def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, voice: "_Voice") -> None:
-    """Prints the table from time to time, and at once when something becomes wrong with it."""
+def _show_plainly(
+    view: _View, stop: threading.Event, deadline: float | None, voice: "_Voice", *, with_table: bool
+) -> None:
+    """Prints the table from time to time, and at once when something becomes wrong with it; without the table, what
+    nodes still wait for.
+    """
     table_at = 0.0
     warned: list[str] = []
     while not _is_over(stop, deadline):
@@ -175,21 +142,13 @@ def _show_plainly(view: _View, stop: threading.Event, deadline: float | None, vo
             voice.say(notice)
         answer, silent_seconds, warnings = view.look()
         if answer is not None and (time.monotonic() >= table_at or bool(warned) != bool(warnings)):
-            print(printed(answer, silent_seconds, warnings, view.progress(answer)), flush=True)
+            waiting = progress.starting(answer, view.simulated)
+            if with_table:
+                print(printed_table(answer, silent_seconds, warnings, waiting), flush=True)
+            elif waiting:
+                voice.say(waiting)
             table_at = time.monotonic() + PLAIN_SECONDS
         warned = warnings
-        _wait(stop, deadline)
-
-
-def _show_progress(view: _View, stop: threading.Event, deadline: float | None, voice: "_Voice") -> None:
-    """Says from time to time what nodes still wait for, while stdout waits for the last state."""
-    next_at = time.monotonic() + PLAIN_SECONDS
-    while not _is_over(stop, deadline):
-        if time.monotonic() >= next_at:
-            next_at += PLAIN_SECONDS
-            answer, _, _ = view.look()
-            if waiting := view.progress(answer):
-                voice.say(waiting)
         _wait(stop, deadline)
 
 
@@ -199,15 +158,6 @@ def _is_over(stop: threading.Event, deadline: float | None) -> bool:
 
 def _wait(stop: threading.Event, deadline: float | None) -> None:
     stop.wait(LOOK_SECONDS if deadline is None else max(0.0, min(LOOK_SECONDS, deadline - time.monotonic())))
-
-
-def printed(answer: Nodes, silent_seconds: float, warnings: Sequence[str], progress: str = "") -> str:
-    """The whole table, with reasons in full, what nodes still wait for, and an empty line."""
-    shown = lines.columns(answer, lines.WIDE, silent_seconds, cut=False)
-    rows = [lines.line(shown, row) for row in chosen(answer.nodes, Sorting.NAME)]
-    stale = [f"STALE: {warning}" for warning in warnings]
-    caption = [f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *([progress] if progress else []), *stale, ""]
-    return "\n".join([lines.header(shown), *rows, *caption])
 
 
 def _print_json(manager: ManagerApi) -> int:
@@ -221,10 +171,6 @@ def _print_json(manager: ManagerApi) -> int:
         time.sleep(0.2)
     _say("the manager does not answer")
     return 1
-
-
-class _Health(msgspec.Struct, frozen=True):
-    overdue_loops: dict[str, float] = {}
 
 
 def _introduce(

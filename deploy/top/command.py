@@ -2,12 +2,12 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from deploy.manager_api import ManagerApi
 from deploy.rendering import structured
-from deploy.top import lines
+from deploy.top import freshness, lines, progress
 from deploy.top.nodes import Sorting, chosen
 from manager.nodeside.answers import Nodes
 from shared.errors import HeadroomError
@@ -49,6 +49,15 @@ def run(api: ManagerApi, *, style: str, sorting: str, containing: str) -> str:
     return "\n".join([lines.header(shown), *(lines.line(shown, row) for row in rows)])
 
 
+def printed_table(answer: Nodes, silent_seconds: float, warnings: Sequence[str], progress: str = "") -> str:
+    """The whole table, with reasons in full, what nodes still wait for, and an empty line."""
+    shown = lines.columns(answer, lines.WIDE, silent_seconds, cut=False)
+    rows = [lines.line(shown, row) for row in chosen(answer.nodes, Sorting.NAME)]
+    stale = [f"STALE: {warning}" for warning in warnings]
+    caption = [f"{time.strftime('%H:%M:%S')}  {answer.cluster}", *([progress] if progress else []), *stale, ""]
+    return "\n".join([lines.header(shown), *rows, *caption])
+
+
 def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
     try:
         from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
@@ -60,6 +69,7 @@ def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
 
     def look() -> Frame:
         answer, silent_seconds, problem = following.look()
-        return Frame(answer, silent_seconds, [problem] if problem else [])
+        warnings = [problem] if problem else freshness.late_loops(api)
+        return Frame(answer, silent_seconds, warnings, progress=progress.starting(answer))
 
     TopApp(look, sorting=sorting, containing=containing).run()

@@ -12,7 +12,8 @@ import httpx
 import msgspec
 import psutil
 
-from deploy.local import ports, progress
+from deploy.local import ports
+from deploy.top import progress
 from manager.nodeside.answers import Nodes
 from tests.bench.row import Measure, Row
 

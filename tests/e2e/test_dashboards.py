@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from deploy.local.simulated import annotations
+from shared import names
 from shared.kube.resources import NODES
 from tests.e2e.conftest import RunningCluster
 from tests.support import eventually
@@ -91,7 +91,7 @@ def targets(running: RunningCluster) -> list[dict[str, Any]]:
     """As the chart's monitors name them."""
     agents = {running.node: running.agent_url.removeprefix("http://")}
     for node in running.client.list(NODES).items:
-        address = node["metadata"].get("annotations", {}).get(annotations.AGENT_ADDRESS)
+        address = node["metadata"].get("annotations", {}).get(names.ANNOTATION_AGENT_ADDRESS)
         if address:
             agents[node["metadata"]["name"]] = address
     manager = {

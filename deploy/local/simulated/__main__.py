@@ -18,10 +18,6 @@ from shared.kube.client import Client
 from shared.kube.config import Connection
 from shared.telemetry import Loops
 
-# How long a thread computes before others get their turn. Agents have thousands of threads, and each that waits for its
-# turn wakes up as often: with Python's 5 ms, hundreds of them did nothing else.
-SWITCH_SECONDS = 0.1
-
 
 class SimulationSettings(LocalSettings, frozen=True):
     """Simulated nodes with their agents."""
@@ -52,7 +48,8 @@ def run(chosen: SimulationSettings, connection: Connection, ended: threading.Eve
         connection=connection,
         agent_service_account=chosen.agent_service_account,
     )
-    sys.setswitchinterval(SWITCH_SECONDS)
+    # Agents have thousands of threads: with 5 ms between two turns, hundreds of them do nothing but wake up.
+    sys.setswitchinterval(0.1)
     client = Client(connection, "headroom-simulated", stop=ended)
     loops = Loops()
     fleet = SimulatedFleet(simulation, client, SystemClock())

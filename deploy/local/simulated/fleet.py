@@ -18,7 +18,7 @@ from agent.main import Agent
 from agent.settings import AgentSettings
 from deploy.local import bootstrap, identities
 from deploy.local.kubelet.node import NodeHeart, ReportedNode
-from deploy.local.simulated import annotations, workloads
+from deploy.local.simulated import workloads
 from deploy.local.simulated.kubelet import SimulatedKubelet
 from deploy.local.simulated.source import SimulatedSource
 from deploy.local.simulated.traces import Series
@@ -127,7 +127,7 @@ class SimulatedNode:
             if agent is None or self._closed:
                 return
         host, port = agent.address
-        patch = {"metadata": {"annotations": {annotations.AGENT_ADDRESS: f"{host}:{port}"}}}
+        patch = {"metadata": {"annotations": {names.ANNOTATION_AGENT_ADDRESS: f"{host}:{port}"}}}
         with contextlib.suppress(NotFound):
             self._client.patch(NODES, self.name, patch)
 
@@ -197,15 +197,13 @@ class SimulatedFleet:
         """Comes back to it while the pods start, until that monotonic time: an agent that watched its node fill up
         would long rate it as volatile.
         """
-        if not self._is_filled(node.name) and self._clock.monotonic() < until:
+        is_filled = node.name not in self._numbers or self._kubelet.running_pods(node.name) >= workloads.PODS_PER_NODE
+        if not is_filled and self._clock.monotonic() < until:
             self._clock.wait(self._ended, LOOK_SECONDS)
             self._steps.put(functools.partial(self._start_agent, node, until))
             return
         self._persist(f"agent of {node.name}", node.start_agent)
         self._persist(f"address of the agent of {node.name}", node.publish_address)
-
-    def _is_filled(self, name: str) -> bool:
-        return name not in self._numbers or self._kubelet.running_pods(name) >= workloads.PODS_PER_NODE
 
     def _persist(self, what: str, action: Callable[[], None]) -> None:
         """Tries until the API server accepts the request, or until the process ends."""

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Sequence
 
 from agent.metrics_advisor.source import Sample, Usage
-from deploy.local.simulated import annotations, curves
+from deploy.local.simulated import curves
 from deploy.local.simulated.curves import Curve, UsedShare
 from deploy.local.simulated.traces import Series
 from shared import names, quantity
@@ -26,12 +26,12 @@ SYSTEM_SHARE = UsedShare(cpu=0.02, memory=0.03)
 
 def curve_of(pod: Pod) -> tuple[Curve, int]:
     """The pod's curve and seed; the default is a steady curve. Raises InvalidInput."""
-    text = pod.metadata.annotation(annotations.USAGE_CURVE) or Curve.STEADY.value
+    text = pod.metadata.annotation(names.ANNOTATION_USAGE_CURVE) or Curve.STEADY.value
     name, _, seed = text.partition(":")
     if name not in tuple(Curve) or (seed and not seed.isdigit()):
         raise InvalidInput(
             source=f"pod {pod.metadata.key}",
-            field=annotations.USAGE_CURVE,
+            field=names.ANNOTATION_USAGE_CURVE,
             value=text,
             problem=f"expected CURVE or CURVE:SEED with a curve of {', '.join(Curve)}",
         )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deploy.local.simulated import annotations
 from deploy.local.simulated.curves import Curve
 from shared import names
 from shared.names import PriorityClass
@@ -62,7 +61,7 @@ def prod_pod(
             "name": name,
             "namespace": namespace,
             "labels": {"app": app, names.LABEL_PRIORITY_CLASS: PriorityClass.PROD.value},
-            "annotations": {annotations.USAGE_CURVE: curve.value} if curve else {},
+            "annotations": {names.ANNOTATION_USAGE_CURVE: curve.value} if curve else {},
         },
         "spec": {"containers": [container | ({"command": list(command)} if command else {})], **spec},
     }

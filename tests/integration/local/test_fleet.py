@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.simulated import annotations, workloads
+from deploy.local.simulated import workloads
+from shared import names
 from shared.kube.client import Client
 from shared.kube.errors import NotFound
 from shared.kube.resources import NODES, PODS
@@ -34,7 +35,7 @@ def agent_address(client: Client) -> str:
         found = client.get(NODES, NODE)["metadata"].get("annotations") or {}
     except NotFound:
         return ""
-    return str(found.get(annotations.AGENT_ADDRESS, ""))
+    return str(found.get(names.ANNOTATION_AGENT_ADDRESS, ""))
 
 
 def test_the_simulated_agents_survive_a_500_and_a_cut_connection_at_their_start(

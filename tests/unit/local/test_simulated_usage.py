@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.settings import AgentSettings
-from deploy.local.simulated import annotations, curves, fleet, traces, workloads
+from deploy.local.simulated import curves, fleet, traces, workloads
 from deploy.local.simulated.curves import Curve
 from deploy.local.simulated.source import SimulatedSource, curve_of
+from shared import names
 from shared.api.core import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from shared.api.meta import ObjectMeta
 from shared.clock import ManualClock
@@ -22,7 +23,11 @@ SIZE = workloads.NODE_SIZE
 
 def a_pod(curve: str = "steady:1", *, phase: str = "Running", cpu: str = "1", created: str | None = None) -> Pod:
     meta = ObjectMeta(
-        name="p", namespace="d", uid="uid", annotations={annotations.USAGE_CURVE: curve}, creation_timestamp=created
+        name="p",
+        namespace="d",
+        uid="uid",
+        annotations={names.ANNOTATION_USAGE_CURVE: curve},
+        creation_timestamp=created,
     )
     container = Container(resources=ResourceRequirements(requests={"cpu": cpu, "memory": "1Gi"}))
     return Pod(meta, PodSpec(containers=(container,)), PodStatus(phase=phase))
@@ -58,7 +63,7 @@ def test_curves_differ_in_what_they_are_named_for() -> None:
 
 @pytest.mark.parametrize("text", ["sawtooth", "diurnal:x", "diurnal:-1", ":3"])
 def test_an_unknown_curve_is_refused_by_name(text: str) -> None:
-    with pytest.raises(InvalidInput, match=annotations.USAGE_CURVE):
+    with pytest.raises(InvalidInput, match=names.ANNOTATION_USAGE_CURVE):
         curve_of(a_pod(text))
 
 

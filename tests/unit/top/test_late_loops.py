@@ -1,9 +1,9 @@
-"""What `headroom up` says of a manager that is late."""
+"""What the live table says of a manager that is late."""
 
 from prometheus_client import CollectorRegistry
 
-from deploy.local import up
 from deploy.manager_api import ManagerApi
+from deploy.top import freshness
 from manager import http
 from manager.nodeside.answers import FleetPrediction, PriorRow, Status
 from manager.nodeside.decisions import KnownNode
@@ -37,10 +37,9 @@ def test_an_overdue_round_is_read_from_the_managers_health_and_told_beside_the_t
     server.start()
     try:
         manager = ManagerApi(server.url)
-        assert up.overdue(manager) == overdue
-        assert up.late_loops(up.overdue(manager)) == ["the autoscaler's round has been going on for 31 s"]
+        assert freshness.late_loops(manager) == ["the autoscaler's round has been going on for 31 s"]
         overdue.clear()
-        assert up.late_loops(up.overdue(manager)) == []
+        assert freshness.late_loops(manager) == []
     finally:
         server.close()
-    assert up.overdue(manager) == {}
+    assert freshness.late_loops(manager) == []

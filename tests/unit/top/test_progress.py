@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.settings import AgentSettings
-from deploy.local import progress, up
 from deploy.local.simulated import fleet
+from deploy.top import progress
+from deploy.top.command import printed_table
 from manager.nodeside.answers import Amount, Bounds, NodeRow, Nodes
 from manager.nodeside.noderesource import explain
 
@@ -70,7 +71,7 @@ def test_nothing_is_said_once_no_node_waits_even_where_one_has_nothing_to_lend(r
 
 def test_the_line_stands_below_the_printed_table_while_nodes_wait() -> None:
     waiting = "1 of 2 nodes report; ..."
-    assert up.printed(nodes(NEW), 0.0, [], waiting).split("\n")[-2:] == [waiting, ""]
+    assert printed_table(nodes(NEW), 0.0, [], waiting).split("\n")[-2:] == [waiting, ""]
 
 
 def test_hundreds_of_agents_in_one_process_sample_and_predict_less_often_and_a_few_do_not() -> None:

@@ -15,7 +15,7 @@ REGISTRATION, DECISION, REPORT, NEWER_REPORT, HISTORY, WRITE = (
 )
 
 
-def starting(answer: Nodes | None, simulated: int) -> str:
+def starting(answer: Nodes | None, simulated: int = 0) -> str:
     """The line, with counts of all nodes; empty once each of them has what it waited for.
 
     `simulated` is how many simulated nodes there will be beside this machine. A node that offers no Mid for a reason

@@ -3,8 +3,10 @@
 import pytest
 
 from agent.reporter.schedule import Intervals, ReportedValues, ReportReason, Schedule
-from deploy.local import profile, up
+from deploy.local import profile
 from deploy.local.options import ProfileName
+from deploy.top import freshness
+from deploy.top.command import printed_table
 from manager.nodeside.answers import Amount, NodeRow, Nodes
 from shared.quantity import Resources
 
@@ -38,11 +40,11 @@ ANSWER = Nodes(cluster="headroom-1", time="2026-01-01T00:00:07Z", nodes=[ROW])
 def test_every_source_of_stale_data_is_said_with_its_age(
     silent_seconds: float, report_seconds: float | None, expected: list[str]
 ) -> None:
-    assert up.stale_data(silent_seconds, report_seconds, report_interval_seconds=20.0) == expected
+    assert freshness.stale_data(silent_seconds, report_seconds, report_interval_seconds=20.0) == expected
 
 
 def test_a_table_that_is_printed_says_how_old_each_report_is_and_what_is_stale_below_it() -> None:
-    text = up.printed(ANSWER, 30.0, ["no report arrives: ..."])
+    text = printed_table(ANSWER, 30.0, ["no report arrives: ..."])
     heading, line, caption, stale, end = text.split("\n")
     assert heading.split()[-2:] == ["AGE", "WHY"]
     assert line.split()[-2:] == ["37s", "why"]
