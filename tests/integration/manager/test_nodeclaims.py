@@ -19,6 +19,7 @@ from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, Resource
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
+from tests.support.apiserver import ApiServer, rule
 from tests.support.custom_kinds import CRDS, definition_of, is_served
 from tests.support.observing import guarded
 
@@ -104,6 +105,13 @@ class Site:
         held = [{"type": each, "status": "True"} for each in conditions]
         self.client.patch(NODECLAIMS, claim, {"status": {"conditions": held, **status}}, subresource="status")
 
+    def proves(self) -> None:
+        """The offering of the group web has launched before."""
+        (name,) = self.bought()
+        self.says(name, claims.LAUNCHED, providerID="cloud:///a/i-0")
+        self.guard.observe()
+        self.guard.delete_nodes("web", [NodeRef("", "cloud:///a/i-0")])
+
     def failures(self) -> list[InstanceError]:
         return [each.error for each in self.guard.observe().groups["web"].instances if each.error]
 
@@ -116,6 +124,14 @@ class Site:
         for kind in (NODECLAIMS, NODEPOOLS):
             for item in self.client.list(kind).items:
                 self.client.delete(kind, item["metadata"]["name"])
+
+
+def refuses_claims(after: int) -> list[dict[str, Any]]:
+    """The API server accepts so many NodeClaims more, and then none."""
+    return [
+        rule("delay", "nodeclaims", method="POST", times=after, seconds=0),
+        rule("status", "nodeclaims", method="POST", times=0, status=403),
+    ]
 
 
 @pytest.fixture
@@ -197,7 +213,74 @@ def test_while_a_claim_gets_no_machine_nothing_is_bought(site: Site) -> None:
     assert (theory.template.metadata.labels or {})["topology.kubernetes.io/zone"] == "b"
 
 
+def test_of_an_offering_that_never_launched_one_claim_is_made_and_the_rest_once_it_has_a_machine(site: Site) -> None:
+    (first,) = site.bought(3)
+    assert site.size() == 3
+    assert len(site.claims()) == 1
+    site.says(first, claims.LAUNCHED, providerID=ID)
+    site.guard.observe()
+    assert len(site.claims()) == 3
+    assert (site.size(), site.failures()) == (3, [])
+    site.guard = site.begin()  # a new leader knows from the books that it launches
+    there = site.guard.observe().groups["web"].instances
+    site.guard.delete_nodes("web", [NodeRef("", each.provider_id) for each in there])
+    assert site.size() == 0
+    assert len(site.bought(2)) == 2
+
+
+def test_what_waits_and_cannot_be_created_is_tried_again_in_the_next_round(site: Site, server: ApiServer) -> None:
+    (first,) = site.bought(3)
+    site.says(first, claims.LAUNCHED, providerID=ID)
+    server.fault(*refuses_claims(after=1))
+    assert site.size() == 3
+    assert len(site.claims()) == 2
+    server.fault()
+    assert site.size() == 3
+    assert len(site.claims()) == 3
+
+
+def test_what_waits_for_a_claim_fails_as_that_claim_has(site: Site) -> None:
+    (first,) = site.bought(3)
+    site.client.delete(NODECLAIMS, first)
+    assert [each.code for each in site.failures()] == [departures.VANISHED] * 3
+    assert (site.size(), site.claims()) == (3, [])
+    failed = [each.provider_id for each in site.guard.observed.groups["web"].instances]
+    site.guard.delete_nodes("web", [NodeRef("", each) for each in failed], below_min=True)
+    assert (site.failures(), site.size(), site.claims()) == ([], 0, [])
+
+
+def test_what_waits_for_a_claim_without_a_machine_is_never_made(site: Site) -> None:
+    (first,) = site.bought(2)
+    site.clock.advance(61)
+    assert [each.code for each in site.failures()] == ["LaunchTimeout"] * 2
+    assert [each["metadata"]["name"] for each in site.claims()] == [first]
+
+
+def test_what_waits_is_given_up_like_a_claim(site: Site) -> None:
+    (first,) = site.bought(2)
+    (waiting,) = {each.provider_id for each in site.guard.observe().groups["web"].instances} - {claims.SCHEME + first}
+    site.guard.delete_nodes("web", [NodeRef("", waiting)])
+    site.says(first, claims.LAUNCHED, providerID=ID)
+    assert (site.size(), len(site.claims())) == (1, 1)
+
+
+def test_claims_that_were_created_before_one_was_refused_count_and_the_rest_is_asked_for_anew(
+    site: Site, server: ApiServer
+) -> None:
+    site.proves()
+    site.guard.observe()
+    server.fault(*refuses_claims(after=1))
+    with pytest.raises(Unavailable, match="1 of 3 NodeClaims created"):
+        site.guard.increase("web", 3)
+    assert site.guard.is_in_doubt("web")
+    server.fault()
+    assert (site.size(), len(site.claims())) == (1, 1)
+    site.bought(2)
+    assert site.size() == 3
+
+
 def test_exactly_the_named_node_goes(site: Site) -> None:
+    site.proves()
     first, second = site.bought(2)
     site.says(first, *UP, providerID=ID)
     site.says(second, *UP, providerID="cloud:///a/i-2")

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 import yaml
 
-from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceState
+from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceError, InstanceState
 from manager.autoscaler.cloudprovider.errors import Refused
-from manager.autoscaler.cloudprovider.karpenter import claims, config, departures, groups
+from manager.autoscaler.cloudprovider.karpenter import claims, config, departures, groups, waiting
 from manager.autoscaler.cloudprovider.karpenter.books import SoldOut
 from manager.autoscaler.cloudprovider.karpenter.catalogue import LABEL_CAPACITY_TYPE, LABEL_NODE_POOL, CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import (
@@ -263,6 +263,47 @@ def test_a_node_that_others_delete_is_told_once_with_the_reason() -> None:
     assert [each.node for each in departures.foreign_deletions(known(up), {}, set())] == ["n1"]
     at_once = claim(conditions=UP, nodeName="n1", metadata={"deletionTimestamp": CREATED})
     assert [each.node for each in departures.foreign_deletions(known(claim()), {"web-x": at_once}, set())] == ["n1"]
+
+
+OFFERING = claim().offering
+OUT_OF_STOCK = InstanceError(ErrorClass.OUT_OF_RESOURCES, departures.STOCK_OUT, "none left")
+
+
+def test_one_claim_tries_an_offering_that_never_launched_and_one_that_did_has_no_bound() -> None:
+    assert waiting.count_at_once(OFFERING, 3, (), []) == 1
+    assert waiting.count_at_once(OFFERING, 3, (), [claim()]) == 0
+    assert waiting.count_at_once(OFFERING, 3, (), [claim(metadata={"deletionTimestamp": CREATED})]) == 1
+    assert waiting.count_at_once(OFFERING, 3, (str(OFFERING),), [claim()]) == 3
+
+
+def test_an_offering_has_launched_once_a_claim_of_it_has_a_machine(cloud: KarpenterCloud) -> None:
+    launched = claim(conditions=LAUNCHED_ONLY)
+    assert waiting.launched_offerings((), [claim()], cloud.catalogue) == ()
+    assert waiting.launched_offerings((), [launched], cloud.catalogue) == (str(OFFERING),)
+    assert waiting.launched_offerings((str(OFFERING), "gone/a/spot"), [], cloud.catalogue) == (str(OFFERING),)
+
+
+@pytest.mark.parametrize(
+    ("launched", "there", "error", "refusal", "becomes"),
+    [
+        ((), [claim()], None, "", "staying"),
+        ((str(OFFERING),), [], None, "", "ready"),
+        ((), [claim()], OUT_OF_STOCK, "", departures.STOCK_OUT),
+        ((str(OFFERING),), [], None, "not in the catalogue any more", waiting.NOT_TRIED),
+        ((), [], None, "", waiting.NOT_TRIED),
+    ],
+)
+def test_a_claim_waits_until_the_one_that_tries_its_offering_has_launched_or_failed(
+    launched: tuple[str, ...], there: list[NodeClaim], error: InstanceError | None, refusal: str, becomes: str
+) -> None:
+    errors = {} if error is None else {OFFERING: error}
+    settled = waiting.settle([claim("web-y")], launched, there, errors, lambda _: refusal, NOW)
+    found = [
+        *("ready" for _ in settled.ready),
+        *("staying" for _ in settled.staying),
+        *(each.error.code for each in settled.failed),
+    ]
+    assert found == [becomes]
 
 
 def spec(machine_type: str = "m6i.xlarge", /, **labels: str) -> GroupSpec:

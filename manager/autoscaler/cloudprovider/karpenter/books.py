@@ -1,4 +1,5 @@
-"""What outlives a process, in a ConfigMap: created groups, what machine types were seen to be, and what is sold out.
+"""What outlives a process, in a ConfigMap: created groups, what machine types were seen to be, and what has launched or
+is sold out.
 
 Everything else is read from the NodeClaims; without the books, created groups are rebuilt from their claims.
 """
@@ -25,11 +26,14 @@ class SoldOut(msgspec.Struct, frozen=True):
 
 
 class KarpenterBooks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`groups` by name, `reported` allocatable amounts by machine type, `sold_out` by offering."""
+    """`groups` by name, `reported` allocatable amounts by machine type, `sold_out` by offering. `launched` are
+    offerings of which some claim has got a machine.
+    """
 
     groups: dict[str, KarpenterGroup] = {}
     reported: dict[str, dict[str, int]] = {}
     sold_out: dict[str, SoldOut] = {}
+    launched: tuple[str, ...] = ()
 
 
 _DECODER = msgspec.json.Decoder(KarpenterBooks)

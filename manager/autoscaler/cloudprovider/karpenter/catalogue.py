@@ -85,6 +85,14 @@ class Catalogue:
             if (zones is None or each.zone in zones) and each.capacity_type in capacity_types
         )
 
+    def all_offerings(self) -> frozenset[str]:
+        """Everything on offer, as text."""
+        return frozenset(
+            str(Offering(each.name, offered.zone, offered.capacity_type))
+            for each in self.types.values()
+            for offered in each.offerings
+        )
+
     def mismatches(self, reported: Mapping[str, Amounts]) -> dict[str, str]:
         """Why types are not to be used, by their names: pods would find less than the catalogue says."""
         found = {}

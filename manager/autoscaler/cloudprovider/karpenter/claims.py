@@ -76,6 +76,10 @@ class NodeClaim(Wire, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def has_machine(self) -> bool:
+        return bool(self.status.provider_id) or self.holds(LAUNCHED)
+
+    @property
     def instance_id(self) -> str:
         """The Node's provider id as soon as it is known."""
         return self.status.provider_id or SCHEME + self.metadata.name

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.errors import Later, Unavailable
-from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures
+from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures, waiting
 from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
+from manager.autoscaler.cloudprovider.karpenter.catalogue import Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim
@@ -22,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SeenClaims:
-    """One observation of all claims, with the books. Replaced as a whole, so that two threads may read it."""
+    """One observation of all claims, with the books. Replaced as a whole, so that two threads may read it.
+
+    `waiting` are asked for and not created yet, and `ready` those of them that may be created now.
+    """
 
     state: BuyingState
     books: KarpenterBooks = field(default_factory=KarpenterBooks)
@@ -30,6 +34,8 @@ class SeenClaims:
     by_group: Mapping[str, Sequence[NodeClaim]] = field(default_factory=dict)
     by_provider_id: Mapping[str, NodeClaim] = field(default_factory=dict)
     failed: Mapping[str, FailedClaim] = field(default_factory=dict)
+    waiting: Mapping[str, NodeClaim] = field(default_factory=dict)
+    ready: Sequence[NodeClaim] = ()
 
     @property
     def groups(self) -> dict[str, KarpenterGroup]:
@@ -64,19 +70,23 @@ class ClaimObserver:
         defaults, problem = self._reader.defaults(cloud)
         listed = self._reader.claims()
         self._since = {name: self._since.get(name, self._clock.monotonic()) for name in listed}
-        stuck = {
-            name: claims.launch_error(each).message
+        stuck = [
+            each
             for name, each in listed.items()
             if claims.is_stuck(each, self.waited_seconds(name), cloud.launch_seconds)
-        }
-        for name, message in stuck.items():
-            problem = problem or f"NodeClaim {name} gets no machine, and Karpenter waits for it: {message}"
-        self._follow(listed, now)
+        ]
+        for each in stuck:
+            message = claims.launch_error(each).message
+            problem = (
+                problem or f"NodeClaim {each.metadata.name} gets no machine, and Karpenter waits for it: {message}"
+            )
+        uncreated = [each for name, each in self.seen.waiting.items() if name not in {*self._known, *listed}]
+        errors = waiting.errors_of(self._follow(listed, now), stuck)
         left_alone = {
-            str(listed[name].offering): SoldOut(now + cloud.sold_out_seconds, message)
-            for name, message in stuck.items()
+            str(each.offering): SoldOut(now + cloud.sold_out_seconds, claims.launch_error(each).message)
+            for each in stuck
         }
-        books = self._written(self._ledger.read(), listed, left_alone, now, cloud.sold_out_seconds)
+        books = self._written(self._ledger.read(), listed, left_alone, now, cloud)
         withheld = cloud.catalogue.mismatches(books.reported)
         state = BuyingState(cloud, defaults, problem, withheld, books.sold_out)
         by_group: dict[str, list[NodeClaim]] = {}
@@ -84,14 +94,38 @@ class ClaimObserver:
             by_group.setdefault(each.group, []).append(each)
         by_provider_id = {each.status.provider_id: each for each in listed.values() if each.status.provider_id}
         seen = SeenClaims(state, books, listed, by_group, by_provider_id)
+        uncreated = [each for each in uncreated if each.group in seen.groups]
+        # What forbids to buy anything passes; what is waited for does not fail for it.
+        buying = replace(state, problem="")
+        settled = waiting.settle(
+            uncreated,
+            books.launched,
+            list(listed.values()),
+            errors,
+            lambda each: buying.refusal(seen.groups[each.group], now),
+            now,
+        )
         failed = {name: each for name, each in self.seen.failed.items() if each.claim.group in seen.groups}
-        self.seen = replace(seen, failed=failed)
+        self.seen = replace(
+            seen,
+            failed=failed | {each.claim.metadata.name: each for each in settled.failed},
+            waiting={each.metadata.name: each for each in (*settled.staying, *settled.ready)},
+            ready=() if problem else settled.ready,
+        )
         self._report({"nothing can be bought": problem, **withheld})
 
     def add_created(self, claim: NodeClaim) -> None:
         """Adds a claim that was created since the observation."""
         self._known = {**self._known, claim.metadata.name: claim}
         self._since[claim.metadata.name] = self._clock.monotonic()
+
+    def count_at_once(self, offering: Offering, many: int) -> int:
+        """How many of `many` claims may be created now; see `waiting`."""
+        return waiting.count_at_once(offering, many, self.seen.books.launched, self._known.values())
+
+    def add_waiting(self, added: Sequence[NodeClaim]) -> None:
+        """Adds claims that are to be created once their offering has launched."""
+        self.seen = replace(self.seen, waiting={**self.seen.waiting, **{each.metadata.name: each for each in added}})
 
     def mark_deleted(self, name: str) -> None:
         """Marks a claim whose deletion is being asked for."""
@@ -101,10 +135,11 @@ class ClaimObserver:
         """Takes the mark back: the deletion was refused."""
         self._deleted.discard(name)
 
-    def forget_failed(self, name: str) -> None:
-        """A claim that has failed is no instance of its group any more."""
+    def give_up(self, name: str) -> None:
+        """A claim that has failed, or waits, is no instance of its group any more."""
         failed = {key: each for key, each in self.seen.failed.items() if key != name}
-        self.seen = replace(self.seen, failed=failed)
+        left = {key: each for key, each in self.seen.waiting.items() if key != name}
+        self.seen = replace(self.seen, failed=failed, waiting=left)
 
     def write(self, books: KarpenterBooks) -> None:
         """Raises Later if others have changed the books meanwhile."""
@@ -119,7 +154,7 @@ class ClaimObserver:
         now = self._clock.monotonic()
         return now - self._since.get(name, now)
 
-    def _follow(self, listed: Mapping[str, NodeClaim], now: float) -> None:
+    def _follow(self, listed: Mapping[str, NodeClaim], now: float) -> list[FailedClaim]:
         """Remembers claims that have failed since the last look, and tells of those that others delete."""
         gone = [each for name, each in self._known.items() if name not in listed and name not in self._deleted]
         events = self._reader.warnings() if any(not each.holds(claims.REGISTERED) for each in gone) else {}
@@ -139,6 +174,7 @@ class ClaimObserver:
         )
         self._known = listed
         self._deleted &= listed.keys()
+        return failed
 
     def _written(
         self,
@@ -146,20 +182,23 @@ class ClaimObserver:
         listed: Mapping[str, NodeClaim],
         left_alone: Mapping[str, SoldOut],
         now: float,
-        seconds: float,
+        cloud: KarpenterCloud,
     ) -> KarpenterBooks:
         """The books with what was learnt since; offerings that launch nothing are `left_alone`."""
         created = {found.name: found for each in listed.values() if (found := each.created_group) is not None}
         sold_out = {name: each for name, each in before.sold_out.items() if each.until >= now}
         sold_out |= {name: each for name, each in left_alone.items() if name not in sold_out}
         sold_out |= {
-            str(each.claim.offering): SoldOut(each.at + seconds, each.error.message)
+            str(each.claim.offering): SoldOut(each.at + cloud.sold_out_seconds, each.error.message)
             for each in self.seen.failed.values()
-            if each.is_stock_out and each.at + seconds >= now
+            if each.is_stock_out and each.at + cloud.sold_out_seconds >= now
         }
         reported = claims.latest_reports(listed.values())
         books = KarpenterBooks(
-            created | before.groups, before.reported | self._with_nodes(before, reported, listed), sold_out
+            created | before.groups,
+            before.reported | self._with_nodes(before, reported, listed),
+            sold_out,
+            waiting.launched_offerings(before.launched, listed.values(), cloud.catalogue),
         )
         if books != before:
             try:

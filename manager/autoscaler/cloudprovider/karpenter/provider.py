@@ -1,5 +1,7 @@
 """The provider of clouds where Karpenter runs: a machine is a NodeClaim."""
 
+import contextlib
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,6 +15,7 @@ from manager.autoscaler.cloudprovider.contract import (
     Group,
     GroupSpec,
     Instance,
+    InstanceState,
     NodeRef,
     Provider,
     Theoretical,
@@ -34,6 +37,8 @@ from shared.kube.client import Client
 from shared.kube.configmap_store import ConfigMapStore
 from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import NODECLAIMS
+
+logger = logging.getLogger(__name__)
 
 
 class KarpenterProvider(Provider):
@@ -60,7 +65,10 @@ class KarpenterProvider(Provider):
         self._chance = chance or random.Random()
 
     def refresh(self) -> None:
+        """Creates what has waited, too."""
         self._observer.refresh()
+        if self._may_write:
+            self._create_ready()
 
     def groups(self) -> Sequence[Group]:
         seen = self._seen
@@ -76,7 +84,10 @@ class KarpenterProvider(Provider):
             )
             for each in seen.claims_of(group)
         )
-        return [*there, *(each.instance for each in seen.failed.values() if each.claim.group == group)]
+        waiting = (
+            Instance(each.instance_id, InstanceState.CREATING) for each in seen.waiting.values() if each.group == group
+        )
+        return [*there, *waiting, *(each.instance for each in seen.failed.values() if each.claim.group == group)]
 
     def group_of(self, node: NodeRef) -> str | None:
         found = self._claim_of(node.provider_id)
@@ -96,7 +107,10 @@ class KarpenterProvider(Provider):
         return CataloguePrices(lambda: self._seen.state.cloud.catalogue)
 
     def increase(self, group: str, delta: int) -> None:
-        """One claim for each machine; part of them may have been made when it fails."""
+        """One claim for each machine; part of them may have been made when it fails.
+
+        Of an offering that has never launched one is made first, and the others wait for it.
+        """
         seen, now = self._seen, self._clock.now()
         self._check_writes(group)
         found = self._group_named(seen, group)
@@ -105,18 +119,15 @@ class KarpenterProvider(Provider):
         size = self._group(seen, found).target_size
         if size + delta > found.max:
             raise Refused(NAME, group, f"{size} + {delta} is above the maximum of {found.max}")
-        machine = seen.state.cloud.catalogue.types[found.machine_type]
-        for number in range(delta):
-            name = f"{group}-{self._suffix()}"
-            body = claims.body(name, found, machine, seen.state.defaults, seen.state.cloud.grace_seconds)
+        bodies = [self._body(f"{group}-{self._suffix()}", found) for _ in range(delta)]
+        at_once = self._observer.count_at_once(groups.offering_of(found), delta)
+        for number, body in enumerate(bodies[:at_once]):
             try:
-                self._client.create(NODECLAIMS, body, repeatable=True)
-            except AlreadyExists:
-                pass  # the first answer was lost: no other uses the name
+                self._create(body)
             except HeadroomError as error:
                 what = f"{number} of {delta} NodeClaims created"
                 raise api_error(NAME, group, error, what, has_begun=number > 0) from error
-            self._observer.add_created(msgspec.convert(body, NodeClaim))
+        self._observer.add_waiting([msgspec.convert(body, NodeClaim) for body in bodies[at_once:]])
 
     def decrease_target(self, group: str, delta: int) -> None:
         raise Refused(NAME, group, "every machine of the target has a NodeClaim, which has to be deleted")
@@ -126,7 +137,7 @@ class KarpenterProvider(Provider):
         wanted = {node.provider_id: self._deletable(group, node) for node in nodes}
         for number, (identity, claim) in enumerate(wanted.items()):
             if claim is None:
-                self._observer.forget_failed(identity.removeprefix(SCHEME))
+                self._observer.give_up(identity.removeprefix(SCHEME))
                 continue
             name = claim.metadata.name
             self._observer.mark_deleted(name)
@@ -181,11 +192,12 @@ class KarpenterProvider(Provider):
     def _group(self, seen: SeenClaims, found: KarpenterGroup) -> Group:
         staying = sum(not each.is_leaving for each in seen.claims_of(found.name))
         failed = sum(each.claim.group == found.name for each in seen.failed.values())
+        waiting = sum(each.group == found.name for each in seen.waiting.values())
         return Group(
             id=found.name,
             min_size=found.min,
             max_size=found.max,
-            target_size=staying + failed,
+            target_size=staying + failed + waiting,
             autoprovisioned=found.autoprovisioned,
             labels=found.labels,
             debug=str(groups.offering_of(found)),
@@ -201,10 +213,10 @@ class KarpenterProvider(Provider):
         return self._seen.by_provider_id.get(provider_id)
 
     def _deletable(self, group: str, node: NodeRef) -> NodeClaim | None:
-        """The claim of a node, None for one that has failed. Raises Refused for all others."""
+        """The claim of a node, None for one that has failed or waits. Raises Refused for all others."""
         name = node.provider_id.removeprefix(SCHEME)
         if node.provider_id.startswith(SCHEME):
-            if name in self._seen.failed:
+            if name in self._seen.failed or name in self._seen.waiting:
                 return None
             found = self._seen.claims.get(name)
         else:
@@ -212,6 +224,27 @@ class KarpenterProvider(Provider):
         if found is None or found.group != group:
             raise Refused(NAME, group, f"node {node.name} ({node.provider_id}) is not in it")
         return found
+
+    def _create_ready(self) -> None:
+        """What cannot be created now is tried again after the next observation."""
+        seen = self._seen
+        for each in seen.ready:
+            try:
+                self._create(self._body(each.metadata.name, seen.groups[each.group]))
+            except HeadroomError as error:
+                logger.warning("a NodeClaim waits on: %s", error, extra={"group": each.group})
+                return
+
+    def _body(self, name: str, group: KarpenterGroup) -> dict[str, object]:
+        cloud = self._seen.state.cloud
+        machine = cloud.catalogue.types[group.machine_type]
+        return claims.body(name, group, machine, self._seen.state.defaults, cloud.grace_seconds)
+
+    def _create(self, body: dict[str, object]) -> None:
+        """Raises the client's errors."""
+        with contextlib.suppress(AlreadyExists):  # the first answer was lost: no other uses the name
+            self._client.create(NODECLAIMS, body, repeatable=True)
+        self._observer.add_created(msgspec.convert(body, NodeClaim))
 
     def _check_writes(self, group: str) -> None:
         if not self._may_write:
