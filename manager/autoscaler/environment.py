@@ -131,6 +131,7 @@ def open_cloud(
         options=decision_settings.group_options,
         minds_drift=decision_settings.disruption.replaces_any_drifted,
         discovery=settings.node_group_auto_discovery,
+        enforces=decision_settings.mode is Mode.ENFORCE,
     )
     request = ProviderRequest(
         config=Path(settings.cloud_config) if settings.cloud_config else None,

@@ -182,6 +182,10 @@ class Provider(Protocol):
         """All groups, unmanaged ones included; with their targets only where these need no call of their own."""
         ...
 
+    def unknown_groups(self) -> Mapping[str, str]:
+        """Groups that machines of the cloud name, and that are not there, each with what is known of it."""
+        return {}
+
     def target_size(self, group: Group) -> int:
         """The target of one of `groups`; by default the one that it was listed with."""
         return group.target_size

@@ -85,6 +85,8 @@ class CloudObserver:
         own = {group.id: group for group in listed if self._ownership.owns(group.id) and group.id not in refused}
         missing = self._ownership.listed.keys() - {group.id for group in listed}
         refused |= {group: Refused(self._provider.name, group, "listed as ours, and not there") for group in missing}
+        unknown = self._provider.unknown_groups().items()
+        refused |= {group: Refused(self._provider.name, group, what) for group, what in unknown}
         instances: dict[str, tuple[Instance, ...]] = {}
         options: dict[str, GroupOptions] = {}
         for group in own:

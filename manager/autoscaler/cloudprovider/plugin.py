@@ -38,7 +38,7 @@ class ManagedGroups:
     """What a provider may need to know about the managed groups, all by id: the listed ones, those in enforce mode,
     the options of its own that they have, and the options of groups whose cloud overrides none. `minds_drift`: it
     matters whether instances have drifted, so a cloud may be asked for that. `discovery` says in the words of the cloud
-    which further groups are managed.
+    which further groups are managed. `enforces`: groups that the settings do not name are in enforce mode.
     """
 
     listed: Collection[str] = ()
@@ -47,6 +47,7 @@ class ManagedGroups:
     options: GroupOptions = field(default_factory=GroupOptions)
     minds_drift: bool = False
     discovery: Collection[str] = ()
+    enforces: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

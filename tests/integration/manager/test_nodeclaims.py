@@ -13,6 +13,7 @@ from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.karpenter import books, claims, departures
 from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
 from shared.clock import ManualClock
 from shared.kube.errors import AlreadyExists, NotFound
@@ -81,8 +82,9 @@ class Site:
     def offer(self, **more: Any) -> None:
         self._file.write_text(yaml.safe_dump(FILE | more))
 
-    def begin(self, *, writes: bool = True) -> Guard:
+    def begin(self, *, writes: bool = True, **groups: Any) -> Guard:
         given: dict[str, Any] = {"client": self.client, "namespace": self._namespace, "clock": self.clock}
+        given["groups"] = ManagedGroups(**groups)
         self._guards.append(guarded("karpenter", self._file, Ownership({"web": None}), writes=writes, **given))
         return self._guards[-1]
 
@@ -104,6 +106,16 @@ class Site:
         """What Karpenter writes to its status."""
         held = [{"type": each, "status": "True"} for each in conditions]
         self.client.patch(NODECLAIMS, claim, {"status": {"conditions": held, **status}}, subresource="status")
+
+    def add_claim(self, name: str, **labels: str) -> None:
+        """One that this provider has not created."""
+        body = {
+            "apiVersion": NODECLAIMS.api_version,
+            "kind": "NodeClaim",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {},
+        }
+        self.client.create(NODECLAIMS, body)
 
     def proves(self) -> None:
         """The offering of the group web has launched before."""
@@ -302,18 +314,35 @@ def test_a_node_that_others_delete_is_told_and_is_no_failure(site: Site, caplog:
 
 def test_claims_of_a_nodepool_are_never_ours_whatever_else_they_carry(site: Site) -> None:
     labels = {names.LABEL_NODE_GROUP: "web", "karpenter.sh/nodepool": "default"}
-    body = {
-        "apiVersion": NODECLAIMS.api_version,
-        "kind": "NodeClaim",
-        "metadata": {"name": "theirs", "labels": labels},
-        "spec": {},
-    }
-    site.client.create(NODECLAIMS, body)
+    site.add_claim("theirs", **labels)
     site.says("theirs", *UP, providerID=ID)
     observed = site.guard.observe([NodeRef("n1", ID, labels)])
     assert (observed.groups["web"].instances, observed.group_of_node) == ((), {})
     with pytest.raises(Refused, match="is not in it"):
         site.guard.delete_nodes("web", [NodeRef("n1", ID, labels)])
+
+
+def test_claims_of_a_group_that_is_not_known_are_told_and_go_if_they_get_no_machine(site: Site) -> None:
+    for name in ("up", "stuck"):
+        site.add_claim(name, **{names.LABEL_NODE_GROUP: "gone"})
+    site.says("up", *UP, providerID=ID)
+    known = "karpenter: group gone: neither the file nor the books know it: "
+    assert str(site.guard.observe().refused["gone"]) == known + "NodeClaim stuck, NodeClaim up"
+    site.clock.advance(61)
+    told = known + "NodeClaim stuck gets no machine, and is deleted, NodeClaim up"
+    assert str(site.guard.observe().refused["gone"]) == told
+    assert [each["metadata"]["name"] for each in site.claims("gone")] == ["up"]
+    assert site.bought()
+
+
+@pytest.mark.parametrize("how", [{"writes": False}, {"enforces": False}])
+def test_where_nothing_is_carried_out_claims_of_unknown_groups_stay(site: Site, how: dict[str, bool]) -> None:
+    site.add_claim("stuck", **{names.LABEL_NODE_GROUP: "gone"})
+    guard = site.begin(**how)
+    guard.observe()
+    site.clock.advance(61)
+    assert "gets no machine, and is left there" in str(guard.observe().refused["gone"])
+    assert site.claims("gone")
 
 
 def test_a_created_group_outlives_the_process_and_with_claims_even_the_books(site: Site, cluster: Cluster) -> None:

@@ -3,7 +3,7 @@
 A NodeClaim is ours if it carries our label, and no label of a NodePool; nothing else is ever written to.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -24,6 +24,7 @@ from shared.api.meta import ObjectMeta, Wire, prepared
 from shared.quantity import QuantityError
 
 SCHEME = "karpenter://"  # of the ids of instances that have no machine yet
+MOST_NAMED = 5
 LAUNCHED, REGISTERED, INITIALIZED = "Launched", "Registered", "Initialized"
 DISRUPTION_REASON, DRIFTED = "DisruptionReason", "Drifted"
 
@@ -191,6 +192,14 @@ def instance(claim: NodeClaim, waited_seconds: float, launch_seconds: float) -> 
 def is_stuck(claim: NodeClaim, waited_seconds: float, launch_seconds: float) -> bool:
     """Whether it has waited for a machine for too long."""
     return not (claim.is_leaving or claim.holds(LAUNCHED)) and waited_seconds > launch_seconds
+
+
+def stray_problem(those: Iterable[str], stuck: Collection[str], will: str) -> str:
+    """The sentence about claims whose group is not known; what becomes of stuck ones is what `will` says."""
+    stuck_first = sorted(those, key=lambda each: (each not in stuck, each))
+    found = [f"NodeClaim {each}" + (f" gets no machine{will}" if each in stuck else "") for each in stuck_first]
+    rest = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
+    return f"neither the file nor the books know it: {', '.join([*found[:MOST_NAMED], *rest])}"
 
 
 def launch_error(claim: NodeClaim) -> InstanceError:

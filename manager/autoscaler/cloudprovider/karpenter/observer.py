@@ -26,6 +26,7 @@ class SeenClaims:
     """One observation of all claims, with the books. Replaced as a whole, so that two threads may read it.
 
     `waiting` are asked for and not created yet, and `ready` those of them that may be created now.
+    `stuck` claims have had no machine for too long.
     """
 
     state: BuyingState
@@ -36,6 +37,7 @@ class SeenClaims:
     failed: Mapping[str, FailedClaim] = field(default_factory=dict)
     waiting: Mapping[str, NodeClaim] = field(default_factory=dict)
     ready: Sequence[NodeClaim] = ()
+    stuck: frozenset[str] = frozenset()
 
     @property
     def groups(self) -> dict[str, KarpenterGroup]:
@@ -111,6 +113,7 @@ class ClaimObserver:
             failed=failed | {each.claim.metadata.name: each for each in settled.failed},
             waiting={each.metadata.name: each for each in (*settled.staying, *settled.ready)},
             ready=() if problem else settled.ready,
+            stuck=frozenset(each.metadata.name for each in stuck),
         )
         self._report({"nothing can be bought": problem, **withheld})
 

@@ -1,9 +1,8 @@
 """The provider of clouds where Karpenter runs: a machine is a NodeClaim."""
 
-import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -27,7 +26,8 @@ from manager.autoscaler.cloudprovider.karpenter.catalogue import CataloguePrices
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, KarpenterGroup
 from manager.autoscaler.cloudprovider.karpenter.observer import ClaimObserver, SeenClaims
-from manager.autoscaler.cloudprovider.plugin import ProviderPlugin, ProviderRequest
+from manager.autoscaler.cloudprovider.karpenter.writing import ClaimWriter
+from manager.autoscaler.cloudprovider.plugin import ManagedGroups, ProviderPlugin, ProviderRequest
 from manager.autoscaler.cloudprovider.rights import Right, config_map_rights
 from manager.autoscaler.pricing.model import PricingModel
 from shared.api.core import Node
@@ -35,7 +35,6 @@ from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.configmap_store import ConfigMapStore
-from shared.kube.errors import AlreadyExists, NotFound
 from shared.kube.resources import NODECLAIMS
 
 logger = logging.getLogger(__name__)
@@ -54,25 +53,39 @@ class KarpenterProvider(Provider):
         clock: Clock,
         *,
         may_write: bool,
-        minds_drift: bool = False,
+        ours: ManagedGroups | None = None,
         chance: random.Random | None = None,
     ) -> None:
-        self._client = client
+        ours = ours or ManagedGroups()
         self._observer = ClaimObserver(file, client, ledger, clock)
+        self._writer = ClaimWriter(client, self._observer)
         self._clock = clock
         self._may_write = may_write
-        self._minds_drift = minds_drift
+        self._deletes_strays = may_write and ours.enforces
+        self._minds_drift = ours.minds_drift
         self._chance = chance or random.Random()
 
     def refresh(self) -> None:
-        """Creates what has waited, too."""
+        """Creates claims that have waited, and deletes those of unknown groups that get no machine."""
         self._observer.refresh()
         if self._may_write:
             self._create_ready()
+        if self._deletes_strays:
+            self._writer.delete_strays()
 
     def groups(self) -> Sequence[Group]:
         seen = self._seen
         return [self._group(seen, each) for each in seen.groups.values()]
+
+    def unknown_groups(self) -> Mapping[str, str]:
+        """Those of NodeClaims with our label that neither the file nor the books know."""
+        seen = self._seen
+        will = ", and is deleted" if self._deletes_strays else ", and is left there, as nothing is carried out"
+        return {
+            group: claims.stray_problem([each.metadata.name for each in those], seen.stuck, will)
+            for group, those in seen.by_group.items()
+            if group not in seen.groups
+        }
 
     def instances(self, group: str) -> Sequence[Instance]:
         seen = self._seen
@@ -123,7 +136,7 @@ class KarpenterProvider(Provider):
         at_once = self._observer.count_at_once(groups.offering_of(found), delta)
         for number, body in enumerate(bodies[:at_once]):
             try:
-                self._create(body)
+                self._writer.create(body)
             except HeadroomError as error:
                 what = f"{number} of {delta} NodeClaims created"
                 raise api_error(NAME, group, error, what, has_begun=number > 0) from error
@@ -139,15 +152,10 @@ class KarpenterProvider(Provider):
             if claim is None:
                 self._observer.give_up(identity.removeprefix(SCHEME))
                 continue
-            name = claim.metadata.name
-            self._observer.mark_deleted(name)
             try:
-                self._client.delete(NODECLAIMS, name, uid=claim.metadata.uid)
-            except NotFound:
-                pass
+                self._writer.delete(claim)
             except HeadroomError as error:
-                self._observer.unmark_deleted(name)
-                what = f"NodeClaim {name} could not be deleted"
+                what = f"NodeClaim {claim.metadata.name} could not be deleted"
                 raise api_error(NAME, group, error, what, has_begun=number > 0) from error
 
     def machine_types(self) -> Sequence[str]:
@@ -230,7 +238,7 @@ class KarpenterProvider(Provider):
         seen = self._seen
         for each in seen.ready:
             try:
-                self._create(self._body(each.metadata.name, seen.groups[each.group]))
+                self._writer.create(self._body(each.metadata.name, seen.groups[each.group]))
             except HeadroomError as error:
                 logger.warning("a NodeClaim waits on: %s", error, extra={"group": each.group})
                 return
@@ -239,12 +247,6 @@ class KarpenterProvider(Provider):
         cloud = self._seen.state.cloud
         machine = cloud.catalogue.types[group.machine_type]
         return claims.body(name, group, machine, self._seen.state.defaults, cloud.grace_seconds)
-
-    def _create(self, body: dict[str, object]) -> None:
-        """Raises the client's errors."""
-        with contextlib.suppress(AlreadyExists):  # the first answer was lost: no other uses the name
-            self._client.create(NODECLAIMS, body, repeatable=True)
-        self._observer.add_created(msgspec.convert(body, NodeClaim))
 
     def _check_writes(self, group: str) -> None:
         if not self._may_write:
@@ -263,7 +265,7 @@ def make(request: ProviderRequest) -> KarpenterProvider:
         ledger,
         request.clock,
         may_write=writes,
-        minds_drift=request.groups.minds_drift,
+        ours=request.groups,
     )
 
 
