@@ -17,7 +17,7 @@ from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
 from shared.clock import ManualClock
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, Resource
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODEPOOLS, NODES, Resource
 from tests.integration.manager.conftest import Cluster
 from tests.support import eventually
 from tests.support.apiserver import ApiServer, rule
@@ -380,6 +380,50 @@ def test_a_machine_type_that_reports_less_is_withheld_even_after_its_nodes_have_
     assert not site.guard.machine_types()
     right = FILE["machine_types"][0] | {"allocatable": {"cpu": "3900m", "memory": "13Gi", "pods": "58"}}
     site.offer(machine_types=[right])
+    assert site.bought()
+
+
+def with_labels(**labels: str) -> dict[str, Any]:
+    return {**FILE["machine_types"][0], "labels": labels}
+
+
+def test_a_machine_type_whose_claim_has_another_label_is_withheld_until_the_file_is_right(site: Site) -> None:
+    (name,) = site.bought()
+    site.client.patch(NODECLAIMS, name, {"metadata": {"labels": {"family": "m5"}}})
+    site.says(name, *UP, providerID=ID)
+    site.offer(machine_types=[with_labels(family="m6")])
+    site.guard.observe()
+    site.guard.delete_nodes("web", [NodeRef("n1", ID)])
+    site.guard = site.begin()
+    site.guard.observe()
+    with pytest.raises(Refused, match="machine type m-4: label family m6, and a node of it has m5"):
+        site.guard.increase("web", 1)
+    assert not site.guard.machine_types()
+    site.offer(machine_types=[with_labels(family="m5")])
+    assert site.bought()
+
+
+def test_a_label_that_neither_claim_nor_node_has_withholds_its_machine_type_and_one_that_comes_late_does_not(
+    site: Site,
+) -> None:
+    site.offer(machine_types=[with_labels(gpu="a")])
+    (name,) = site.bought()
+    site.says(name, *UP, providerID=ID)
+    site.guard.observe()
+    assert site.guard.machine_types()  # there may be a label of the Node's
+    site.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    site.says(name, *UP, claims.INITIALIZED, providerID=ID, nodeName="n1")
+    site.guard.observe()
+    with pytest.raises(Refused, match="machine type m-4: label gpu a, and a node of it has none"):
+        site.guard.increase("web", 1)
+    site.client.patch(NODES, "n1", {"metadata": {"labels": {"gpu": "a"}}})
+    assert site.bought()
+
+
+def test_a_label_that_a_group_sets_itself_is_no_mismatch(site: Site) -> None:
+    site.offer(machine_types=[with_labels(team="any")], groups=[FILE["groups"][0] | {"labels": {"team": "web"}}])
+    (name,) = site.bought()
+    site.says(name, *UP, providerID=ID)
     assert site.bought()
 
 

@@ -392,6 +392,25 @@ def test_a_little_less_memory_and_more_of_anything_is_no_mismatch(cloud: Karpent
     assert cloud.catalogue.mismatches({"m6i.xlarge": {"memory": 13 << 30}})
 
 
+FAMILY = "karpenter.k8s.aws/instance-family"
+
+
+@pytest.mark.parametrize(
+    ("carried", "told"),
+    [
+        ({}, ""),
+        ({FAMILY: "m6i"}, ""),
+        ({FAMILY: "m6a"}, "label karpenter.k8s.aws/instance-family m6i, and a node of it has m6a"),
+        ({FAMILY: None}, "label karpenter.k8s.aws/instance-family m6i, and a node of it has none"),
+    ],
+)
+def test_a_machine_type_whose_nodes_have_other_labels_is_withheld(
+    cloud: KarpenterCloud, carried: dict[str, str | None], told: str
+) -> None:
+    found = cloud.catalogue.mismatches({}, {"m6i.xlarge": carried})
+    assert found == ({"m6i.xlarge": f"the catalogue says of machine type m6i.xlarge: {told}"} if told else {})
+
+
 def test_the_youngest_claim_says_what_its_machine_type_has() -> None:
     older = claim(allocatable={"cpu": "3"})
     younger = claim(

@@ -27,13 +27,15 @@ class SoldOut(msgspec.Struct, frozen=True):
 
 class KarpenterBooks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`groups` by name, `reported` allocatable amounts by machine type, `sold_out` by offering. `launched` are
-    offerings of which some claim has got a machine.
+    offerings of which some claim has got a machine. `labels` are those of nodes by machine type, as far as the
+    catalogue names them; None for one that nodes lack.
     """
 
     groups: dict[str, KarpenterGroup] = {}
     reported: dict[str, dict[str, int]] = {}
     sold_out: dict[str, SoldOut] = {}
     launched: tuple[str, ...] = ()
+    labels: dict[str, dict[str, str | None]] = {}
 
 
 _DECODER = msgspec.json.Decoder(KarpenterBooks)

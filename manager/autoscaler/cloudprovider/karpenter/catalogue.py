@@ -93,8 +93,13 @@ class Catalogue:
             for offered in each.offerings
         )
 
-    def mismatches(self, reported: Mapping[str, Amounts]) -> dict[str, str]:
-        """Why types are not to be used, by their names: pods would find less than the catalogue says."""
+    def mismatches(
+        self, reported: Mapping[str, Amounts], carried: Mapping[str, Mapping[str, str | None]] | None = None
+    ) -> dict[str, str]:
+        """Why types are not to be used, by their names: pods would find less than the catalogue says, or other labels.
+
+        `carried` are labels of nodes by machine type, None for what they lack; of others nothing is known.
+        """
         found = {}
         for name, machine in self.types.items():
             wrong = [
@@ -102,6 +107,12 @@ class Catalogue:
                 for resource, said in machine.allocatable_amounts.items()
                 if (really := reported.get(name, {}).get(resource)) is not None
                 and said > really * (1 + _TOLERANCE.get(resource, 0.0))
+            ]
+            labels = (carried or {}).get(name, {})
+            wrong += [
+                f"label {key} {value}, and a node of it has {'none' if labels[key] is None else labels[key]}"
+                for key, value in machine.labels.items()
+                if key in labels and labels[key] != value
             ]
             if wrong:
                 found[name] = f"the catalogue says of machine type {name}: {'; '.join(wrong)}"

@@ -213,3 +213,16 @@ def latest_reports(claims: Iterable[NodeClaim]) -> dict[str, dict[str, int]]:
     """What the youngest launched claim of each machine type reports."""
     launched = sorted((each for each in claims if each.reported), key=lambda each: each.metadata.created_at)
     return {each.offering.machine_type: each.reported for each in launched}
+
+
+def latest_launched(claims: Iterable[NodeClaim], machine_type: str) -> NodeClaim | None:
+    """The youngest claim of the machine type that has a machine."""
+    there = [each for each in claims if each.has_machine and each.offering.machine_type == machine_type]
+    return max(there, key=lambda each: each.metadata.created_at, default=None)
+
+
+def first_initialized(claims: Iterable[NodeClaim], machine_type: str) -> NodeClaim | None:
+    """The first claim of the machine type whose Node is up."""
+    return next(
+        (each for each in claims if each.offering.machine_type == machine_type and each.holds(INITIALIZED)), None
+    )

@@ -14,6 +14,7 @@ from manager.autoscaler.cloudprovider.karpenter.config import KarpenterCloud, Ka
 from manager.autoscaler.cloudprovider.karpenter.departures import FailedClaim
 from manager.autoscaler.cloudprovider.karpenter.groups import BuyingState
 from manager.autoscaler.cloudprovider.karpenter.reading import KarpenterReader
+from manager.autoscaler.cloudprovider.karpenter.type_reports import TypeReports
 from shared.clock import Clock
 from shared.kube.client import Client
 from shared.kube.errors import AlreadyExists, Conflict
@@ -62,7 +63,7 @@ class ClaimObserver:
         self._known: Mapping[str, NodeClaim] = {}
         self._since: dict[str, float] = {}  # monotonic: when each claim was first seen
         self._deleted: set[str] = set()  # claims that we have deleted, while they are there
-        self._compared: set[str] = set()  # machine types of which a Node has been read
+        self._reports = TypeReports(self._reader)
         self._told: dict[str, str] = {}
 
     def refresh(self) -> None:
@@ -89,7 +90,7 @@ class ClaimObserver:
             for each in stuck
         }
         books = self._written(self._ledger.read(), listed, left_alone, now, cloud)
-        withheld = cloud.catalogue.mismatches(books.reported)
+        withheld = cloud.catalogue.mismatches(books.reported, books.labels)
         state = BuyingState(cloud, defaults, problem, withheld, books.sold_out)
         by_group: dict[str, list[NodeClaim]] = {}
         for each in listed.values():
@@ -196,12 +197,13 @@ class ClaimObserver:
             for each in self.seen.failed.values()
             if each.is_stock_out and each.at + cloud.sold_out_seconds >= now
         }
-        reported = claims.latest_reports(listed.values())
+        groups = {**created, **before.groups, **{each.name: each for each in cloud.groups}}
         books = KarpenterBooks(
             created | before.groups,
-            before.reported | self._with_nodes(before, reported, listed),
+            before.reported | self._reports.amounts(before.reported, listed.values()),
             sold_out,
             waiting.launched_offerings(before.launched, listed.values(), cloud.catalogue),
+            self._reports.labels(before.labels, listed.values(), cloud.catalogue, groups),
         )
         if books != before:
             try:
@@ -209,28 +211,6 @@ class ClaimObserver:
             except (Conflict, AlreadyExists) as error:
                 raise Unavailable(NAME, "", f"the books have changed meanwhile: {error}") from error
         return books
-
-    def _with_nodes(
-        self, before: KarpenterBooks, reported: Mapping[str, dict[str, int]], listed: Mapping[str, NodeClaim]
-    ) -> dict[str, dict[str, int]]:
-        """The smaller of what claims and Nodes say; of each machine type one Node is read, once."""
-        found = {}
-        for machine_type, amounts in reported.items():
-            up = next(
-                (
-                    each
-                    for each in listed.values()
-                    if each.offering.machine_type == machine_type and each.holds(claims.INITIALIZED)
-                ),
-                None,
-            )
-            known = before.reported.get(machine_type, {}) if machine_type in self._compared else {}
-            if up is not None and machine_type not in self._compared:
-                node = self._reader.node(up.status.node_name)
-                known = claims.read_amounts((node.status.allocatable if node is not None else None) or {})
-                self._compared.add(machine_type)
-            found[machine_type] = {name: min(amount, known.get(name, amount)) for name, amount in amounts.items()}
-        return found
 
     def _report(self, problems: Mapping[str, str]) -> None:
         """Logs each problem once."""
