@@ -2,6 +2,7 @@
 its cloud's configuration.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_the_manager_runs_with_the_values_of_an_example_and_recommends(
     assert decides.provider == values.parent.name.replace("cluster-api", "clusterapi")
     assert decides.mode is Mode.RECOMMEND
     assert set(_rights(decides.provider, cloud)) <= _granted(objects)
+
+
+def test_a_nodepool_and_the_node_class_that_it_names_may_be_read(helm: Helm, tmp_path: Path) -> None:
+    ref = {"group": "karpenter.k8s.aws", "version": "v1", "kind": "EC2NodeClass", "name": "default"}
+    at = "manager.autoscaler.cloudConfig"
+    pool = ("--set-json", f'{at}.node_class=null,{at}.node_pool="all",{at}.node_pool_class={json.dumps(ref)}')
+    objects = helm.objects("--values", ROOT / "examples" / "karpenter" / "values.yaml", *pool)
+    cloud = tmp_path / "cloud.yaml"
+    cloud.write_text(one(objects, "ConfigMap", "headroom-cloud")["data"]["cloud.yaml"])
+    wanted = set(_rights("karpenter", cloud))
+    assert Right("get", "karpenter.k8s.aws", "ec2nodeclasses", name="default") in wanted
+    assert wanted <= _granted(objects)
 
 
 def _rights(provider: str, config: Path) -> Sequence[Right]:

@@ -550,6 +550,18 @@ def test_karpenter_is_asked_for_machines_and_one_node_class_is_read(helm: Helm, 
     assert any(karpenter_books.CONFIG_MAP in each for each in kept)
 
 
+def test_a_nodepool_is_read_and_the_node_class_that_the_configuration_says_it_names(helm: Helm) -> None:
+    classes = "manager.autoscaler.cloudConfig"
+    ref = {"group": "karpenter.k8s.aws", "version": "v1", "kind": "EC2NodeClass", "name": "default"}
+    objects = helm.objects(
+        *("--values", KARPENTER, "--set-json", f"{classes}.node_class=null"),
+        *("--set", f"{classes}.node_pool=all", "--set-json", f"{classes}.node_pool_class={json.dumps(ref)}"),
+    )
+    rules = _rules(objects, "ClusterRole", "headroom-manager")
+    assert (rules["nodepools"]["verbs"], rules["nodepools"]["resourceNames"]) == (["get"], ["all"])
+    assert (rules["ec2nodeclasses"]["verbs"], rules["ec2nodeclasses"]["resourceNames"]) == (["get"], ["default"])
+
+
 def test_cluster_api_is_written_to_only_where_and_in_what_the_configuration_names(helm: Helm, tmp_path: Path) -> None:
     objects, settings_ = _settings(helm, tmp_path, "--values", CLUSTER_API)
     assert settings_.autoscaler.cloud_provider == "clusterapi"

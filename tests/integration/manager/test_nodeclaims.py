@@ -427,6 +427,56 @@ def test_a_label_that_a_group_sets_itself_is_no_mismatch(site: Site) -> None:
     assert site.bought()
 
 
+CLASSES = Resource("cloud.example", "v1", "cloudnodeclasses", namespaced=False)
+HASH = "cloud.example/cloudnodeclass-hash"
+
+
+def hashed(value: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"annotations": {HASH: value, f"{HASH}-version": "v1"}, **more}}
+
+
+def test_a_claim_has_drifted_once_the_node_class_that_the_nodepool_names_has_changed(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.guard = site.begin(minds_drift=True)
+    (name,) = site.bought()
+    site.client.patch(NODECLAIMS, name, hashed("1"))
+    site.says(name, *UP, providerID=ID)
+    with contextlib.suppress(AlreadyExists):
+        site.client.create(CRDS, definition_of(CLASSES, "CloudNodeClass"))
+    eventually(lambda: is_served(site.client, CLASSES))
+
+    def drift(**file: Any) -> str:
+        site.offer(**file)
+        (found,) = site.guard.observe().groups["web"].instances
+        return found.drift
+
+    def node_class(name: str) -> dict[str, str]:
+        return {"group": CLASSES.group, "version": CLASSES.version, "kind": "CloudNodeClass", "name": name}
+
+    try:
+        for file, problem in (
+            ({}, "the file has no node_pool_class, by which CloudNodeClass default could be read"),
+            (
+                {"node_pool_class": node_class("other")},
+                "NodePool default names CloudNodeClass default, and node_pool_class",
+            ),
+            ({"node_pool_class": node_class("default")}, "CloudNodeClass default cannot be read"),
+        ):
+            assert drift(**file) == ""
+            told = f"whether the node class has changed is not known: {problem}"
+            assert [line for line in caplog.messages if line.startswith(told)]
+        body = {"apiVersion": CLASSES.api_version, "kind": "CloudNodeClass", **hashed("1", name="default")}
+        site.client.create(CLASSES, body)
+        assert drift(node_pool_class=node_class("default")) == ""
+        site.client.patch(CLASSES, "default", hashed("2"))
+        assert (
+            drift(node_pool_class=node_class("default")) == f"its node class has changed since it was launched ({HASH})"
+        )
+    finally:
+        site.client.delete(CRDS, f"{CLASSES.plural}.{CLASSES.group}")
+
+
 def test_who_only_reads_buys_nothing_and_writes_nothing(site: Site, cluster: Cluster) -> None:
     reader = site.begin(writes=False)
     reader.observe()

@@ -169,6 +169,12 @@ def test_a_group_of_the_simulated_cloud_that_cannot_be_is_refused_by_field(
         ("launch_timeout", "soon", "launch_timeout", "not a duration"),
         ("launch_timeout", "0s", "launch_timeout", "none"),
         ("node_pool", "default", "node_class", "either"),
+        (
+            "node_pool_class",
+            {"group": "a.b", "version": "v1", "kind": "C", "name": "d"},
+            "node_pool_class",
+            "there is none",
+        ),
         ("autoprovisioning/machine_types", ["m7i"], "autoprovisioning.machine_types[0]", "not in machine_types"),
     ],
 )

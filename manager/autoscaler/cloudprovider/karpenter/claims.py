@@ -118,7 +118,7 @@ class NodeClaim(Wire, frozen=True):
 @dataclass(frozen=True)
 class NodeDefaults:
     """What every node of this cloud gets, from the file or from the NodePool that it names. `hashes` are those
-    annotations of the node class that say what it is now.
+    annotations of the node class that say what it is now, and `hash_problem` says why they are not known.
     """
 
     node_class: NodeClassReference = field(default_factory=NodeClassReference)
@@ -126,6 +126,7 @@ class NodeDefaults:
     taints: tuple[Taint, ...] = ()
     startup_taints: tuple[Taint, ...] = ()
     hashes: tuple[tuple[str, str], ...] = ()
+    hash_problem: str = ""
 
 
 def read_amounts(quantities: Quantities) -> dict[str, int]:

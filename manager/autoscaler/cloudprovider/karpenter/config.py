@@ -2,6 +2,7 @@
 
 node_pool: default              # its template says the node class, and labels and taints of every node; or instead:
 node_class: {group: karpenter.k8s.aws, version: v1, kind: EC2NodeClass, name: default}
+node_pool_class: ...            # with node_pool: the node class that its template names, read to see changes of it
 termination_grace_period: 10m   # after it, Karpenter takes a node away whatever still runs there
 launch_timeout: 60s             # a NodeClaim without an instance after it has failed
 sold_out: 5m                    # how long an offering that was out of stock is left alone
@@ -98,6 +99,7 @@ class KarpenterCloud(_Closed, frozen=True, kw_only=True):
 
     node_pool: str = ""
     node_class: NodeClassRef | None = None
+    node_pool_class: NodeClassRef | None = None
     termination_grace_period: str = "10m"
     launch_timeout: str = "60s"
     sold_out: str = "5m"
@@ -132,6 +134,8 @@ def load(path: Path) -> KarpenterCloud:
 def _mistakes(cloud: KarpenterCloud) -> Iterator[Mistake]:
     if bool(cloud.node_pool) == (cloud.node_class is not None):
         yield "node_class", cloud.node_class, "either node_class or node_pool says how nodes are made"
+    if cloud.node_pool_class is not None and not cloud.node_pool:
+        yield "node_pool_class", cloud.node_pool_class, "it is the one that a node_pool names, and there is none"
     for field in ("termination_grace_period", "launch_timeout", "sold_out"):
         text = getattr(cloud, field)
         try:

@@ -53,11 +53,17 @@ class ClaimObserver:
     """Observes claims and keeps the books. One thread observes; others may read `seen`."""
 
     def __init__(
-        self, file: ReloadedFile[KarpenterCloud], client: Client, ledger: KarpenterLedger, clock: Clock
+        self,
+        file: ReloadedFile[KarpenterCloud],
+        client: Client,
+        ledger: KarpenterLedger,
+        clock: Clock,
+        *,
+        minds_drift: bool,
     ) -> None:
         self.seen = SeenClaims(BuyingState(file.cloud))
         self._file = file
-        self._reader = KarpenterReader(client)
+        self._reader = KarpenterReader(client, minds_drift=minds_drift)
         self._ledger = ledger
         self._clock = clock
         self._known: Mapping[str, NodeClaim] = {}
@@ -116,7 +122,8 @@ class ClaimObserver:
             ready=() if problem else settled.ready,
             stuck=frozenset(each.metadata.name for each in stuck),
         )
-        self._report({"nothing can be bought": problem, **withheld})
+        unread = "whether the node class has changed is not known"
+        self._report({"nothing can be bought": problem, unread: defaults.hash_problem, **withheld})
 
     def add_created(self, claim: NodeClaim) -> None:
         """Adds a claim that was created since the observation."""

@@ -57,7 +57,7 @@ class KarpenterProvider(Provider):
         chance: random.Random | None = None,
     ) -> None:
         ours = ours or ManagedGroups()
-        self._observer = ClaimObserver(file, client, ledger, clock)
+        self._observer = ClaimObserver(file, client, ledger, clock, minds_drift=ours.minds_drift)
         self._writer = ClaimWriter(client, self._observer)
         self._clock = clock
         self._may_write = may_write
@@ -274,8 +274,8 @@ def rights(request: ProviderRequest) -> list[Right]:
     found = [Right(verb, NODECLAIMS.group, "nodeclaims") for verb in ("list", "create", "delete")]
     if cloud.node_pool:
         found.append(Right("get", NODECLAIMS.group, "nodepools", name=cloud.node_pool))
-    if cloud.node_class is not None:
-        of = cloud.node_class
+    of = cloud.node_class or cloud.node_pool_class
+    if of is not None:
         found.append(Right("get", of.group, of.resource_name, name=of.name))
     return [
         *found,

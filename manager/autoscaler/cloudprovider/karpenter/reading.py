@@ -63,10 +63,11 @@ class _Event(Wire, frozen=True):
 
 
 class KarpenterReader:
-    """Raises the client's errors."""
+    """Raises the client's errors. `minds_drift`: it matters whether a NodePool's node class has changed."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, minds_drift: bool) -> None:
         self._client = client
+        self._minds_drift = minds_drift
 
     def claims(self) -> dict[str, NodeClaim]:
         """Our NodeClaims, by name. Raises Unavailable in a cluster without Karpenter."""
@@ -93,11 +94,14 @@ class KarpenterReader:
             for key, value in (template.metadata.labels or {}).items()
             if not node_template.is_reserved(key) and key != names.LABEL_NODE_GROUP
         }
+        hashes, problem = self._hashes(template.spec.node_class_ref, cloud) if self._minds_drift else ((), "")
         found = NodeDefaults(
             template.spec.node_class_ref,
             tuple(sorted(labels.items())),
             template.spec.taints,
             template.spec.startup_taints,
+            hashes,
+            problem,
         )
         return found, _unready(source, pool.status.conditions, NODE_CLASS_READY)
 
@@ -122,15 +126,36 @@ class KarpenterReader:
             return None
 
     def _of_node_class(self, ref: NodeClassRef) -> tuple[NodeDefaults, str]:
-        resource = Resource(ref.group, ref.version, ref.resource_name, namespaced=False)
         reference = NodeClassReference(ref.group, ref.kind, ref.name)
         try:
-            found = self._client.get(resource, ref.name, into=_NodeClass)
+            found = self._client.get(_resource(ref), ref.name, into=_NodeClass)
         except (NotFound, Forbidden) as error:
             return NodeDefaults(reference), f"{reference}, which says how nodes are made, cannot be read: {error}"
-        annotations = sorted((found.metadata.annotations or {}).items())
-        hashes = tuple((key, value) for key, value in annotations if key.endswith((groups.HASH, groups.HASH_VERSION)))
-        return NodeDefaults(reference, hashes=hashes), _unready(str(reference), found.status.conditions, READY)
+        problem = _unready(str(reference), found.status.conditions, READY)
+        return NodeDefaults(reference, hashes=_hashes_of(found)), problem
+
+    def _hashes(self, named: NodeClassReference, cloud: KarpenterCloud) -> tuple[tuple[tuple[str, str], ...], str]:
+        """Those of the node class that a NodePool names, and why they cannot be read. The NodePool does not say its
+        version, and the right to read it is granted by name, so the file names it, too.
+        """
+        ref = cloud.node_pool_class
+        if ref is None:
+            return (), f"the file has no node_pool_class, by which {named} could be read"
+        if named != NodeClassReference(ref.group, ref.kind, ref.name):
+            return (), f"NodePool {cloud.node_pool} names {named}, and node_pool_class {ref.kind} {ref.name}"
+        try:
+            return _hashes_of(self._client.get(_resource(ref), ref.name, into=_NodeClass)), ""
+        except (NotFound, Forbidden) as error:
+            return (), f"{named} cannot be read: {error}"
+
+
+def _resource(ref: NodeClassRef) -> Resource:
+    return Resource(ref.group, ref.version, ref.resource_name, namespaced=False)
+
+
+def _hashes_of(found: _NodeClass) -> tuple[tuple[str, str], ...]:
+    annotations = sorted((found.metadata.annotations or {}).items())
+    return tuple((key, value) for key, value in annotations if key.endswith((groups.HASH, groups.HASH_VERSION)))
 
 
 def _unready(source: str, conditions: Sequence[Condition] | None, kind: str) -> str:
