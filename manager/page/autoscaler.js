@@ -249,6 +249,8 @@ const happened = ({ what, group, nodes, seconds, code, message }) => {
     "taken back": `${group}: nothing is on its way any more`,
     "creation failed": `${group}: the cloud could not make ${counted(nodes, "node")}: ${code}: ${message}`,
     "backoff ended": `${group} may grow again`,
+    "deleted by others": `${group}: ${message}`,
+    "held back": `${group}: ${message}`,
   };
   return said[what] || `${group}: ${what}`;
 };

@@ -136,6 +136,21 @@ class GroupSpec:
     extra_resources: Amounts = field(default_factory=dict)
 
 
+class NoticeKind(enum.StrEnum):
+    DELETED_BY_OTHERS = "deleted by others"  # a node goes, and not on our word
+    HELD_BACK = "held back"  # nodes of an increase are not asked for yet
+
+
+@dataclass(frozen=True, slots=True)
+class CloudNotice:
+    """What has happened to `nodes` of a group and is no answer to a call, in a sentence."""
+
+    kind: NoticeKind
+    group: str
+    nodes: int
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Theoretical:
     """The group that `create_group` would make of a spec; it does not exist yet.
@@ -185,6 +200,10 @@ class Provider(Protocol):
     def unknown_groups(self) -> Mapping[str, str]:
         """Groups that machines of the cloud name, and that are not there, each with what is known of it."""
         return {}
+
+    def notices(self) -> Sequence[CloudNotice]:
+        """What has happened since the refresh before, each once."""
+        return ()
 
     def target_size(self, group: Group) -> int:
         """The target of one of `groups`; by default the one that it was listed with."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from manager.autoscaler.cloudprovider import checks
 from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
     Created,
     Group,
     GroupOptions,
@@ -55,13 +56,15 @@ class CloudObservation:
     """A cloud's answers in one iteration.
 
     `refused` are managed groups that cannot be judged, each with the reason, and unknown groups that the cloud named;
-    `unmanaged` are not ours. `group_of_node` maps Nodes, by name, to their group in `groups`.
+    `unmanaged` are not ours. `group_of_node` maps Nodes, by name, to their group in `groups`. `notices` are about
+    managed groups, each in one observation.
     """
 
     groups: Mapping[str, ObservedGroup] = field(default_factory=dict)
     refused: Mapping[str, ProviderError] = field(default_factory=dict)
     unmanaged: frozenset[str] = frozenset()
     group_of_node: Mapping[str, str] = field(default_factory=dict)
+    notices: tuple[CloudNotice, ...] = ()
 
 
 class CloudObserver:
@@ -112,7 +115,8 @@ class CloudObserver:
         for group in reasons.keys() - {group for group, why in self._told.items() if reasons.get(group) == why}:
             logger.warning("group refused: %s", reasons[group], extra={"provider": self._provider.name, "group": group})
         self._told = reasons
-        return CloudObservation(groups, refused, unmanaged, placed)
+        notices = tuple(each for each in self._provider.notices() if each.group in groups or each.group in refused)
+        return CloudObservation(groups, refused, unmanaged, placed, notices)
 
     def _sized(self, group: Group, refused: dict[str, ProviderError]) -> Group:
         """The group with its target, if it is ours: an unmanaged group may be unreadable."""
@@ -187,6 +191,7 @@ class Guard(CloudReader):
         self._observed: CloudObservation | None = None
         self._nodes: Sequence[NodeRef] = ()
         self._in_doubt: dict[str, ProviderError] = {}
+        self._untold: tuple[CloudNotice, ...] = ()  # of observations that no iteration has begun with
 
     @property
     def observed(self) -> CloudObservation:
@@ -208,10 +213,12 @@ class Guard(CloudReader):
         self._nodes = nodes
         self.forget()
         try:
-            self._observed = self._caller.call("observe", lambda: self._observer.observe(nodes))
+            found = self._caller.call("observe", lambda: self._observer.observe(nodes))
         except ProviderError:
             self._observed = None
             raise
+        self._observed = dataclasses.replace(found, notices=(*self._untold, *found.notices))
+        self._untold = ()
         self._in_doubt.clear()
         return self._observed
 
@@ -222,10 +229,12 @@ class Guard(CloudReader):
         """
         before = self._observed
         try:
-            return self.observe(self._nodes)
+            found = self.observe(self._nodes)
         except ProviderError:
             self._observed = before
             raise
+        self._untold = found.notices
+        return found
 
     def launched_at(self, node: NodeRef) -> float | None:
         """When the node's machine was launched, in Unix seconds; None if the machine no longer exists."""

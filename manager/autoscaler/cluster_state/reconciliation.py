@@ -186,7 +186,10 @@ def reconcile(
     state, node_states, node_readiness = _observe(observed, nodes, registry, rules, now)
     total, healthy = state.readiness, state.healthy
     registry = _carry_over(registry, observed, state.groups, rules, now)
-    incidents: list[Incident] = []
+    incidents = [
+        Incident(IncidentKind(each.kind.value), each.group, each.nodes, message=each.message)
+        for each in observed.notices
+    ]
     corrections: list[Action] = []
     for status in state.groups.values():
         registry = _record_failures(registry, status, rules, now, incidents)

@@ -154,13 +154,15 @@ class ScaleUpRequest:
 
 
 class IncidentKind(enum.StrEnum):
-    """The result of an increase, or the end of a group's backoff."""
+    """The result of an increase, the end of a group's backoff, or what the cloud has noticed (see `NoticeKind`)."""
 
     REGISTERED = "registered"  # all requested nodes are up
     TIMED_OUT = "timed out"  # `nodes` of them did not come in time
     TAKEN_BACK = "taken back"  # nothing is upcoming any more, and the target is below the requested one
     CREATION_FAILED = "creation failed"  # the cloud could not make `nodes` of them, with `error`
     BACKOFF_ENDED = "backoff ended"  # the group may grow again
+    DELETED_BY_OTHERS = "deleted by others"  # `nodes` go that were not to be deleted; `message` says which, and why
+    HELD_BACK = "held back"  # `nodes` of an increase are not asked for yet; `message` says what for
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,7 @@ class Incident:
     nodes: int = 0
     seconds: float = 0.0
     error: InstanceError | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True)

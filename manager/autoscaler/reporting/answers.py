@@ -196,7 +196,7 @@ def nodes_answer(of: Plan | None, cluster: str = "") -> NodesLeft:
 
 
 def _incident(of: Incident) -> IncidentRow:
-    code, message = ("", "") if of.error is None else (of.error.code, of.error.message)
+    code, message = ("", of.message) if of.error is None else (of.error.code, of.error.message)
     return IncidentRow(of.kind, of.group, of.nodes, of.seconds, code, message)
 
 

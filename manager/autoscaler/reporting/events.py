@@ -133,6 +133,10 @@ def _of_incident(incident: Incident) -> Iterator[Said]:
     elif incident.kind is IncidentKind.CREATION_FAILED:
         why = f"{error.kind}.{error.code}; source errors: {error.message}" if error is not None else "unknown"
         yield WARNING, "ScaleUpFailed", f"Failed adding {incident.nodes} nodes to group {group} due to {why}"
+    elif incident.kind is IncidentKind.DELETED_BY_OTHERS:
+        yield WARNING, "NodeDeletedByOthers", f"Group {group}: {incident.message}"
+    elif incident.kind is IncidentKind.HELD_BACK:
+        yield NORMAL, "ScaleUpHeldBack", f"Group {group}: {incident.message}"
 
 
 def _of_action(action: Action, iteration: Iteration) -> Iterator[Said]:

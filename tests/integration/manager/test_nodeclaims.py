@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from manager.autoscaler.cloudprovider.contract import ErrorClass, GroupSpec, InstanceError, NodeRef
+from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
+    ErrorClass,
+    GroupSpec,
+    InstanceError,
+    InstanceState,
+    NodeRef,
+    NoticeKind,
+)
 from manager.autoscaler.cloudprovider.errors import Refused, Unavailable
 from manager.autoscaler.cloudprovider.guard import Guard
 from manager.autoscaler.cloudprovider.karpenter import books, claims, departures
@@ -227,6 +235,9 @@ def test_while_a_claim_gets_no_machine_nothing_is_bought(site: Site) -> None:
 
 def test_of_an_offering_that_never_launched_one_claim_is_made_and_the_rest_once_it_has_a_machine(site: Site) -> None:
     (first,) = site.bought(3)
+    message = "2 of its nodes wait until the first one of m-4/a/on-demand has a machine, as none ever had"
+    assert site.guard.observe().notices == (CloudNotice(NoticeKind.HELD_BACK, "web", 2, message),)
+    assert site.guard.observe().notices == ()
     assert site.size() == 3
     assert len(site.claims()) == 1
     site.says(first, claims.LAUNCHED, providerID=ID)
@@ -303,13 +314,45 @@ def test_exactly_the_named_node_goes(site: Site) -> None:
     assert site.size() == 1
 
 
-def test_a_node_that_others_delete_is_told_and_is_no_failure(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("conditions", "why"),
+    [
+        ([], ""),
+        (
+            [{"type": claims.DISRUPTION_REASON, "status": "True", "reason": "Expired", "message": "720h"}],
+            " Expired 720h",
+        ),
+    ],
+)
+def test_a_node_that_expires_or_that_people_or_garbage_collection_delete_is_told_once_and_is_no_failure(
+    site: Site, caplog: pytest.LogCaptureFixture, conditions: list[dict[str, str]], why: str
+) -> None:
+    (name,) = site.bought()
+    site.says(name, *UP, providerID=ID, nodeName="n1")
+    site.client.patch(NODECLAIMS, name, {"metadata": {"finalizers": ["karpenter.sh/termination"]}})
+    site.guard.observe()
+    held = [{"type": each, "status": "True"} for each in UP]
+    site.client.patch(NODECLAIMS, name, {"status": {"conditions": held + conditions}}, subresource="status")
+    site.client.delete(NODECLAIMS, name)
+    message = f"a node goes that Headroom has not deleted: NodeClaim {name}, node n1.{why}"
+    observed = site.guard.observe()
+    assert observed.notices == (CloudNotice(NoticeKind.DELETED_BY_OTHERS, "web", 1, message),)
+    assert [each.state for each in observed.groups["web"].instances] == [InstanceState.DELETING]
+    assert [line for line in caplog.messages if message in line]
+    site.client.patch(NODECLAIMS, name, {"metadata": {"finalizers": []}})
+    observed = site.guard.observe()
+    assert (observed.notices, observed.groups["web"].instances) == ((), ())
+    assert (site.failures(), site.size()) == ([], 0)
+    assert len(site.bought(2)) == 2  # it has launched: nothing has to be tried
+
+
+def test_a_machine_that_is_collected_between_two_looks_is_told(site: Site) -> None:
     (name,) = site.bought()
     site.says(name, *UP, providerID=ID, nodeName="n1")
     site.guard.observe()
     site.client.delete(NODECLAIMS, name)
+    assert [(each.kind, each.group) for each in site.guard.observe().notices] == [(NoticeKind.DELETED_BY_OTHERS, "web")]
     assert (site.failures(), site.size()) == ([], 0)
-    assert [line for line in caplog.messages if f"NodeClaim {name}, node n1" in line]
 
 
 def test_claims_of_a_nodepool_are_never_ours_whatever_else_they_carry(site: Site) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
     Created,
     Group,
     GroupOptions,
@@ -58,6 +59,7 @@ class MemoryCloud(Provider):
         self.outage: ProviderError | None = None
         self.written: list[str] = []  # the groups that were written to
         self.given_options = GroupOptions()
+        self.noticed: list[CloudNotice] = []  # until the next refresh
         self.given_template = NODE
         self.given_created: Created | None = None
         self.given_groups_of_nodes: dict[str, str] | None = {}
@@ -73,6 +75,10 @@ class MemoryCloud(Provider):
 
     def groups(self) -> Sequence[Group]:
         return list(self.listed)
+
+    def notices(self) -> list[CloudNotice]:
+        noticed, self.noticed = self.noticed, []
+        return noticed
 
     def instances(self, group: str) -> Sequence[Instance]:
         return list(self.members[group])

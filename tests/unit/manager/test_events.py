@@ -266,6 +266,18 @@ def test_increases_that_failed_later_are_told() -> None:
     ]
 
 
+def test_what_a_cloud_has_noticed_is_told() -> None:
+    assert about_cluster(
+        incidents=[
+            Incident(IncidentKind.DELETED_BY_OTHERS, "pool", 1, message="node n1 goes"),
+            Incident(IncidentKind.HELD_BACK, "pool", 2, message="2 of its nodes wait"),
+        ]
+    ) == [
+        ("Warning", "NodeDeletedByOthers", "Group pool: node n1 goes"),
+        ("Normal", "ScaleUpHeldBack", "Group pool: 2 of its nodes wait"),
+    ]
+
+
 def test_an_unhealthy_cluster_is_told() -> None:
     made = Iteration(1, NOW, ClusterState(healthy=False), blocked_reason="too many are unready")
     assert said(made) == [

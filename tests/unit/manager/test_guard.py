@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.checks import MOST_NODES
 from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
     Created,
     Group,
     GroupOptions,
@@ -19,6 +20,7 @@ from manager.autoscaler.cloudprovider.contract import (
     Instance,
     InstanceState,
     NodeRef,
+    NoticeKind,
 )
 from manager.autoscaler.cloudprovider.errors import (
     InvalidAnswer,
@@ -330,6 +332,16 @@ def test_a_second_look_that_fails_leaves_all_as_it_was_known_and_in_doubt() -> N
     assert guard.observed is known
     with pytest.raises(Later, match="observed again first"):
         guard.increase("web", 1)
+
+
+def test_what_a_second_look_notices_is_told_by_the_next_first_one_and_of_managed_groups_alone() -> None:
+    cloud = two_nodes()
+    guard = observed_by(cloud)
+    mine, others = (CloudNotice(NoticeKind.DELETED_BY_OTHERS, each, 1, "it goes") for each in ("web", "others"))
+    cloud.noticed = [mine, others]
+    guard.observe_again()
+    assert guard.observe().notices == (mine,)
+    assert guard.observe().notices == ()
 
 
 def test_what_joins_keeps_no_place_for_who_is_to_go() -> None:

@@ -8,12 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
     ErrorClass,
     Group,
     GroupOptions,
     Instance,
     InstanceError,
     InstanceState,
+    NoticeKind,
 )
 from manager.autoscaler.cloudprovider.errors import Refused
 from manager.autoscaler.cloudprovider.guard import CloudObservation, ObservedGroup
@@ -362,6 +364,15 @@ def test_nodes_that_leave_are_being_deleted_whatever_else_they_are() -> None:
     assert found.state.groups["pool"].readiness == Readiness(ready=1, being_deleted=2)
     assert found.state.groups["pool"].acceptable.high == 2
     assert (found.node_states["a"], found.node_states["b"]) == (NodeState.TO_BE_DELETED, NodeState.TO_BE_DELETED)
+
+
+def test_every_notice_of_the_cloud_is_an_incident() -> None:
+    notices = tuple(CloudNotice(kind, "pool", 2, "so it is") for kind in NoticeKind)
+    found = judged(CloudObservation(notices=notices), [], Registry())
+    assert found.incidents == (
+        Incident(IncidentKind.DELETED_BY_OTHERS, "pool", 2, message="so it is"),
+        Incident(IncidentKind.HELD_BACK, "pool", 2, message="so it is"),
+    )
 
 
 def test_a_group_that_cannot_be_judged_keeps_its_books_and_one_that_is_gone_does_not() -> None:

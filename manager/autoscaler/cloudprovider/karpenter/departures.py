@@ -7,7 +7,14 @@ there.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler.cloudprovider.contract import ErrorClass, Instance, InstanceError, InstanceState
+from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
+    ErrorClass,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NoticeKind,
+)
 from manager.autoscaler.cloudprovider.karpenter import claims
 from manager.autoscaler.cloudprovider.karpenter.claims import SCHEME, NodeClaim
 
@@ -42,6 +49,11 @@ class ForeignDeletion:
     group: str
     node: str
     reason: str
+
+    @property
+    def notice(self) -> CloudNotice:
+        message = f"a node goes that Headroom has not deleted: NodeClaim {self.name}, node {self.node}. {self.reason}"
+        return CloudNotice(NoticeKind.DELETED_BY_OTHERS, self.group, 1, message.rstrip())
 
 
 def failures(

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
+from manager.autoscaler.cloudprovider.contract import CloudNotice
 from manager.autoscaler.cloudprovider.errors import Later, Unavailable
 from manager.autoscaler.cloudprovider.karpenter import NAME, claims, departures, waiting
 from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks, KarpenterLedger, SoldOut
@@ -27,7 +28,7 @@ class SeenClaims:
     """One observation of all claims, with the books. Replaced as a whole, so that two threads may read it.
 
     `waiting` are asked for and not created yet, and `ready` those of them that may be created now.
-    `stuck` claims have had no machine for too long.
+    `stuck` claims have had no machine for too long. `notices` are new.
     """
 
     state: BuyingState
@@ -39,6 +40,7 @@ class SeenClaims:
     waiting: Mapping[str, NodeClaim] = field(default_factory=dict)
     ready: Sequence[NodeClaim] = ()
     stuck: frozenset[str] = frozenset()
+    notices: Sequence[CloudNotice] = ()
 
     @property
     def groups(self) -> dict[str, KarpenterGroup]:
@@ -71,6 +73,7 @@ class ClaimObserver:
         self._deleted: set[str] = set()  # claims that we have deleted, while they are there
         self._reports = TypeReports(self._reader)
         self._told: dict[str, str] = {}
+        self._told_waiting: set[str] = set()
 
     def refresh(self) -> None:
         """Observes anew. Raises ProviderError, and HeadroomError of the API server."""
@@ -121,6 +124,7 @@ class ClaimObserver:
             waiting={each.metadata.name: each for each in (*settled.staying, *settled.ready)},
             ready=() if problem else settled.ready,
             stuck=frozenset(each.metadata.name for each in stuck),
+            notices=[*self.seen.notices, *self._held_back(settled.staying)],
         )
         unread = "whether the node class has changed is not known"
         self._report({"nothing can be bought": problem, unread: defaults.hash_problem, **withheld})
@@ -172,20 +176,23 @@ class ClaimObserver:
         failed = departures.failures(self._known, listed, self._deleted, events, now)
         for each in failed:
             logger.warning("a NodeClaim has failed: %s", each.error.message, extra={"group": each.claim.group})
-        for deletion in departures.foreign_deletions(self._known, listed, self._deleted):
-            logger.warning(
-                "a node goes that Headroom has not deleted: NodeClaim %s, node %s. %s",
-                deletion.name,
-                deletion.node,
-                deletion.reason,
-                extra={"group": deletion.group},
-            )
+        deletions = [each.notice for each in departures.foreign_deletions(self._known, listed, self._deleted)]
+        for notice in deletions:
+            logger.warning("%s", notice.message, extra={"group": notice.group})
         self.seen = replace(
-            self.seen, failed={**self.seen.failed, **{each.claim.metadata.name: each for each in failed}}
+            self.seen,
+            failed={**self.seen.failed, **{each.claim.metadata.name: each for each in failed}},
+            notices=deletions,
         )
         self._known = listed
         self._deleted &= listed.keys()
         return failed
+
+    def _held_back(self, staying: Sequence[NodeClaim]) -> list[CloudNotice]:
+        """Tells of each claim that waits once."""
+        new = [each for each in staying if each.metadata.name not in self._told_waiting]
+        self._told_waiting = {each.metadata.name for each in staying}
+        return waiting.notices(new)
 
     def _written(
         self,

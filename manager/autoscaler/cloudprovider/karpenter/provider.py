@@ -10,6 +10,7 @@ import msgspec
 from manager.autoscaler.cloudprovider import node_template
 from manager.autoscaler.cloudprovider.cloud_file import ReloadedFile
 from manager.autoscaler.cloudprovider.contract import (
+    CloudNotice,
     Created,
     Group,
     GroupSpec,
@@ -86,6 +87,9 @@ class KarpenterProvider(Provider):
             for group, those in seen.by_group.items()
             if group not in seen.groups
         }
+
+    def notices(self) -> Sequence[CloudNotice]:
+        return self._seen.notices
 
     def instances(self, group: str) -> Sequence[Instance]:
         seen = self._seen

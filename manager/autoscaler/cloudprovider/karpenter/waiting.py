@@ -5,10 +5,11 @@ typo in the catalogue, is tried with one claim, and the others follow once that 
 memory alone: after a restart the target lacks them, and their pods ask for nodes again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceError
+from manager.autoscaler.cloudprovider.contract import CloudNotice, ErrorClass, InstanceError, NoticeKind
 from manager.autoscaler.cloudprovider.karpenter import claims
 from manager.autoscaler.cloudprovider.karpenter.catalogue import Catalogue, Offering
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
@@ -77,3 +78,17 @@ def errors_of(failed: Iterable[FailedClaim], stuck: Iterable[NodeClaim]) -> dict
     return {each.claim.offering: each.error for each in failed} | {
         each.offering: claims.launch_error(each) for each in stuck
     }
+
+
+def notices(staying: Iterable[NodeClaim]) -> list[CloudNotice]:
+    """A sentence for each group about what it waits for."""
+    counts = Counter((each.group, each.offering) for each in staying)
+    return [
+        CloudNotice(
+            NoticeKind.HELD_BACK,
+            group,
+            many,
+            f"{many} of its nodes wait until the first one of {offering} has a machine, as none ever had",
+        )
+        for (group, offering), many in sorted(counts.items())
+    ]
