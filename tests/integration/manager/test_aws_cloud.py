@@ -527,6 +527,40 @@ def test_an_instance_has_drifted_once_its_group_launches_another_version(aws: Aw
     assert drifts(aws.provider()) == {""}, "AWS is asked only where drift matters"
 
 
+def configured(aws: Aws) -> None:
+    """A group of a launch configuration."""
+    aws.own("autoscaling").create_launch_configuration(
+        LaunchConfigurationName="old", ImageId=IMAGE, InstanceType="m5.large"
+    )
+    aws.own("autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName="web",
+        MinSize=0,
+        MaxSize=5,
+        DesiredCapacity=0,
+        AvailabilityZones=[ZONE],
+        LaunchConfigurationName="old",
+    )
+
+
+def test_a_group_of_a_launch_configuration_has_a_template_that_is_asked_for_once(aws: Aws) -> None:
+    configured(aws)
+    guard = Guard(aws.provider(), Ownership({"web": None}))
+    for _ in range(2):
+        guard.observe()
+        labels = guard.template("web").metadata.labels or {}
+        assert labels["node.kubernetes.io/instance-type"] == "m5.large"
+    assert len(aws.calls("DescribeLaunchConfigurations")) == 1
+
+
+def test_without_the_permission_to_look_at_launch_configurations_a_group_of_one_has_no_template(aws: Aws) -> None:
+    configured(aws)
+    guard = Guard(aws.provider(), Ownership({"web": None}))
+    guard.observe()
+    aws.script(errors={"DescribeLaunchConfigurations": [403, "AccessDenied", "no"]})
+    with pytest.raises(Refused, match="DescribeLaunchConfigurations: AccessDenied"):
+        guard.template("web")
+
+
 def test_without_the_permission_to_look_at_templates_nothing_has_drifted(aws: Aws) -> None:
     template = aws.group("web", 0, 5, 1)
     latest = {"LaunchTemplateId": template, "Version": "$Latest"}

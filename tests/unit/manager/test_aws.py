@@ -16,8 +16,9 @@ from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining, Launc
 from manager.autoscaler.cloudprovider.aws.messages import Activity, Call, Member, ScalingGroup, Tag, TemplateRef
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
-from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable
+from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable, Unsupported
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
+from shared.api.core import Node
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
 
@@ -252,3 +253,84 @@ def test_an_instance_has_drifted_if_another_template_or_version_launched_it(
 def test_an_instance_of_a_launch_configuration_has_drifted_from_a_template() -> None:
     member = Member(instance_id="i-1", launch_configuration_name="old")
     assert drift_of(member, [launched_by("a", "1")]).startswith("launch configuration old launched it")
+
+
+def answers(**replies: Any) -> Any:
+    """AWS that has these answers, by the operation."""
+
+    def ask(call: Call, _: str = "", /, **request: object) -> dict[str, Any]:
+        answer: dict[str, Any] = replies[call.operation]
+        return answer
+
+    return ask
+
+
+def requiring(cpus: int = 4, memory: int = 8192, **more: Any) -> dict[str, Any]:
+    return {"InstanceRequirements": {"VCpuCount": {"Min": cpus, "Max": 64}, "MemoryMiB": {"Min": memory}, **more}}
+
+
+def template_of(*overrides: dict[str, Any], **data: Any) -> Node:
+    """Of a group with these overrides and a launch template of these data."""
+    mixed = {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "1"}, "Overrides": overrides}
+    described = {
+        "AutoScalingGroupName": "web",
+        "MinSize": 0,
+        "MaxSize": 9,
+        "DesiredCapacity": 0,
+        "MixedInstancesPolicy": {"LaunchTemplate": mixed},
+    }
+    version = {"LaunchTemplateVersions": [{"VersionNumber": 1, "LaunchTemplateData": data}]}
+    ask = answers(DescribeAutoScalingGroups={"AutoScalingGroups": [described]}, DescribeLaunchTemplateVersions=version)
+    group = groups.one(ask, "web")
+    assert group is not None
+    return templates.node(group, templates.Kinds(ask).first_type(group))
+
+
+@pytest.mark.parametrize("given", [([requiring()], {}), ([], requiring()), ([requiring(8), requiring(4, 16384)], {})])
+def test_where_requirements_choose_the_type_a_node_has_the_least_of_them(given: Any) -> None:
+    overrides, data = given
+    node = template_of(*overrides, **data)
+    assert (node.status.capacity or {})["cpu"] == "4"
+    assert (node.status.capacity or {})["memory"] == "7577Mi"  # of 8192, less what the hypervisor takes
+    labels = node.metadata.labels or {}
+    assert labels["kubernetes.io/os"] == "linux"
+    assert not {"node.kubernetes.io/instance-type", "kubernetes.io/arch"} & labels.keys()
+
+
+@pytest.mark.parametrize(
+    ("makers", "architecture"),
+    [
+        (["intel", "amd"], "amd64"),
+        (["amazon-web-services"], "arm64"),
+        (["intel", "amazon-web-services"], None),
+        ([], None),
+    ],
+)
+def test_the_architecture_is_known_where_all_makers_of_cores_have_one(
+    makers: list[str], architecture: str | None
+) -> None:
+    labels = template_of(requiring(CpuManufacturers=makers)).metadata.labels or {}
+    assert labels.get("kubernetes.io/arch") == architecture
+
+
+@pytest.mark.parametrize(
+    ("accelerators", "gpus"),
+    [
+        ({"AcceleratorManufacturers": ["nvidia"], "AcceleratorTypes": ["gpu"]}, "2"),
+        ({"AcceleratorManufacturers": ["nvidia", "amd"], "AcceleratorTypes": ["gpu"]}, None),
+        ({}, None),
+    ],
+)
+def test_required_gpus_are_there_where_no_other_accelerator_would_do(
+    accelerators: dict[str, Any], gpus: str | None
+) -> None:
+    node = template_of(requiring(AcceleratorCount={"Min": 2}, **accelerators))
+    assert (node.status.capacity or {}).get("nvidia.com/gpu") == gpus
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"), [({}, "names no instance type"), (requiring(0), "no least number of cores")]
+)
+def test_a_group_whose_next_node_cannot_be_known_is_refused(data: dict[str, Any], problem: str) -> None:
+    with pytest.raises(Unsupported, match=problem):
+        template_of(**data)

@@ -18,6 +18,7 @@ class Call(enum.Enum):
 
     DESCRIBE_GROUPS = "autoscaling:DescribeAutoScalingGroups"
     DESCRIBE_ACTIVITIES = "autoscaling:DescribeScalingActivities"
+    DESCRIBE_LAUNCH_CONFIGURATIONS = "autoscaling:DescribeLaunchConfigurations"
     SET_DESIRED_CAPACITY = "autoscaling:SetDesiredCapacity"
     TERMINATE_IN_GROUP = "autoscaling:TerminateInstanceInAutoScalingGroup"
     ATTACH_INSTANCES = "autoscaling:AttachInstances"
@@ -91,8 +92,26 @@ class Member(_Message, frozen=True, kw_only=True):
     launch_configuration_name: str = ""
 
 
+class Least(_Message, frozen=True, kw_only=True):
+    """The lower end of a range."""
+
+    min: float = 0.0
+
+
+class Requirements(_Message, frozen=True, kw_only=True):
+    """What instance types are to have, in place of their names. AWS asks for cores and memory, at least."""
+
+    v_cpu_count: Least = msgspec.field(name="VCpuCount", default=Least())
+    memory_mib: Least = msgspec.field(name="MemoryMiB", default=Least())
+    cpu_manufacturers: tuple[str, ...] = ()
+    accelerator_count: Least = Least()
+    accelerator_manufacturers: tuple[str, ...] = ()
+    accelerator_types: tuple[str, ...] = ()
+
+
 class Override(_Message, frozen=True, kw_only=True):
     instance_type: str = ""
+    instance_requirements: Requirements | None = None
     weighted_capacity: str = "1"
     launch_template_specification: TemplateRef | None = None
 
@@ -117,6 +136,7 @@ class ScalingGroup(_Tagged, frozen=True, kw_only=True):
     vpc_zone_identifier: str = msgspec.field(name="VPCZoneIdentifier", default="")
     instances: tuple[Member, ...] = ()
     launch_template: TemplateRef | None = None
+    launch_configuration_name: str = ""
     mixed_instances_policy: MixedPolicy | None = None
     status: str = ""
 
@@ -183,11 +203,16 @@ class FleetError(_Message, frozen=True, kw_only=True):
 
 class TemplateData(_Message, frozen=True, kw_only=True):
     instance_type: str = ""
+    instance_requirements: Requirements | None = None
 
 
 class TemplateVersion(_Message, frozen=True, kw_only=True):
     version_number: int = 0
     launch_template_data: TemplateData = TemplateData()
+
+
+class LaunchConfiguration(_Message, frozen=True, kw_only=True):
+    instance_type: str = ""
 
 
 class Cpus(_Message, frozen=True, kw_only=True):
@@ -229,6 +254,7 @@ class Answer(_Message, frozen=True, kw_only=True):
     errors: tuple[FleetError, ...] = ()
     launch_template_versions: tuple[TemplateVersion, ...] = ()
     instance_types: tuple[InstanceType, ...] = ()
+    launch_configurations: tuple[LaunchConfiguration, ...] = ()
     next_token: str | None = None
 
     def launched(self, group: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ k8s.io/cluster-autoscaler/node-template/autoscaling-options/<option>: value
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from manager.autoscaler.cloudprovider import gke, node_template
@@ -15,8 +15,15 @@ from manager.autoscaler.cloudprovider.aws import NAME, messages
 from manager.autoscaler.cloudprovider.aws.messages import (
     Ask,
     Call,
+    Cpus,
+    Gpu,
+    GpuInfo,
     InstanceType,
+    MemoryInfo,
+    Processor,
+    Requirements,
     ScalingGroup,
+    TemplateData,
     TemplateRef,
     TemplateVersion,
 )
@@ -39,41 +46,99 @@ PODS = 110  # the kubelet's default
 # Reserved by EKS's images: cores as on Google; memory 255 MiB, 11 per pod, and 100 free.
 RESERVED_MIB = 255 + 11 * PODS + 100
 _TAKEN = 0.075  # of a machine's memory, by its hypervisor and its kernel
+_NVIDIA = "NVIDIA"
+_GRAVITON = "amazon-web-services"  # among makers of cores
+_X86 = {"intel", "amd"}
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64", "i386": "386"}
 
 
 class Kinds:
-    """Instance types of groups. Caches constant answers: the types, and numbered versions of templates."""
+    """Instance types of groups. Caches constant answers: types, launch configurations, and numbered versions of
+    templates.
+    """
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
         self._types: dict[str, InstanceType] = {}
-        self._numbered: dict[TemplateRef, str] = {}
+        self._numbered: dict[TemplateRef, TemplateData] = {}
+        self._configured: dict[str, TemplateData] = {}
 
     def first_type(self, group: ScalingGroup) -> InstanceType:
-        """The type that is tried first, in a group of several. Raises ProviderError."""
+        """The type that is tried first, in a group of several; where requirements take the place of names, a type
+        without a name that has no more than any of them. Raises ProviderError.
+        """
         name = group.auto_scaling_group_name
-        kind = next((each.instance_type for each in group.overrides if each.instance_type), "")
-        kind = kind or self._of_template(name, group.template)
+        named = next((each.instance_type for each in group.overrides if each.instance_type), "")
+        wanted = tuple(each.instance_requirements for each in group.overrides if each.instance_requirements is not None)
+        if not named and not wanted:
+            data = self._launched(group)
+            named = data.instance_type
+            wanted = () if data.instance_requirements is None else (data.instance_requirements,)
+        if not named and not wanted:
+            raise Unsupported(NAME, name, "its launch template names no instance type")
+        return self._described(name, named) if named else least_type(name, wanted)
+
+    def _described(self, group: str, kind: str) -> InstanceType:
         if kind not in self._types:
-            found = messages.answer(self._ask, Call.DESCRIBE_INSTANCE_TYPES, name, InstanceTypes=[kind]).instance_types
+            found = messages.answer(self._ask, Call.DESCRIBE_INSTANCE_TYPES, group, InstanceTypes=[kind]).instance_types
             if not found:
-                raise Refused(NAME, name, f"nothing is known of the instance type {kind}")
+                raise Refused(NAME, group, f"nothing is known of the instance type {kind}")
             self._types[kind] = found[0]
         return self._types[kind]
 
-    def _of_template(self, name: str, ref: TemplateRef | None) -> str:
+    def _launched(self, group: ScalingGroup) -> TemplateData:
+        """What the group's launch template or launch configuration says."""
+        name, ref = group.auto_scaling_group_name, group.template
         if ref is None:
-            raise Unsupported(NAME, name, "only launch templates say what a node will be")
+            return self._of_configuration(name, group.launch_configuration_name)
         if ref in self._numbered:
             return self._numbered[ref]
         found = launch_template(self._ask, name, ref)
-        kind = "" if found is None else found.launch_template_data.instance_type
-        if not kind:
-            raise Unsupported(NAME, name, "its launch template names no instance type")
+        if found is None:
+            return TemplateData()
         if ref.version.isdigit():
-            self._numbered[ref] = kind
-        return kind
+            self._numbered[ref] = found.launch_template_data
+        return found.launch_template_data
+
+    def _of_configuration(self, group: str, name: str) -> TemplateData:
+        """Launch configurations never change."""
+        if not name:
+            raise Unsupported(
+                NAME, group, "neither a launch template nor a launch configuration says what a node will be"
+            )
+        if name not in self._configured:
+            call = Call.DESCRIBE_LAUNCH_CONFIGURATIONS
+            found = messages.answer(self._ask, call, group, LaunchConfigurationNames=[name]).launch_configurations
+            if not found:
+                raise Refused(NAME, group, f"nothing is known of the launch configuration {name}")
+            self._configured[name] = TemplateData(instance_type=found[0].instance_type)
+        return self._configured[name]
+
+
+def least_type(group: str, wanted: Sequence[Requirements]) -> InstanceType:
+    """What any instance has that meets one of these requirements, as Cluster Autoscaler takes their minima. Which type
+    it is, and which architecture unless all cores are of one, is not known. Raises Unsupported without minima.
+    """
+    cpus = math.floor(min(each.v_cpu_count.min for each in wanted))
+    memory_mib = math.floor(min(each.memory_mib.min for each in wanted))
+    if not cpus or not memory_mib:
+        raise Unsupported(NAME, group, "its instance requirements have no least number of cores, or no least memory")
+    gpus = math.floor(min(_least_gpus(each) for each in wanted))
+    makers = {maker for each in wanted for maker in each.cpu_manufacturers or ("any",)}
+    architecture = ("arm64",) if makers == {_GRAVITON} else ("x86_64",) if makers <= _X86 else ()
+    return InstanceType(
+        instance_type="",
+        v_cpu_info=Cpus(default_v_cpus=cpus),
+        memory_info=MemoryInfo(size_in_mib=memory_mib),
+        processor_info=Processor(supported_architectures=architecture),
+        gpu_info=GpuInfo(gpus=(Gpu(manufacturer=_NVIDIA, count=gpus),) if gpus else ()),
+    )
+
+
+def _least_gpus(wanted: Requirements) -> float:
+    """Those of NVIDIA, where no other accelerator would do."""
+    only = {each.lower() for each in wanted.accelerator_manufacturers} == {_NVIDIA.lower()}
+    return wanted.accelerator_count.min if only and set(wanted.accelerator_types) <= {"gpu"} else 0.0
 
 
 def launch_template(ask: Ask, group: str, ref: TemplateRef) -> TemplateVersion | None:
@@ -89,7 +154,7 @@ def node(group: ScalingGroup, kind: InstanceType) -> Node:
     cpu_milli = kind.v_cpu_info.default_v_cpus * MILLI_PER_CORE
     memory_mib = math.floor(kind.memory_info.size_in_mib * (1 - _TAKEN))
     capacity: Quantities = {CPU: format_milli(cpu_milli), MEMORY: f"{memory_mib}Mi", "pods": str(PODS)}
-    if gpus := sum(each.count for each in kind.gpu_info.gpus if each.manufacturer == "NVIDIA"):
+    if gpus := sum(each.count for each in kind.gpu_info.gpus if each.manufacturer == _NVIDIA):
         capacity[NVIDIA_GPU] = str(gpus)
     left: Quantities = {
         CPU: format_milli(cpu_milli - gke.reserved_cpu_milli(cpu_milli)),
@@ -115,7 +180,9 @@ def options(group: ScalingGroup) -> GroupOptions:
 
 
 def _labels(group: ScalingGroup, kind: InstanceType) -> dict[str, str]:
-    labels = dict.fromkeys(gke.LABELS_MACHINE_TYPE, kind.instance_type) | dict.fromkeys(gke.LABELS_OS, "linux")
+    labels = dict.fromkeys(gke.LABELS_OS, "linux")
+    if kind.instance_type:
+        labels |= dict.fromkeys(gke.LABELS_MACHINE_TYPE, kind.instance_type)
     known = [_ARCHITECTURES[each] for each in kind.processor_info.supported_architectures if each in _ARCHITECTURES]
     if known:
         labels |= dict.fromkeys(gke.LABELS_ARCH, known[0])
