@@ -552,6 +552,29 @@ def test_a_group_of_a_launch_configuration_has_a_template_that_is_asked_for_once
     assert len(aws.calls("DescribeLaunchConfigurations")) == 1
 
 
+def test_labels_and_taints_of_an_eks_managed_node_group_are_those_of_its_next_node(aws: Aws) -> None:
+    tags = {"eks:cluster-name": "main", "eks:nodegroup-name": "web", f"{TAGS}label/team": "old"}
+    aws.group(
+        "web", 0, 5, 0, Tags=[{"Key": key, "Value": value, "PropagateAtLaunch": True} for key, value in tags.items()]
+    )
+    eks = aws.own("eks")
+    eks.create_cluster(name="main", roleArn=ROLE, resourcesVpcConfig={})
+    eks.create_nodegroup(
+        clusterName="main",
+        nodegroupName="web",
+        subnets=["subnet-1"],
+        nodeRole=ROLE,
+        labels={"team": "search"},
+        taints=[{"key": "dedicated", "value": "search", "effect": "NO_SCHEDULE"}],
+    )
+    guard = Guard(aws.provider(), Ownership({"web": None}))
+    guard.observe()
+    node = guard.template("web")
+    labels = node.metadata.labels or {}
+    assert (labels["team"], labels["eks.amazonaws.com/nodegroup"]) == ("search", "web")
+    assert node.spec.taints == (Taint(key="dedicated", value="search", effect="NoSchedule"),)
+
+
 def test_without_the_permission_to_look_at_launch_configurations_a_group_of_one_has_no_template(aws: Aws) -> None:
     configured(aws)
     guard = Guard(aws.provider(), Ownership({"web": None}))

@@ -14,11 +14,13 @@ from manager.autoscaler.cloudprovider.aws import config, failures, fleet, groups
 from manager.autoscaler.cloudprovider.aws.drift import drift_of
 from manager.autoscaler.cloudprovider.aws.fleet import FleetStep, Joining, LaunchProgress
 from manager.autoscaler.cloudprovider.aws.messages import Activity, Call, Member, ScalingGroup, Tag, TemplateRef
+from manager.autoscaler.cloudprovider.aws.nodegroups import ManagedNodegroups, NodegroupNode
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import ErrorClass, InstanceState
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Later, Refused, Unavailable, Unsupported
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from shared.api.core import Node
+from shared.clock import ManualClock
 from shared.errors import InvalidInput
 from tests.support.apiserver import ROOT
 
@@ -283,7 +285,7 @@ def template_of(*overrides: dict[str, Any], **data: Any) -> Node:
     ask = answers(DescribeAutoScalingGroups={"AutoScalingGroups": [described]}, DescribeLaunchTemplateVersions=version)
     group = groups.one(ask, "web")
     assert group is not None
-    return templates.node(group, templates.Kinds(ask).first_type(group))
+    return templates.node(group, templates.Kinds(ask).first_type(group), NodegroupNode())
 
 
 @pytest.mark.parametrize("given", [([requiring()], {}), ([], requiring()), ([requiring(8), requiring(4, 16384)], {})])
@@ -334,3 +336,25 @@ def test_required_gpus_are_there_where_no_other_accelerator_would_do(
 def test_a_group_whose_next_node_cannot_be_known_is_refused(data: dict[str, Any], problem: str) -> None:
     with pytest.raises(Unsupported, match=problem):
         template_of(**data)
+
+
+def test_labels_and_taints_of_an_eks_node_group_are_asked_for_now_and_then_and_stay_without_an_answer() -> None:
+    clock, calls = ManualClock(NOW), 0
+    outcome: list[dict[str, str]] = [{"a": "1"}, {"a": "2"}]
+
+    def ask(call: Call, _: str = "", /, **request: object) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if not outcome:
+            raise Refused("aws", "web", "AccessDeniedException")
+        assert (call, request) == (Call.DESCRIBE_NODEGROUP, {"clusterName": "c", "nodegroupName": "n"})
+        return {"nodegroup": {"labels": outcome.pop(0)}}
+
+    tags = (Tag(key="eks:cluster-name", value="c"), Tag(key="eks:nodegroup-name", value="n"))
+    group = ScalingGroup(auto_scaling_group_name="web", min_size=0, max_size=1, desired_capacity=0, tags=tags)
+    asked = ManagedNodegroups(ask, clock)
+    assert asked.node(replace(group, tags=())) == NodegroupNode()
+    for value, count in (("1", 1), ("1", 1), ("2", 2), ("2", 2), ("2", 3)):
+        assert dict(asked.node(group).labels) == {"a": value, "eks.amazonaws.com/nodegroup": "n"}
+        assert calls == count
+        clock.advance(200)

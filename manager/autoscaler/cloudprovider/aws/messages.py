@@ -27,6 +27,7 @@ class Call(enum.Enum):
     DESCRIBE_INSTANCES = "ec2:DescribeInstances"
     DESCRIBE_INSTANCE_TYPES = "ec2:DescribeInstanceTypes"
     DESCRIBE_LAUNCH_TEMPLATE = "ec2:DescribeLaunchTemplateVersions"
+    DESCRIBE_NODEGROUP = "eks:DescribeNodegroup"
     TERMINATE_INSTANCES = "ec2:TerminateInstances"
     TAG_INSTANCES = "ec2:CreateTags"
 
@@ -215,6 +216,22 @@ class LaunchConfiguration(_Message, frozen=True, kw_only=True):
     instance_type: str = ""
 
 
+class NodegroupTaint(msgspec.Struct, frozen=True, kw_only=True):
+    """EKS writes effects in capitals, as in NO_SCHEDULE."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Nodegroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A managed node group of EKS."""
+
+    labels: dict[str, str] = {}
+    taints: tuple[NodegroupTaint, ...] = ()
+    capacity_type: str = ""
+
+
 class Cpus(_Message, frozen=True, kw_only=True):
     default_v_cpus: int = msgspec.field(name="DefaultVCpus")
 
@@ -255,6 +272,7 @@ class Answer(_Message, frozen=True, kw_only=True):
     launch_template_versions: tuple[TemplateVersion, ...] = ()
     instance_types: tuple[InstanceType, ...] = ()
     launch_configurations: tuple[LaunchConfiguration, ...] = ()
+    nodegroup: Nodegroup | None = msgspec.field(name="nodegroup", default=None)
     next_token: str | None = None
 
     def launched(self, group: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from manager.autoscaler.cloudprovider.aws.config import DISCOVERY_FLAG, Tags
 from manager.autoscaler.cloudprovider.aws.drift import DriftObserver
 from manager.autoscaler.cloudprovider.aws.fleet import AwsOptions, FleetOrders
 from manager.autoscaler.cloudprovider.aws.messages import Ask, Call, ScalingGroup
+from manager.autoscaler.cloudprovider.aws.nodegroups import ManagedNodegroups
 from manager.autoscaler.cloudprovider.aws.session import Session
 from manager.autoscaler.cloudprovider.aws.snapshot import Snapshot
 from manager.autoscaler.cloudprovider.contract import Gpus, Group, GroupOptions, Instance, NodeRef, Provider
@@ -46,6 +47,7 @@ class AwsProvider(Provider):
         self._orders = FleetOrders(ask, clock, self._fleets, wanted.enforced)
         self._snapshot = Snapshot()
         self._kinds = templates.Kinds(ask)
+        self._nodegroups = ManagedNodegroups(ask, clock)
         self._failed = failures.FailedLaunches(ask, clock)
         self._drift = DriftObserver(ask, clock)
         self._tagged: set[str] = set()
@@ -87,7 +89,7 @@ class AwsProvider(Provider):
 
     def template(self, group: str) -> Node:
         found = self._snapshot.group(group)
-        return templates.node(found, self._kinds.first_type(found))
+        return templates.node(found, self._kinds.first_type(found), self._nodegroups.node(found))
 
     def options(self, group: str) -> GroupOptions:
         return templates.options(self._snapshot.group(group))

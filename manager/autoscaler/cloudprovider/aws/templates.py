@@ -27,6 +27,7 @@ from manager.autoscaler.cloudprovider.aws.messages import (
     TemplateRef,
     TemplateVersion,
 )
+from manager.autoscaler.cloudprovider.aws.nodegroups import NodegroupNode
 from manager.autoscaler.cloudprovider.cloud_file import TAINT_EFFECTS
 from manager.autoscaler.cloudprovider.contract import GroupOptions
 from manager.autoscaler.cloudprovider.errors import InvalidAnswer, Refused, Unsupported
@@ -148,8 +149,11 @@ def launch_template(ask: Ask, group: str, ref: TemplateRef) -> TemplateVersion |
     return found[0] if found else None
 
 
-def node(group: ScalingGroup, kind: InstanceType) -> Node:
-    """Raises InvalidAnswer for invalid tags."""
+def node(group: ScalingGroup, kind: InstanceType, managed: NodegroupNode) -> Node:
+    """Labels of EKS (`managed`) go over those of tags, and its taints come beside.
+
+    Raises InvalidAnswer for invalid tags.
+    """
     name, tags = group.auto_scaling_group_name, group.labels
     cpu_milli = kind.v_cpu_info.default_v_cpus * MILLI_PER_CORE
     memory_mib = math.floor(kind.memory_info.size_in_mib * (1 - _TAKEN))
@@ -161,9 +165,11 @@ def node(group: ScalingGroup, kind: InstanceType) -> Node:
         MEMORY: f"{max(0, memory_mib - RESERVED_MIB)}Mi",
     }
     own: Quantities = dict(_tagged(tags, RESOURCES))
+    labels = _labels(group, kind) | dict(_tagged(tags, LABEL)) | dict(managed.labels)
+    tagged_taints = (_taint(name, key, value) for key, value in _tagged(tags, TAINT))
     return Node(
-        metadata=ObjectMeta(name=f"{name}-template", labels={**_labels(group, kind), **dict(_tagged(tags, LABEL))}),
-        spec=NodeSpec(taints=tuple(_taint(name, key, value) for key, value in _tagged(tags, TAINT))),
+        metadata=ObjectMeta(name=f"{name}-template", labels=labels),
+        spec=NodeSpec(taints=tuple(dict.fromkeys((*tagged_taints, *managed.taints)))),
         status=NodeStatus(capacity=capacity | own, allocatable=capacity | left | own),
     )
 
