@@ -283,7 +283,7 @@ const drawHistory = (rounds, earlier, groups) => {
       if (each.stage === "gone") add(round.time, `${each.node} of ${each.group} is gone`);
       if (each.stage === "failed") add(round.time, `${each.node} of ${each.group} stays: ${each.error}`, true);
     }
-    for (const each of round.incidents) add(round.time, happened(each), ["timed out", "creation failed"].includes(each.what));
+    for (const each of round.incidents) add(round.time, happened(each), ["timed out", "creation failed", "deleted by others"].includes(each.what));
     for (const act of round.decisions.filter(each => !SOFT.has(each.reason))) {
       const grew = act.done && act.what === "increase";
       add(round.time, did(act), Boolean(act.error), grew ? now(byGroup.get(act.group)) : "");

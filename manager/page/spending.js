@@ -3,7 +3,7 @@
 
 const COSTS = { total: "cost", idle: "requested by no pod", offered: "offered, not held", avoided: "held as Mid and Batch, not bought" };
 const LANES = { grew: "Grew", shrank: "Shrank", came: "Came or went", failed: "Failed" };
-const QUIET = new Set(["taken back", "backoff ended"]);
+const QUIET = new Set(["taken back", "backoff ended", "held back"]);
 const LANE = { height: 24, left: 92, right: 10, top: 6, bottom: 18 };
 
 const makeCosts = () => ({ times: [], interval: 0, values: Object.fromEntries(Object.keys(COSTS).map(kind => [kind, []])) });
