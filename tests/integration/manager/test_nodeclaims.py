@@ -302,6 +302,16 @@ def test_claims_that_were_created_before_one_was_refused_count_and_the_rest_is_a
     assert site.size() == 3
 
 
+def test_who_has_not_looked_for_long_neither_tells_nor_buys_what_another_leader_may_have(site: Site) -> None:
+    (first,) = site.bought(2)
+    site.says(first, *UP, providerID=ID)
+    site.clock.advance(121)
+    assert (site.size(), len(site.claims())) == (1, 1)
+    site.clock.advance(121)
+    site.client.delete(NODECLAIMS, first)
+    assert (site.guard.observe().notices, site.failures()) == ((), [])
+
+
 def test_exactly_the_named_node_goes(site: Site) -> None:
     site.proves()
     first, second = site.bought(2)

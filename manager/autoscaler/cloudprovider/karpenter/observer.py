@@ -22,6 +22,8 @@ from shared.kube.errors import AlreadyExists, Conflict
 
 logger = logging.getLogger(__name__)
 
+UNSEEN_SECONDS = 120.0  # after which another leader may have acted: its deletions and purchases are not told from ours
+
 
 @dataclass(frozen=True)
 class SeenClaims:
@@ -69,6 +71,7 @@ class ClaimObserver:
         self._ledger = ledger
         self._clock = clock
         self._known: Mapping[str, NodeClaim] = {}
+        self._looked_at = clock.monotonic()
         self._since: dict[str, float] = {}  # monotonic: when each claim was first seen
         self._deleted: set[str] = set()  # claims that we have deleted, while they are there
         self._reports = TypeReports(self._reader)
@@ -79,6 +82,7 @@ class ClaimObserver:
         """Observes anew. Raises ProviderError, and HeadroomError of the API server."""
         cloud = self._file.reread()
         now = self._clock.now()
+        self._forget_unseen()
         defaults, problem = self._reader.defaults(cloud)
         listed = self._reader.claims()
         self._since = {name: self._since.get(name, self._clock.monotonic()) for name in listed}
@@ -168,6 +172,14 @@ class ClaimObserver:
         """By our own clock: the API server's may differ by more than a machine takes."""
         now = self._clock.monotonic()
         return now - self._since.get(name, now)
+
+    def _forget_unseen(self) -> None:
+        """After a long time without a look it begins as a new leader does."""
+        now = self._clock.monotonic()
+        if now - self._looked_at > UNSEEN_SECONDS:
+            self._known, self._deleted = {}, set()
+            self.seen = replace(self.seen, failed={}, waiting={})
+        self._looked_at = now
 
     def _follow(self, listed: Mapping[str, NodeClaim], now: float) -> list[FailedClaim]:
         """Remembers claims that have failed since the last look, and tells of those that others delete."""
