@@ -1,4 +1,4 @@
-"""Which cluster a command speaks to."""
+"""Selects the cluster that a command speaks to."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ class ClusterContext:
         return config.discover(str(self.kubeconfig) if self.kubeconfig else None, self.context or None)
 
     def kubectl_flags(self) -> list[str]:
-        """What makes kubectl speak to the same cluster."""
+        """kubectl's flags for the same cluster."""
         kubeconfig = ["--kubeconfig", str(self.kubeconfig)] if self.kubeconfig else []
         return [*kubeconfig, *(["--context", self.context] if self.context else [])]
 

@@ -1,7 +1,7 @@
-"""The files of the chart that follow from the code: `python -m deploy.chart_files`.
+"""Generates the chart's files that follow from the code: `python -m deploy.chart_files`.
 
-files/cloudproviders has what each built-in cloud provider needs of the cluster, as the `chart.yaml` beside its code
-says; files/crds has the custom resource definitions, from the structs of `shared.api` (see `crds`).
+files/cloudproviders holds the permissions and settings of each built-in cloud provider, from the `chart.yaml` beside
+its code; files/crds holds the custom resource definitions, from the structs of `shared.api` (see `crds`).
 """
 
 import sys
@@ -15,7 +15,7 @@ PROVIDERS = Path("manager", "autoscaler", "cloudprovider")
 
 
 def generated() -> dict[Path, str]:
-    """The texts, by their paths in the repository."""
+    """The texts by path in the repository."""
     needs = sorted((ROOT / PROVIDERS).glob("*/chart.yaml"))
     return {
         **{FILES / "cloudproviders" / f"{each.parent.name}.yaml": each.read_text("utf-8") for each in needs},

@@ -1,10 +1,10 @@
-"""`headroom cleanup`: takes off the cluster what the manager put there and nobody else would ever remove.
+"""`headroom cleanup`: removes from the cluster what the manager left there and nothing else removes.
 
-Those are the resources of the tiers it offered in every Node's status (a kubelet keeps what it does not know), its
-annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that it created, its Lease, and
-what its autoscaler has noted; if that is asked for, the Nodes of a simulated cloud, too. No pod that runs on a machine
-needs any of it, but those that hold Mid or Batch: their Nodes keep what they hold, or they are evicted first. Removing
-what is not there is no error, so that the command can be repeated at will.
+It removes the resources of the offered tiers from every Node's status (a kubelet keeps unknown resources), the
+manager's annotations and conditions of Nodes, Batch in NodeResourceTopologies, the NodeMetrics that the manager
+created, its Lease, and the autoscaler's records; on request, also the Nodes of a simulated cloud. Running pods need
+none of it, except those that hold Mid or Batch: their Nodes keep the held amounts, or the pods are evicted first.
+Removing a missing object is no error, so the command can be repeated.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from shared.kube.retry import Retry
 from shared.names import Tier
 from shared.quantity import Resources
 
-# More than a leader needs to see a Node without its Mid, and to write it again.
+# Longer than a leader needs to see a Node without its Mid, and to write it again.
 SETTLE_SECONDS = 2.0
 ROUNDS = 3
 RETRY = Retry(deadline_seconds=60.0)
@@ -43,10 +43,10 @@ ALL_TIERS = tuple(Tier)
 NOTHING = Resources()
 STATUS = AutoscalerSettings().status_config_map_name
 
-# What stands on a Node beside a tier's resources, in another one's domain.
+# Annotations on a Node that belong to a tier, but are in another domain.
 _ANNOTATIONS = {Tier.BATCH: names.ANNOTATION_ORIGIN_EXTENDED_ALLOCATABLE}
 
-# Whoever made the Node has marked it so.
+# The creator of the Node sets these.
 _MARKS = frozenset({names.LABEL_SIMULATED, fake_nodes.LABEL_CLOUD})
 
 _OWN = re.compile(r"([a-z0-9.-]+\.)?headroom\.io/")
@@ -60,7 +60,7 @@ class Unfinished(HeadroomError):
 
 @dataclass(frozen=True)
 class NodeCleanup:
-    """What goes from one Node: the patch of its status, and the names of what that removes."""
+    """The cleanup of one Node: the patch of its status, and the names of what the patch removes."""
 
     patch: dict[str, Any]
     removed: tuple[str, ...]
@@ -68,9 +68,8 @@ class NodeCleanup:
 
 @dataclass(frozen=True)
 class FormerManager:
-    """What kind of manager there was: the tiers that it offered, what its autoscaler called its status, and whether its
-    cloud was the simulated one, whose Nodes stand for nothing; what becomes of its pods; and by which DaemonSet what
-    agents have learnt goes from nodes, where it does.
+    """The former manager: the tiers that it offered, the name of its autoscaler's status, whether its cloud was the
+    simulated one, what happens to its pods, and the DaemonSet, if any, that removes the agents' state from nodes.
     """
 
     tiers: Collection[Tier] = ALL_TIERS
@@ -91,12 +90,12 @@ class CleanupStep:
 def removal(
     node: Node, tiers: Collection[Tier] = ALL_TIERS, holding: Mapping[Tier, Resources] = NOBODY_HOLDS
 ) -> NodeCleanup | None:
-    """What the product left on the Node when it offered these tiers; None when there is nothing.
+    """The patch that removes what the product left on the Node under these tiers; None if there is nothing.
 
-    What its pods are `holding` stays, and no more.
+    The amounts that its pods are `holding` stay.
 
-    Metadata goes with the status in one patch, which the status subresource of Nodes allows. The mark of a simulated
-    Node stays: it says what the Node is, and was set by whoever made the Node.
+    Metadata goes with the status in one patch, which the status subresource of Nodes permits. The mark of a simulated
+    Node stays: the creator of the Node has set it, and it says what the Node is.
     """
     meta, status = node.metadata, node.status
     parts = {
@@ -126,9 +125,9 @@ def removal(
 def clean(
     client: Client, *, namespace: str, dry_run: bool, say: Callable[[str], None], past: FormerManager = FormerManager()
 ) -> None:
-    """Removes everything, and looks again until it stays away; `say` gets a line for each object.
+    """Removes everything, and repeats that until nothing comes back; `say` receives a line for each object.
 
-    Raises Unfinished, and what the API server answers.
+    Raises Unfinished, and API errors.
     """
     if past.pods is PodCleanup.DRAIN:
         if dry_run:
@@ -155,7 +154,7 @@ def clean(
 
 
 def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -> Iterator[CleanupStep]:
-    """Everything that is there to be removed. Raises Unfinished when something cannot be read."""
+    """Everything that remains to be removed. Raises Unfinished if something cannot be read."""
     tiers = past.tiers
     held = cleanup_pods.by_node(cleanup_pods.holding(client, tiers)) if past.pods is PodCleanup.KEEP else {}
     for node in _readable(client.list(NODES, into=Node)):
@@ -203,7 +202,7 @@ def _remove(
 
 
 def _done(step: CleanupStep, say: Callable[[str], None]) -> bool:
-    """Whether it is gone; another one's having removed or replaced it is for the next look."""
+    """Whether the object is gone; if another client removed or replaced it, the next look decides."""
     try:
         step.act()
     except (NotFound, Conflict):
@@ -216,7 +215,7 @@ def _done(step: CleanupStep, say: Callable[[str], None]) -> bool:
 
 
 def _zones(client: Client) -> Iterator[CleanupStep]:
-    """Batch in the zones of nodes; none when there are no such zones in the cluster."""
+    """The patches that remove Batch from the zones of nodes; none if the cluster has no such zones."""
     with contextlib.suppress(NotFound):
         for found in map(topology.read, _readable(client.list(NODERESOURCETOPOLOGIES, into=NodeResourceTopology))):
             if write := topology.plan(found, None, threshold=0, overdue=True):
@@ -227,7 +226,7 @@ def _zones(client: Client) -> Iterator[CleanupStep]:
 
 
 def _own_metrics(client: Client) -> list[NodeMetric]:
-    """The NodeMetrics that the manager created, and not those it found; none when the kind itself is gone."""
+    """The NodeMetrics that the manager created, not those it found; none if the kind itself is gone."""
     try:
         return _readable(
             client.list(NODEMETRICS, into=NodeMetric, label_selector=f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}")
@@ -245,7 +244,7 @@ def _readable(listing: Listing[T]) -> list[T]:
 def _offered(
     listed: Quantities | None, tiers: Collection[Tier], holding: Mapping[Tier, Resources]
 ) -> dict[str, str | None]:
-    """What goes (None), or goes down to what is held."""
+    """The value for the patch: None to remove the resource, else the amount that pods hold."""
     found: dict[str, str | None] = {}
     for tier in tiers:
         of_tier = holding.get(tier, NOTHING)
@@ -260,6 +259,6 @@ def _offered(
 
 
 def _own(keys: Mapping[str, str] | None, tiers: Collection[Tier] = ()) -> list[str]:
-    """Those of the labels or annotations that are in the product's domain, or come with one of the tiers."""
+    """The labels or annotations in the product's domain, or belonging to one of the tiers."""
     with_tiers = {_ANNOTATIONS[tier] for tier in tiers if tier in _ANNOTATIONS}
     return [key for key in keys or {} if key in with_tiers or (_OWN.match(key) and key not in _MARKS)]

@@ -1,7 +1,7 @@
-"""Pods that hold Mid or Batch when the product goes: they keep what they hold, or go first.
+"""Pods that hold Mid or Batch during cleanup: they keep the held amounts, or are evicted first.
 
-A kubelet that starts anew ends running pods that do not fit into what its Node says. So a Node keeps what its pods
-hold, unless they have been evicted before.
+A restarted kubelet ends running pods that do not fit into the amounts of its Node. So a Node keeps what its pods hold,
+unless they have been evicted.
 """
 
 import enum
@@ -24,18 +24,18 @@ ROUND_SECONDS = 2.0
 
 
 class PodCleanup(enum.StrEnum):
-    """What becomes of pods that hold Mid or Batch."""
+    """What happens to pods that hold Mid or Batch."""
 
     KEEP = "keep"  # they run on, and their Nodes keep what they hold
-    DRAIN = "drain"  # they are evicted first, by disruption budgets
+    DRAIN = "drain"  # they are evicted first, subject to disruption budgets
 
 
 class Undrained(HeadroomError):
-    """Pods are still there at the end of the time for them to go."""
+    """Pods are still there when the time for evictions has passed."""
 
 
 def holding(client: Client, tiers: Collection[Tier]) -> list[PodRecord]:
-    """The pods on Nodes that hold something of these tiers. Raises Undrained where a pod cannot be read."""
+    """The pods on Nodes that hold resources of these tiers. Raises Undrained if a pod cannot be read."""
 
     def kept(pod: Pod) -> PodRecord | None:
         known = record(pod)
@@ -49,7 +49,7 @@ def holding(client: Client, tiers: Collection[Tier]) -> list[PodRecord]:
 
 
 def by_node(pods: Collection[PodRecord]) -> Mapping[str, Mapping[Tier, Resources]]:
-    """What they hold."""
+    """The held amounts, by node."""
     there: dict[str, list[PodRecord]] = {}
     for pod in pods:
         there.setdefault(pod.node, []).append(pod)
@@ -59,7 +59,7 @@ def by_node(pods: Collection[PodRecord]) -> Mapping[str, Mapping[Tier, Resources
 def drain(
     client: Client, tiers: Collection[Tier], say: Callable[[str], None], *, seconds: float = DRAIN_SECONDS
 ) -> None:
-    """Evicts all pods that hold something of these tiers, and waits until they are gone. Raises Undrained."""
+    """Evicts all pods that hold resources of these tiers, and waits until they are gone. Raises Undrained."""
     asked: set[str] = set()
     until = time.monotonic() + seconds
     while there := holding(client, tiers):
@@ -74,7 +74,7 @@ def drain(
 
 
 def _is_going(client: Client, pod: PodRecord) -> bool:
-    """Whether it goes, after it was asked to; a disruption budget may not let it yet."""
+    """Whether the pod terminates after its eviction; a disruption budget may still refuse it."""
     namespace, _, name = pod.key.partition("/")
     try:
         with suppress(NotFound, Conflict):

@@ -1,4 +1,4 @@
-"""What agents have learnt goes from nodes by the pods of a DaemonSet; here it is seen that all have done it."""
+"""Waits for the DaemonSet whose pods remove the agents' state from nodes."""
 
 import threading
 import time
@@ -9,12 +9,12 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.resources import DAEMONSETS
 
-REMOVAL_SECONDS = 120.0  # an agent may take its grace period of 30 s to end before
+REMOVAL_SECONDS = 120.0  # the old agent may take its grace period of 30 s to end first
 ROUND_SECONDS = 1.0
 
 
 class Unremoved(HeadroomError):
-    """What agents have learnt is still on nodes at the end of the time for it to go."""
+    """The agents' state is still on nodes when the time for its removal has passed."""
 
 
 class _Status(Wire, frozen=True):
@@ -30,7 +30,7 @@ class _DaemonSet(Wire, frozen=True):
 
     @property
     def is_done(self) -> bool:
-        """Whether every node has a pod of it that is ready, by a status that is about this version of it."""
+        """Whether every node has a ready pod of the DaemonSet, by a status about its present version."""
         status = self.status
         return (
             status.observed_generation == self.metadata.generation
@@ -41,7 +41,7 @@ class _DaemonSet(Wire, frozen=True):
 def wait(
     client: Client, namespace: str, name: str, say: Callable[[str], None], *, seconds: float = REMOVAL_SECONDS
 ) -> None:
-    """Returns once every node has a pod of the DaemonSet that is ready. Raises Unremoved, and API errors."""
+    """Returns once every node has a ready pod of the DaemonSet. Raises Unremoved, and API errors."""
     until = time.monotonic() + seconds
     while not (found := client.get(DAEMONSETS, name, namespace, into=_DaemonSet)).is_done:
         if time.monotonic() > until:

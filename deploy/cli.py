@@ -1,4 +1,4 @@
-"""The `headroom` command. Each command imports what it needs when it runs, so that `--help` comes at once."""
+"""The `headroom` command. Each command imports its code when it runs, so that `--help` is fast."""
 
 import enum
 import importlib.metadata
@@ -72,7 +72,7 @@ class TopOrder(enum.StrEnum):
 
 
 def _add_local_cluster() -> None:
-    """`up` where its package is: it comes with a checkout, and a cluster that is for real has no use for it."""
+    """Adds `up` if its package is installed: it comes with a checkout, and a real cluster does not need it."""
     if importlib.util.find_spec("deploy.local") is not None:
         from deploy.local.command import up
 
@@ -280,7 +280,7 @@ def forget_workload(
 
 
 def _print(answer: str) -> None:
-    """Raises HeadroomError where it cannot be written; who reads no further, as `head` does, has all they want."""
+    """Raises HeadroomError if the output cannot be written; a reader that stops early, as `head` does, is no error."""
     try:
         print(answer, flush=True)
     except BrokenPipeError:
@@ -291,7 +291,7 @@ def _print(answer: str) -> None:
 
 
 def _forget_output() -> None:
-    """Python writes what is left at its end, which would fail once more."""
+    """Drops the rest of the output: Python flushes it at exit, which would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

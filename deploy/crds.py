@@ -1,7 +1,7 @@
-"""Custom resource definitions, made from the structs of `shared.api` and the words of `crd_words/`.
+"""Builds custom resource definitions from the structs of `shared.api` and the words of `crd_words/`.
 
-A struct gives names, types, bounds and nesting. The words give what a struct does not: descriptions, formats and rules
-of lists, by struct and field as it is on the wire; None takes away what the struct would give.
+A struct gives names, types, bounds and nesting. The words add descriptions, formats and list rules, by struct and field
+as on the wire; None removes what the struct gives.
 """
 
 import types
@@ -84,20 +84,20 @@ def rendered(resource: str) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Without anchors."""
+    """A YAML writer without anchors."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
 
 
 def _bounds(meta: msgspec.Meta) -> Schema:
-    """Of whole numbers."""
+    """The bounds of whole numbers."""
     low = meta.ge if meta.gt is None else meta.gt + 1
     return {key: bound for key, bound in (("minimum", low), ("maximum", meta.le)) if bound is not None}
 
 
 def _merged(schema: Schema, words: Mapping[str, Any]) -> Schema:
-    """`schema` with the words over it; None deletes."""
+    """`schema` with the words merged over it; None deletes."""
     found = dict(schema)
     for key, value in words.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""What of an object in a dump is read before it is known whether anything else of it is wanted."""
+"""The head of a dumped object, read before deciding whether the rest of it is wanted."""
 
 from collections.abc import Iterator
 
@@ -48,8 +48,8 @@ class HeadStatus(Wire, frozen=True):
 
 @prepared
 class Head(Wire, frozen=True):
-    """Of an object what says whether it is wanted, and when it was made, changed or reported. What is meant for later
-    is in its other parts, and so is what people have written.
+    """The fields of an object that say whether it is wanted, and when it was created, changed or reported. Intended
+    future times, and text by people, are in the object's other parts.
     """
 
     metadata: HeadMeta = HeadMeta()
@@ -58,11 +58,11 @@ class Head(Wire, frozen=True):
 
     @property
     def node_name(self) -> str:
-        """The node that a pod is on."""
+        """The node of a pod."""
         return (self.spec.node_name or "") if self.spec is not None else ""
 
     def moments(self) -> Iterator[str | None]:
-        """None where nothing is said."""
+        """The times in the head; None without any."""
         meta, status = self.metadata, self.status
         yield meta.creation_timestamp
         for owner in meta.managed_fields or ():

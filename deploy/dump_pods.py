@@ -1,8 +1,8 @@
-"""Pods of a list as kubectl prints it. Those of one workload differ in little, and share the rest: a large cluster has
-a hundred thousand pods and a few thousand specs.
+"""Pods of a list as kubectl prints it. Pods of one workload differ little, and share the rest: a large cluster has a
+hundred thousand pods and a few thousand specs.
 
-A text in JSON has no line breaks of its own and escapes its quotes. So a line with the indentation and the name of a
-field is that field.
+A text in JSON has no raw line breaks and escapes its quotes. So a line that consists of the indentation and a field
+name is that field.
 """
 
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -20,8 +20,8 @@ _START = b'{\n            "apiVersion": "v1",\n            "kind": "Pod",\n     
 _SPEC, _STATUS = b',\n            "spec": ', b',\n            "status": '
 _END = b"\n        }"
 _NODE, _NODE_END = b'\n                "nodeName": "', b'",'
-_TOKEN = b'"name": "kube-api-access'  # the volume that the API server adds to each pod, by a name of the pod's own
-_MOST_KEPT = 20_000  # texts of specs: where no two pods are alike, keeping them is of no use
+_TOKEN = b'"name": "kube-api-access'  # the volume that the API server adds to each pod, named differently for each
+_MOST_KEPT = 20_000  # texts of specs: if no two pods are alike, keeping them is useless
 
 
 @prepared
@@ -30,7 +30,7 @@ class _PodMeta(ObjectMeta, frozen=True):
 
 
 class PartedPod(NamedTuple):
-    """A pod before it is known whether it is wanted. The `spec` is without the node."""
+    """A pod before it is known whether it is wanted. The `spec` omits the node."""
 
     head: Head
     metadata: _PodMeta
@@ -39,7 +39,7 @@ class PartedPod(NamedTuple):
 
 
 class PodReader(Generic[PodT]):
-    """Of pods as `kind`. What it does not know raises msgspec.DecodeError, and is for a reader of any object."""
+    """Decodes pods as `kind`. For unknown layouts it raises msgspec.DecodeError, and the general reader takes over."""
 
     def __init__(self, kind: type[PodT]) -> None:
         self._kind = kind
@@ -89,7 +89,7 @@ def _without_node(spec: bytes) -> tuple[bytes, str]:
 
 
 def _without_token_names(spec: bytes) -> bytes:
-    """Containers mount the volume by its name, which pods have each their own of."""
+    """The text without the volume's name, which differs for each pod, in the containers' mounts."""
     start = spec.find(_TOKEN)
     if start < 0:
         return spec

@@ -1,7 +1,7 @@
-"""A list as kubectl prints it in JSON, item by item: a file of gigabytes is never in memory as a whole.
+"""Reads a list as kubectl prints it in JSON, item by item, so that a file of gigabytes is never in memory as a whole.
 
-kubectl indents by four spaces, and a text in JSON has no line breaks of its own. So a line of eight spaces and a brace
-is the end of an item, and nothing else is.
+kubectl indents by four spaces, and a text in JSON has no raw line breaks. So a line of eight spaces and a brace ends an
+item, and no other line does.
 """
 
 import re
@@ -19,7 +19,7 @@ _MOST_TAIL = 1024
 
 
 def items(path: Path, came: Callable[[int], None] = lambda count: None) -> Iterator[bytes] | None:
-    """The items as JSON; None for a file that is laid out otherwise. `came` is told of the bytes that were read.
+    """The items as JSON; None for another layout. `came` receives the number of bytes read.
 
     Raises OSError.
     """

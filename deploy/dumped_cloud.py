@@ -1,4 +1,4 @@
-"""A cloud to ask and never to change: the node groups that a cluster's own Nodes tell of."""
+"""A read-only cloud: the node groups that a cluster's own Nodes reveal."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from shared.quantity import MILLI_PER_CORE, QuantityError
 
 NAME = "nodes"
 
-# Of Google, Amazon, Azure, Karpenter, kOps, DigitalOcean and Akamai; kwok and Cluster API write annotations.
+# Google, Amazon, Azure, Karpenter, kOps, DigitalOcean and Akamai; kwok and Cluster API write annotations.
 GROUP_LABELS = (
     "cloud.google.com/gke-nodepool",
     "eks.amazonaws.com/nodegroup",
@@ -37,14 +37,14 @@ CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kube
 LabelledGroups = Mapping[tuple[str, str], str]
 """Groups by a label and its value, as files of node groups name them."""
 NONE_LABELLED: LabelledGroups = {}
-_OF_ANY_TYPE = frozenset({"karpenter.sh/nodepool"})  # one group for each machine type in it
+_OF_ANY_TYPE = frozenset({"karpenter.sh/nodepool"})  # one group for each machine type within it
 _GIB = 1 << 30
 
 
 @dataclass(frozen=True)
 class DumpedCloud:
-    """Answers as `guard.Guard` does, after it observed. Groups have no prices, and where nothing else is said no
-    `templates` but their nodes.
+    """Answers like `guard.Guard` after an observation. Groups have no prices, and no `templates` other than their nodes
+    unless given.
     """
 
     observed: CloudObservation
@@ -77,14 +77,14 @@ class _Members:
 
 
 def tell_groups(nodes: Iterable[Node], label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> bool:
-    """Whether any node says which group it is in."""
+    """Whether any node names its group."""
     return any(group_of(node, label, labelled) for node in nodes)
 
 
 def groups_of(nodes: Sequence[Node], label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> dict[str, Group]:
-    """All groups by id, with the bounds that kwok notes on nodes, or else any. A `label` alone makes them if given.
+    """All groups by id, with the bounds that kwok notes on nodes, or else any. A given `label` alone defines them.
 
-    Where no node says its group, nodes of one kind of machine are one, which nothing is known to make grow.
+    If no node names its group, nodes of one machine type form a group, which is not known to be able to grow.
     """
     return {name: _group(name, members) for name, members in _members(nodes, label, labelled).items()}
 
@@ -97,7 +97,7 @@ def nodes_by_group(nodes: Sequence[Node], label: str = "") -> dict[str, list[Nod
 def observe(
     nodes: Sequence[Node], ownership: Ownership, label: str = "", labelled: LabelledGroups = NONE_LABELLED
 ) -> DumpedCloud:
-    """The cloud as these nodes tell of it."""
+    """The cloud as these nodes reveal it."""
     groups: dict[str, ObservedGroup] = {}
     placed: dict[str, str] = {}
     members = _members(nodes, label, labelled)
@@ -114,14 +114,14 @@ def observe(
 
 
 def with_id(node: Node) -> Node:
-    """Nodes are told apart by the ids of their machines, which some clusters have none of."""
+    """The node with an id: machine ids tell nodes apart, and some clusters have none."""
     if node.spec.provider_id:
         return node
     return replace(node, spec=replace(node.spec, provider_id=f"node:{node.metadata.name}"))
 
 
 def group_of(node: Node, label: str = "", labelled: LabelledGroups = NONE_LABELLED) -> str | None:
-    """The group a node says it is in; a file of node groups knows it best."""
+    """The group that a node names; a file of node groups takes precedence."""
     meta = node.metadata
     for (key, value), group in labelled.items():
         if meta.label(key) == value:
@@ -136,7 +136,7 @@ def group_of(node: Node, label: str = "", labelled: LabelledGroups = NONE_LABELL
 
 
 def _machine_of(node: Node) -> str | None:
-    """What kind of machine it is, where no group is known. What the control plane runs on is not to go."""
+    """The machine type, used if no group is known; None for the control plane, which must not be removed."""
     labels = node.metadata.labels or {}
     if any(label in labels for label in CONTROL_PLANE_LABELS):
         return None
@@ -168,6 +168,6 @@ def _group(name: str, members: _Members) -> Group:
 
 
 def _bound(meta: ObjectMeta, annotation: str, otherwise: int) -> int:
-    """What anyone may have written; not even a number where it is none."""
+    """A bound from an annotation that anyone may have written; None if it is not a number."""
     text = meta.annotation(annotation) or ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise

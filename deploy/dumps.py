@@ -1,6 +1,6 @@
-"""What `kubectl get ... -o yaml` (or json) printed, read into the objects that a command looks at.
+"""Reads the output of `kubectl get ... -o yaml` (or json) into the objects that a command needs.
 
-A file of a large cluster has gigabytes: its objects stay text until one of them is wanted, and then become typed ones.
+The file of a large cluster has gigabytes: objects stay text until one is wanted, and only then become typed.
 """
 
 import re
@@ -28,13 +28,13 @@ STDIN = Path("-")
 POD = "Pod"
 DEFAULT_NAMESPACE = "default"
 
-_MOST_NESTED = 1000  # no object of Kubernetes is, and a YAML parser in C does not say when its stack is at its end
+_MOST_NESTED = 1000  # no object of Kubernetes is deeper, and a YAML parser in C does not report that its stack is full
 _BRACKETS, _DASHES = re.compile(rb"[][{}]"), re.compile(rb"(- ){%d}" % _MOST_NESTED)
 _JSON_OBJECT = re.compile(rb"\s*\{\s*[\"}]")
-_KIND_AT_ONCE = re.compile(rb'\s*\{\s*"apiVersion": "[^"\\]*",\s*"kind": "([A-Za-z]+)"')  # as kubectl prints objects
+_KIND_AT_ONCE = re.compile(rb'\s*\{\s*"apiVersion": "[^"\\]*",\s*"kind": "([A-Za-z]+)"')  # kubectl's layout
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _Base: type = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
-# YAML without timestamps: an instant stays the text it is in Kubernetes.
+# YAML without timestamps: an instant stays text, as in Kubernetes.
 _Strings: type = type(
     "_Strings",
     (_Base,),
@@ -48,7 +48,7 @@ _Strings: type = type(
 
 
 class _Envelope(Wire, frozen=True):
-    """A document before it is known what it is. Lists of one kind, as API servers answer, do not repeat it."""
+    """A document before its kind is known. API servers do not repeat the kind in the items of a list of one kind."""
 
     kind: str = ""
     items: list[msgspec.Raw] | None = None
@@ -58,14 +58,16 @@ class _Kind(Wire, frozen=True):
     kind: str = ""
 
 
-Wanted = Callable[[str, Head], bool]  # of an object of this kind
+Wanted = Callable[[str, Head], bool]
 
 
 @dataclass
 class Dump:
-    """Objects by kind, in the order of the files; of one that comes twice, as it came last. `now` is the newest instant
-    at which one of them was made, changed or reported, in Unix seconds, and not in the future: a file is as true as the
-    moment it was written. `counts` also has those that were not wanted. `unused` files have other kinds alone.
+    """Objects by kind, in the order of the files; if an object comes twice, the last one counts.
+
+    `now` is the newest time, not in the future, at which one of them was created, changed or reported, in Unix seconds:
+    the files describe that moment. `counts` includes unwanted objects. `unused` lists the files that hold only other
+    kinds.
     """
 
     source: str
@@ -75,11 +77,11 @@ class Dump:
     _objects: dict[type[msgspec.Struct], dict[str, Any]] = field(default_factory=dict)
 
     def of(self, kind: type[T]) -> list[T]:
-        """All objects of a kind that was asked for."""
+        """All objects of a requested kind."""
         return list(self._objects.get(kind, {}).values())
 
     def config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        """The one of that name there; one that says no namespace was written by hand, and is meant."""
+        """The ConfigMap of this name and namespace; a handwritten one without a namespace matches, too."""
         found = {each.metadata.namespace: each for each in self.of(ConfigMap) if each.metadata.name == name}
         return found.get(namespace, found.get(""))
 
@@ -88,9 +90,9 @@ class Dump:
 
 
 def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], wanted: Wanted) -> Dump:
-    """The `wanted` objects of these kinds, by their names in Kubernetes.
+    """The `wanted` objects of these kinds, given by their Kubernetes names.
 
-    Other kinds are passed over. Raises InvalidInput naming file, field and value.
+    Other kinds are ignored. Raises InvalidInput naming file, field and value.
     """
     dump = Dump(source=", ".join(map(str, files)))
     pod = kinds.get(POD)
@@ -103,16 +105,16 @@ def read(files: Sequence[Path], kinds: Mapping[str, type[msgspec.Struct]], wante
                 taken = [reader.take(text, where=f"document {index}") for index, text in enumerate(_documents(path))]
         except RecursionError as error:
             raise InvalidInput(source=str(path), field="(document)", value="", problem="nested too deeply") from error
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # it begins as JSON, and is none
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:  # it begins like JSON, but is not
             raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error
         if not any(taken):
             dump.unused.append(str(path))
-    dump.now = min(dump.now, time.time())  # one object that is dated ahead does not make all others old
+    dump.now = min(dump.now, time.time())  # one object dated in the future does not make all others old
     return dump
 
 
 def _take_items(reader: "_Reader", path: Path) -> list[bool] | None:
-    """Of a list as kubectl prints it, without all of its text at once; None of another file."""
+    """Reads a list as kubectl prints it, without holding all of its text; None for another file."""
     try:
         if path == STDIN or not path.is_file():
             return None
@@ -135,7 +137,7 @@ class _Reader:
     _instants: dict[str, float] = field(default_factory=dict)
 
     def take(self, text: bytes | msgspec.Raw, *, where: str, kind: str = "") -> bool:
-        """Whether there was something of use in it. It is of this `kind` if it does not say otherwise."""
+        """Takes the object, and returns whether any of it is used. It is of this `kind` unless it says otherwise."""
         found = _KIND_AT_ONCE.match(text)
         kind = found[1].decode() if found is not None else self._kind(text, where) or kind
         if kind in self.kinds:
@@ -179,14 +181,14 @@ class _Reader:
         for moment in head.moments():
             if moment is not None and moment not in self._instants:
                 dump.now = max(dump.now, self._instant(moment, text, named))
-        if head.metadata.deletion_timestamp is not None:  # which may be still to come
+        if head.metadata.deletion_timestamp is not None:  # it may come later
             self._instant(head.metadata.deletion_timestamp, text, named)
         if self.wanted(kind, head):
             key = f"{head.metadata.namespace or DEFAULT_NAMESPACE}/{name}"
             dump.add(key, self._pod(parts) or self._decoded(text, self.kinds[kind], where, kind))
 
     def _part(self, text: bytes | msgspec.Raw) -> PartedPod | None:
-        """None where the general way has to say what is wrong with it, as for `_pod`."""
+        """None if the general reader has to report what is wrong, as for `_pod`."""
         if self.pods is None or not isinstance(text, bytes):
             return None
         try:
@@ -214,7 +216,7 @@ class _Reader:
         return found
 
     def _decoded(self, text: bytes | msgspec.Raw, kind: type[T], where: str, called: str) -> T:
-        """A field that is null counts as absent, as it does for an API server."""
+        """The decoded object; a null field counts as absent, as for an API server."""
         try:
             return msgspec.json.decode(text, type=kind)
         except msgspec.ValidationError:
@@ -248,7 +250,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _path_of(sought: str, value: object) -> str:
-    """Where this text stands first; empty where it does not."""
+    """The path of the first occurrence of this text; empty without one."""
     named = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in named:
         step = str(key) if isinstance(value, dict) else f"[{key}]"
@@ -260,7 +262,7 @@ def _path_of(sought: str, value: object) -> str:
 
 
 def _name(document: object) -> str:
-    """What it is called; empty where it is not."""
+    """The object's name; empty without one."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     return name if isinstance(name, str) else ""
@@ -274,7 +276,7 @@ def _text(path: Path) -> bytes:
 
 
 def _may_be_deep(text: bytes) -> bool:
-    """At a glance: texts in it may have brackets of their own."""
+    """A quick estimate: brackets within texts count, too."""
     depth = 0
     for bracket in _BRACKETS.finditer(text):
         depth += 1 if bracket[0] in b"[{" else -1
@@ -284,7 +286,7 @@ def _may_be_deep(text: bytes) -> bool:
 
 
 def _documents(path: Path) -> Iterator[bytes]:
-    """Each as JSON."""
+    """Each document as JSON."""
     text = _text(path)
     if _JSON_OBJECT.match(text):
         yield text
@@ -297,5 +299,5 @@ def _documents(path: Path) -> Iterator[bytes]:
                 yield msgspec.json.encode(document)
     except yaml.YAMLError as error:
         raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error
-    except (TypeError, OverflowError, UnicodeError, msgspec.EncodeError) as error:  # what YAML has and JSON does not
+    except (TypeError, OverflowError, UnicodeError, msgspec.EncodeError) as error:  # YAML values without JSON form
         raise InvalidInput(source=str(path), field="(document)", value="", problem=str(error)) from error

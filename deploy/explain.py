@@ -1,8 +1,8 @@
-"""`headroom explain node`: every term of what a node offers, from a live cluster or from what kubectl printed.
+"""`headroom explain node`: every term of a node's offers, from a live cluster or from kubectl's output.
 
-Both ways end in the manager's own pure functions, as if it had just started; what it has learned and written since,
-only the manager itself can tell, when it is asked. A file is as true as the moment it was written, so files are
-explained as of the newest instant at which something in them was made, changed or reported.
+Both use the manager's own pure functions, as if the manager had just started; only a running manager knows what it has
+learned and written since. Files are explained as of the newest time at which one of their objects was created, changed
+or reported.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _KINDS: dict[str, type[msgspec.Struct]] = {"Node": Node, "NodeMetric": NodeMetri
 
 @dataclass
 class Objects:
-    """What an explanation is made from; `now` in Unix seconds. Without a `config_map` the defaults hold."""
+    """The objects behind an explanation; `now` in Unix seconds. Without a `config_map` the defaults apply."""
 
     source: str
     now: float = 0.0
@@ -53,7 +53,7 @@ class Objects:
 def node(
     name: str, *, files: Sequence[Path], access: ClusterContext, style: str, config_key: ConfigKey | None = None
 ) -> str:
-    """The answer, ready to print. Raises InvalidInput, and what the API server answers."""
+    """The answer, ready to print. Raises InvalidInput, and API errors."""
     key = config_key or ConfigKey()
     objects = from_files(name, files, key) if files else from_cluster(name, access, key)
     found = objects.nodes.get(name)
@@ -76,7 +76,7 @@ def by_manager(
     access: ClusterContext = CURRENT,
     namespace: str = names.INSTALL_NAMESPACE,
 ) -> str:
-    """The manager's own answer, ready to print. Raises HeadroomError where there is none."""
+    """The manager's own answer, ready to print. Raises HeadroomError without one."""
     from deploy.manager_api import ManagerApi  # here, as clusters and files are explained without
 
     with contextlib.closing(ManagerApi(url, access, namespace)) as api:
@@ -84,21 +84,21 @@ def by_manager(
 
 
 def from_cluster(name: str, access: ClusterContext, config_key: ConfigKey) -> Objects:
-    """What the API server says of one node now."""
+    """What the API server knows of one node now."""
     connection = access.connection()
     client = Client(connection, "headroom-explain").single_attempt()
     objects = Objects(source=connection.server.rpartition("@")[2], now=time.time())
-    with contextlib.suppress(NotFound):  # no such node, which the caller says, or nothing reported of it yet
+    with contextlib.suppress(NotFound):  # the caller reports a missing node; a missing NodeMetric means no report yet
         objects.nodes[name] = client.get(NODES, name, into=Node)
         objects.metrics[name] = client.get(NODEMETRICS, name, into=NodeMetric)
     objects.pods = client.list(PODS, into=Pod, field_selector=f"spec.nodeName={name}").items
-    with contextlib.suppress(NotFound):  # the defaults hold
+    with contextlib.suppress(NotFound):  # the defaults apply
         objects.config_map = client.get(CONFIGMAPS, config_key.name, config_key.namespace, into=ConfigMap)
     return objects
 
 
 def from_files(name: str, files: Sequence[Path], config_key: ConfigKey) -> Objects:
-    """What the files hold of one node; kinds that do not matter here are passed over. Raises InvalidInput."""
+    """What the files hold about one node; irrelevant kinds are ignored. Raises InvalidInput."""
 
     def wanted(kind: str, head: Head) -> bool:
         match kind:
@@ -125,7 +125,7 @@ def _listed(nodes: Iterable[str]) -> str:
 
 
 def _state(objects: Objects, found: Node) -> KnownNode:
-    """What a manager that has just started would make of the node."""
+    """The state of the node in a manager that has just started."""
     name = found.metadata.name
     side = NodeSide(objects.nodes.values(), objects.metrics.values(), objects.pods, objects.config_map, objects.now)
     strategy, decision, pods = side.strategy(found), side.decision(name), side.pods(name)

@@ -14,7 +14,7 @@ from shared.kube.client import Client
 from shared.kube.errors import Conflict, NotFound
 from shared.kube.resources import NODES
 
-CONFLICTS = 5  # for others who change the same Node at once
+CONFLICTS = 5  # for other writers of the same Node
 
 
 class Asking:
@@ -33,19 +33,19 @@ class Asking:
         self._client.close()
 
     def nodes(self, wanted: Sequence[str]) -> None:
-        """Everything that the agents of these Nodes know. Raises InvalidInput and what the API server answers."""
+        """Lets the agents of these Nodes forget everything. Raises InvalidInput and API errors."""
         for name in wanted:
             self._annotate(name, "everything", lambda _: {names.ANNOTATION_FORGET: self._until})
 
     def workload(self, text: str, wanted: Sequence[str]) -> None:
-        """What the agents of these Nodes, or of all, know of a workload. Raises as `nodes` does."""
+        """Lets the agents of these Nodes, or of all, forget a workload. Raises as `nodes` does."""
         workload = forgetting.workload(text)
         chosen = wanted or [node.metadata.name for node in self._client.list(NODES, into=Node).items]
         for name in chosen:
             self._annotate(name, workload, lambda node: self._added(node, workload))
 
     def _added(self, node: Node, workload: str) -> dict[str, str]:
-        """The workload beside those that were asked for before, as far as there is room; what is no list makes way."""
+        """Adds the workload to those requested before, while there is room; an invalid list is replaced."""
         text = node.metadata.annotation(names.ANNOTATION_FORGET_WORKLOADS)
         try:
             before = {} if text is None else forgetting.workloads(text)

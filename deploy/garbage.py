@@ -1,10 +1,10 @@
-"""Python's garbage collector under commands that end soon."""
+"""Disables Python's garbage collector in commands that end soon."""
 
 import gc
 
 
 def collect_nothing() -> None:
-    """Leaves garbage to the command's end: walking over the objects of a large cluster again and again takes a third of
-    its time, and next to none of them are in cycles.
+    """Leaves garbage to the end of the process: walking over the objects of a large cluster takes a third of the time,
+    and almost none of them are in cycles.
     """
     gc.disable()

@@ -1,8 +1,8 @@
-"""A running manager, asked with the user's own rights.
+"""Queries a running manager with the user's own rights.
 
-Over https the user of the kubeconfig speaks, by token, exec plugin or client certificate, to a manager that proves who
-it is: the cluster says whom to trust (ConfigMap headroom-ca), and the address, which may be a forwarded port, does not
-matter. Over plain http nothing of the user is sent.
+Over https the client authenticates as the kubeconfig's user, by token, exec plugin or client certificate. The manager
+proves its identity by an authority that the cluster publishes (ConfigMap headroom-ca); its address may be a forwarded
+port. Over plain http no credentials are sent.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from shared.kube.resources import CONFIGMAPS
 
 REQUEST_SECONDS = 10.0
 FORWARD_SECONDS = 20.0
-PLAN_SECONDS = 60.0  # of a large cluster, behind the plans of others
+PLAN_SECONDS = 60.0  # a plan of a large cluster, queued behind other plans
 MOST_REASON = 500  # characters
 AUTHORITIES = "ca.crt"
 _FORWARDED = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+)")
@@ -51,15 +51,15 @@ class ManagerApi:
         self._http = httpx.Client(verify=verify, trust_env=False)
 
     def get(self, path: str) -> httpx.Response:
-        """Whatever is answered, refusals too. Raises HeadroomError where nothing is."""
+        """The answer, refusals included. Raises HeadroomError without an answer."""
         return self._asked(path, REQUEST_SECONDS)
 
     def read(self, path: str, kind: type[T]) -> T:
-        """What is answered. Raises HeadroomError where that is a refusal, or nothing of this kind."""
+        """The answer. Raises HeadroomError for a refusal, or for another kind of answer."""
         return _decoded(self.get(path), kind)
 
     def plan(self, question: object, kind: type[T]) -> T:
-        """What is answered to a plan request. Raises HeadroomError."""
+        """The answer to a plan request. Raises HeadroomError."""
         response = self._asked("/api/v1/plan", PLAN_SECONDS, msgspec.json.encode(question))
         if response.status_code == httpx.codes.NOT_FOUND:
             raise HeadroomError(f"{response.url}: there is no plan, as that manager runs no autoscaler")
@@ -91,14 +91,14 @@ class ManagerApi:
             headers=headers,
             content=body,
             timeout=timeout_seconds,
-            # The name that its certificate bears, whatever the address.
+            # The name in its certificate, regardless of the address.
             extensions={"sni_hostname": names.MANAGER_SERVER_NAME},
         )
 
 
 @contextlib.contextmanager
 def connected(url: str, access: ClusterContext, namespace: str, service: str) -> Iterator[ManagerApi]:
-    """The manager at `url`, or without one that behind its service. Raises HeadroomError."""
+    """The manager at `url`, or without one the manager behind its service. Raises HeadroomError."""
     with contextlib.ExitStack() as open_things:
         found = url or open_things.enter_context(_forwarded(access, namespace, service))
         yield open_things.enter_context(contextlib.closing(ManagerApi(found, access, namespace)))
@@ -122,7 +122,7 @@ def _forwarded(access: ClusterContext, namespace: str, service: str) -> Iterator
             found = _FORWARDED.search(said)
             if found is None:
                 raise HeadroomError(f"kubectl port-forward: {said.strip() or 'no answer'}")
-            threading.Thread(target=process.stdout.read, daemon=True).start()  # or it would wait to be read one day
+            threading.Thread(target=process.stdout.read, daemon=True).start()  # the pipe must not fill up
             yield f"https://127.0.0.1:{found[1]}"
         finally:
             impatience.cancel()
@@ -139,7 +139,7 @@ def _decoded(response: httpx.Response, kind: type[T]) -> T:
 
 
 def _reason(response: httpx.Response) -> str:
-    """The words of a refusal, which come as JSON; whatever else answers there may say anything."""
+    """The message of a refusal, which is JSON; another server may answer anything."""
     try:
         return msgspec.json.decode(response.content, type=_Refused).detail[:MOST_REASON]
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -147,7 +147,7 @@ def _reason(response: httpx.Response) -> str:
 
 
 def _trusting(user: Connection, namespace: str) -> ssl.SSLContext:
-    """TLS that believes the manager's authorities, and has the user's client certificate."""
+    """TLS that trusts the manager's authorities, and presents the user's client certificate."""
     with contextlib.closing(Client(user, "headroom").single_attempt(REQUEST_SECONDS)) as client:
         found = client.get(CONFIGMAPS, names.CA_CONFIG_MAP, namespace)
     where = f"ConfigMap {namespace}/{names.CA_CONFIG_MAP}"

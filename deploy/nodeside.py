@@ -1,4 +1,4 @@
-"""What a manager that has just started makes of nodes, from plain objects in place of its informers."""
+"""The node side of a manager that has just started, from plain objects in place of its informers."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class ConfigKey:
 
 
 class NodeSide:
-    """As of `now`, in Unix seconds."""
+    """The node side at `now`, in Unix seconds."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class NodeSide:
 
     @cached_property
     def policy(self) -> ClusterPolicy:
-        """Raises InvalidInput for a ConfigMap that cannot be read."""
+        """The policy. Raises InvalidInput for an unreadable ConfigMap."""
         key = names.CONFIG_MAP if self._config_map is None else self._config_map.metadata.key
         current = next_policy(ClusterPolicy(), self._config_map, source=f"ConfigMap {key}")
         if current.problem is not None:
@@ -72,7 +72,7 @@ class NodeSide:
         return strategy
 
     def decision(self, name: str) -> Decision:
-        """What a node that is there offers."""
+        """The offers of an existing node."""
         node = self._nodes[name]
         known = Known.from_pods(self.requested(name), self.pods(name))
         return explain.decide(node, self.report(name), known, self.strategy(node), self._now)

@@ -1,8 +1,8 @@
 """`headroom page`: the manager's page in the browser, with the user's own rights.
 
-The page is served on loopback, by a proxy that adds the user's credentials to what the browser asks. Only that browser
-gets an answer: the address it is opened with holds a secret that is good once and becomes a cookie, and pages of other
-servers are refused by Host and Origin.
+A proxy on loopback serves the page, and adds the user's credentials to the browser's requests. It answers only that
+browser: the address that opens it holds a one-time secret, which becomes a cookie, and Host and Origin exclude pages of
+other servers.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _PASSED_ON = ("content-type", "content-security-policy", "x-content-type-options
 
 
 class PageProxy:
-    """The proxy; `address` opens it, once."""
+    """The proxy; `address` opens it once."""
 
     def __init__(self, api: ManagerApi, listen: str = "127.0.0.1:0") -> None:
         self._api = api

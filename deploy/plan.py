@@ -1,8 +1,8 @@
-"""`headroom plan`: which groups would grow, at what cost and why, and why every node is still here; nothing is done.
+"""`headroom plan`: which groups would grow, at what cost and why, and why every node is still here; it changes nothing.
 
-It is the manager's own round (`manager.autoscaler.planning`), on a live cluster or on what kubectl printed. Files are
-planned as of the newest instant at which something in them was made, changed or reported. Without a cloud, groups are
-what the labels of nodes say.
+It runs the manager's own iteration (`manager.autoscaler.planning`) on a live cluster or on kubectl's output. Files are
+planned as of the newest time at which one of their objects was created, changed or reported. Without a cloud, the
+labels of nodes define the groups.
 """
 
 import os
@@ -58,17 +58,17 @@ from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation
 
 PROGRAM = "headroom plan"
-# What counts only if a setting says so: the field of the objects, the kind, and the setting.
+# Kinds that count only under a setting: the field of the objects, the kind, and the setting.
 _OPTIONAL = {
     "capacity_quotas": ("CapacityQuota", "capacity_quotas_enabled"),
     "capacity_buffers": ("CapacityBuffer", "capacity_buffer_pod_injection_enabled"),
     "provisioning_requests": ("ProvisioningRequest", "enable_provisioning_requests"),
 }
-CHANCE = 1  # of options that are equally good, a command that is given again takes the same one
+CHANCE = 1  # of equally good options, a repeated command chooses the same one
 
 
 class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The manager's settings of the autoscaler, and where to look."""
+    """The manager's autoscaler settings, and where to look."""
 
     file: Annotated[
         tuple[str, ...],
@@ -107,7 +107,7 @@ class PlanSettings(AutoscalerSettings, frozen=True, kw_only=True, forbid_unknown
 
 
 def main(argv: Sequence[str]) -> str:
-    """The answer, ready to print. Raises InvalidInput, and what API server and cloud answer."""
+    """The answer, ready to print. Raises InvalidInput, and errors of the API server and the cloud."""
     settings, sources = settings_module.load_with_sources(
         PlanSettings,
         program=PROGRAM,
@@ -138,7 +138,7 @@ def _by_manager(settings: PlanSettings, sources: Mapping[str, str]) -> tuple[Pla
 
 
 def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
-    """The round that the manager would come to, the groups as it sees them, and what was taken for granted."""
+    """The manager's next iteration, the groups as it sees them, and notes about assumptions."""
     seen = _seen(settings)
     notes = list(seen.notes)
     settings = with_fields(settings, cluster_name=settings.cluster_name or seen.cluster)
@@ -170,14 +170,14 @@ def plan(settings: PlanSettings) -> tuple[Plan, Groups, list[str]]:
 
 
 def _labelled(chosen: DecisionSettings) -> LabelledGroups:
-    """Groups of the file that tell their nodes by a label."""
+    """The groups of a file that identify their nodes by a label."""
     return {
         (each.label_key, each.label_value): each.cloud_provider_group_name for each in chosen.groups if each.label_key
     }
 
 
 def _groupless(settings: PlanSettings, seen: Seen, labelled: LabelledGroups) -> Iterator[str]:
-    """A note where no node says its group. Raises InvalidInput where that leaves nothing to plan with."""
+    """A note if no node names its group. Raises InvalidInput if that leaves nothing to plan."""
     nodes = seen.objects.nodes
     if dumped_cloud.tell_groups(nodes, settings.group_label, labelled):
         return
@@ -251,21 +251,21 @@ def _provider(settings: PlanSettings, seen: Seen, chosen: DecisionSettings) -> P
 
 
 def _described(settings: PlanSettings) -> list[Group]:
-    """The groups that a simulated cloud's file describes; those of other clouds are listed by flags alone."""
+    """The groups that a simulated cloud's file describes; flags alone list those of other clouds."""
     if settings.cloud_provider not in ("", simulated.NAME):
         return []
     return [Group(each.name, each.min, each.max, 0) for each in cloud_file.load(Path(settings.cloud_config)).groups]
 
 
 def _listing_all(settings: PlanSettings, groups: Iterable[Group]) -> PlanSettings:
-    """Where no group is listed as the autoscaler's, all of them are."""
+    """If no group is listed as the autoscaler's, all of them are."""
     if settings.nodes or settings.node_groups:
         return settings
     return with_fields(settings, nodes=tuple(f"{group.min_size}:{group.max_size}:{group.id}" for group in groups))
 
 
 def _guessed(settings: PlanSettings, nodes: Iterable[Node]) -> Iterator[str]:
-    """A note on machines whose prices are not in Google's tables, which stand in for a cloud's own."""
+    """A note on machines without a price in Google's tables, which stand in for a cloud's own."""
     types = {gce.machine_type(node.metadata.labels or {}) for node in nodes}
     unknown = (
         sorted(each for each in types if not gce.is_known(each)) if settings.prices == decision_settings.AUTO else []
@@ -280,7 +280,7 @@ def _guessed(settings: PlanSettings, nodes: Iterable[Node]) -> Iterator[str]:
 
 def _config(settings: PlanSettings) -> DecisionSettings:
     found = checked_settings.load(settings, time.monotonic)
-    # Who asks does not want to wait until new pods have settled.
+    # The user does not want to wait until new pods have settled.
     return replace(found, pending=replace(found.pending, settling_seconds=0.0, gpu_settling_seconds=0.0))
 
 
@@ -321,7 +321,7 @@ def _round(
 
 
 def _without_past(decided: ScaleDownDecision, marked: Collection[str]) -> ScaleDownDecision:
-    """The decision with no word on how long nodes have been unneeded, but for those whose marks tell."""
+    """The decision without how long nodes have been unneeded, except where their taints say so."""
     young = (UnremovableReason.NOT_UNNEEDED_LONG, UnremovableReason.NOT_UNREADY_LONG)
     verdicts = {
         name: replace(each, explanation=ScaleExplanation(), unneeded_since=None, ripe_at=None)
@@ -332,7 +332,7 @@ def _without_past(decided: ScaleDownDecision, marked: Collection[str]) -> ScaleD
 
 
 def _unneeded_since(nodes: Iterable[Node]) -> dict[str, float]:
-    """By node, in Unix seconds, as far as their marks tell: whoever is asked has not watched them."""
+    """By node, in Unix seconds, from their taints: the command has not watched the nodes."""
     found = {}
     for node in nodes:
         for taint in node.spec.taints or ():

@@ -1,7 +1,6 @@
-"""`headroom plan --manager`: what the running manager would decide now, told to the kubeconfig's user.
+"""`headroom plan --manager`: the running manager's present decision, queried as the kubeconfig's user.
 
-The manager plans with its own settings and with all that it knows. What it can be told are further pods, from files,
-and the few settings that a plan request has.
+The manager plans with its own settings and knowledge. A request can add pods from files, and override a few settings.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,14 +21,14 @@ from shared.api.core import Pod
 from shared.errors import InvalidInput
 
 _OVERRIDES = frozenset(Overrides.__struct_fields__)
-# What is for the command, and not for the manager.
+# Options for the command, not for the manager.
 _OWN = frozenset({"manager", "file", "output", "all_nodes", "top", "kubeconfig", "context", "namespace"})
 
 
 def overrides(settings: msgspec.Struct, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Of the settings that were given, by `sources`, those that the manager is to take for its own this once.
+    """The given settings, by `sources`, that the manager uses instead of its own for this request.
 
-    Raises InvalidInput for one that it cannot be told.
+    Raises InvalidInput for a setting that a request cannot carry.
     """
     for name, source in sources.items():
         if name not in _OVERRIDES | _OWN:

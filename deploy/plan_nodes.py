@@ -1,4 +1,4 @@
-"""The part of a plan that says why nodes are still here: those that could go, those that stay, and scans of groups."""
+"""The part of a plan that says why nodes are still here: nodes that could go, nodes that stay, and scans of groups."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ _COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)
 
 
 def blocks(plan: Plan, *, all_nodes: bool = False, top: int = MOST_ROWS) -> list[list[str]]:
-    """Each a paragraph; empty where there is nothing to say. Of the nodes that could go the `top`, or all."""
+    """One paragraph each; empty if there is nothing to say. Lists the `top` nodes that could go, or all."""
     found = plan.scale_down
     nodes = []
     if found is not None:
@@ -55,7 +55,7 @@ def _could_go(of: ScaleDownRow, most: int) -> list[str]:
 
 
 def _interrupted(of: ScaleDownRow, most: int) -> list[str]:
-    """What the cloud has announced, and what the node waits for."""
+    """The cloud's announcement, and what the node waits for."""
     rows = [row for row in of.nodes if row.interruption]
     if not rows:
         return []
@@ -65,7 +65,7 @@ def _interrupted(of: ScaleDownRow, most: int) -> list[str]:
 
 
 def _replaced(of: ScaleDownRow, most: int) -> list[str]:
-    """Which nodes are replaced, and what keeps the others; nothing where none was looked at."""
+    """Which nodes are replaced, and what keeps the others; empty if none was considered."""
     rows = [row for row in of.nodes if row.replacement]
     if not rows and not of.replacement:
         return []
@@ -122,7 +122,7 @@ def _scan(of: ScanRow) -> tuple[str, ...]:
 
 
 def _done(of: ScanRow) -> Iterable[str]:
-    """What becomes of a group, one line each."""
+    """What happens to each group, one line each."""
     acts = [
         ("tainted, as they are not ready", of.unhealthy),
         ("tainted", of.taint),

@@ -1,7 +1,6 @@
-"""What a plan is made from: a live cluster, or what kubectl printed of one.
+"""The inputs of a plan, from a live cluster or from kubectl's output.
 
-What somebody wrote by hand may be short: a pod without a node waits for one, and a node that says nothing of its
-conditions is ready.
+Handwritten objects may be short: a pod without a node is pending, and a node without conditions is ready.
 """
 
 import contextlib
@@ -107,7 +106,7 @@ _RESOURCES: Mapping[type[msgspec.Struct], Resource] = {
 _KINDS: dict[str, type[msgspec.Struct]] = {
     kind.__name__: kind
     for kind in _RESOURCES
-    if kind is not ResourceQuota  # which matters for buffers alone
+    if kind is not ResourceQuota  # counts for buffers alone
 }
 _OF_BUFFERS: dict[str, type[msgspec.Struct]] = {
     "PodTemplate": PodTemplateSource,
@@ -121,10 +120,11 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 
 @dataclass
 class Seen:
-    """What is planned from. Without a `node_side` nothing is known of what nodes lend, and what they offer stays; the
-    `client` is that of a live cluster, whose name is `cluster`; `notes` say what was passed by. The `registry` are None
-    where there are none. Without `tells_of_pods` it is not known what nodes hold. The `dump` is that of files.
-    `metrics` are there without a ConfigMap, too.
+    """The inputs of a plan.
+
+    Without a `node_side` the nodes' offers stay as they are. `client` belongs to a live cluster named `cluster`;
+    `notes` says what was ignored. `registry` is None without records. Without `tells_of_pods` it is unknown what nodes
+    hold. `dump` is set for files. `metrics` may be present without a ConfigMap.
     """
 
     source: str
@@ -149,9 +149,10 @@ def from_files(
     minds_buffers: bool = False,
     minds_requests: bool = False,
 ) -> Seen:
-    """What the files hold; `namespace` is the manager's. Pods become `pod_type`, and other kinds, by their names, what
-    `also` says. What CapacityBuffers and ProvisioningRequests look like is only read if they count. Raises
-    InvalidInput.
+    """What the files hold; `namespace` is the manager's.
+
+    Pods become `pod_type`, and other kinds, by name, the types in `also`. The pods of CapacityBuffers and
+    ProvisioningRequests are only read if these count. Raises InvalidInput.
     """
     maps = {priority.CONFIG_MAP, names.BOOKS_CONFIG_MAP, config_key.name}
     kinds = {**_KINDS, **(_OF_BUFFERS if minds_buffers or minds_requests else {}), **also, "Pod": pod_type}
@@ -200,8 +201,9 @@ def from_cluster(
     context: str = "",
     pod_type: type[Pod] = Pod,
 ) -> Seen:
-    """What the API server says now; `namespace` is the manager's. CapacityQuotas, CapacityBuffers and
-    ProvisioningRequests are only looked for if they count.
+    """What the API server knows now; `namespace` is the manager's.
+
+    CapacityQuotas, CapacityBuffers and ProvisioningRequests are only read if they count.
     """
     connection = config.discover(kubeconfig or None, context or None)
     client = Client(connection, "headroom-plan").single_attempt()
@@ -246,7 +248,7 @@ class _Lister(Protocol):
 
 
 def _objects(listed: _Lister, now: float, nodes: Sequence[Node], pods: Sequence[Pod]) -> ClusterObjects:
-    """What both ways read alike."""
+    """The objects that both ways read alike."""
     daemon_sets = listed(DaemonSet)
     controllers = (
         *map(pods_on_nodes.daemon_set, daemon_sets),
@@ -280,14 +282,16 @@ def _list_custom(client: Client, into: type[S], notes: list[str]) -> tuple[S, ..
 
 
 def _placed(each: PlacedT) -> PlacedT:
-    """Without a namespace it is in the default one."""
+    """The object in the default namespace if it names none."""
     if each.metadata.namespace:
         return each
     return with_fields(each, metadata=with_fields(each.metadata, namespace=dumps.DEFAULT_NAMESPACE))
 
 
 def _chunk_sources(dump: Dump) -> dict[ChunkSourceRef, ChunkSource | str]:
-    """What buffers and requests look like, as far as files say: of workloads, only Deployments are read from them."""
+    """The pods of buffers and requests as far as files show them: of the workloads, only Deployments are read from
+    files.
+    """
     kinds = (("", buffer_reading.POD_TEMPLATE, PodTemplateSource), ("apps", "Deployment", DeploymentSource))
     return {
         ChunkSourceRef(group, kind, each.metadata.namespace or dumps.DEFAULT_NAMESPACE, each.metadata.name): each
@@ -297,7 +301,7 @@ def _chunk_sources(dump: Dump) -> dict[ChunkSourceRef, ChunkSource | str]:
 
 
 def _registry(text: str | None, source: str, now: float, notes: list[str]) -> Registry | None:
-    """As the manager reads them: it passes by what cannot be read."""
+    """The registry as the manager reads it: unreadable records are ignored."""
     try:
         return None if text is None else decode_registry(text, source, now)
     except InvalidInput as error:
@@ -312,12 +316,12 @@ def _node_side(
     config_map: ConfigMap | None,
     now: float,
 ) -> NodeSide | None:
-    """None where somebody has not said all of it: what nobody reports is not to look as if it were taken away."""
+    """None if reports or policy are missing: an offer must not look withdrawn because a file leaves it out."""
     return NodeSide(nodes, metrics, pods, config_map, now) if metrics and config_map is not None else None
 
 
 def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
-    """With all that pods name of a kind that the files have none of: nobody has asked for those."""
+    """With the controllers that pods name, for kinds missing from the files: these kinds were not dumped."""
     kinds = {each.kind for each in known.values()}
     owners = {(pod.metadata.namespace, owner) for pod in pods for owner in pod.metadata.owner_references or ()}
     named = (
@@ -329,14 +333,14 @@ def _named_too(pods: Iterable[Pod], known: Controllers) -> Controllers:
 
 
 def _as_if_ready(node: Node) -> Node:
-    """A node that says nothing of its conditions was written by hand."""
+    """A node without conditions is handwritten, and counts as ready."""
     if node.status.conditions:
         return node
     return with_fields(node, status=with_fields(node.status, conditions=(_READY,)))
 
 
 def _as_if_judged(pod: Pod) -> Pod:
-    """A pod without a node, of which nothing is said, waits for one; without a namespace it is in the default one."""
+    """A pod without a node and without a status is pending; without a namespace it is in the default one."""
     pod = _placed(pod)
     if pod.spec.node_name or any(each.type == _UNSCHEDULABLE.type for each in pod.status.conditions or ()):
         return pod

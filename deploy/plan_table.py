@@ -1,4 +1,4 @@
-"""A plan as people read it: what would be done, the ranking with every term, and why some pods get nothing."""
+"""Prints a plan for people: what would be done, the ranking with every term, and why some pods get nothing."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -34,7 +34,7 @@ counts against groups that do not exist yet. RANK = SUPPRESSED x (C+X)/(T+X) x N
 def render(
     plan: Plan, groups: Groups, notes: Sequence[str] = (), *, all_nodes: bool = False, top: int = plan_nodes.MOST_ROWS
 ) -> str:
-    """The whole answer; nodes are counted by why they stay and the `top` of those that could go listed, or all."""
+    """The whole answer; counts nodes by why they stay, and lists the `top` of those that could go, or all."""
     blocks = [
         [*_cluster(plan, groups), *_demand(plan)],
         _decided(plan),
@@ -108,7 +108,7 @@ def _decided(plan: Plan) -> list[str]:
 
 
 def _changes(of: DecisionRow) -> tuple[str, str, str, str]:
-    """Size now, then and at most, and the cost; nothing where the group stays as large as it is."""
+    """Size now, then and at most, and the cost; empty if the size stays."""
     if not of.nodes:
         return (rendering.UNKNOWN,) * 4
     most = str(of.max_size) if of.max_size else rendering.UNKNOWN
@@ -137,7 +137,7 @@ def _options(plan: Plan) -> list[str]:
 
 
 def _mix(of: ComparisonRow | None) -> PlacementRow | None:
-    """The groups that are taken together, if that is cheaper."""
+    """The groups that are chosen together, if that is cheaper."""
     return of.several if of is not None and of.uses_several else None
 
 
@@ -175,7 +175,7 @@ def _option(of: OptionRow) -> tuple[str, ...]:
 
 
 def _dropped(options: Iterable[OptionRow]) -> list[str]:
-    """By expanders other than the price, whose ranks tell it themselves."""
+    """Options dropped by expanders other than price, whose ranks say it themselves."""
     found: dict[str, list[str]] = {}
     for each in options:
         if each.dropped_by and each.dropped_by != PRICE:
@@ -246,7 +246,7 @@ def _buffers(plan: Plan) -> list[str]:
 
 
 def _bought(decisions: Iterable[FurtherRow]) -> list[str]:
-    """The options for what is bought beside the pods, and what cut them."""
+    """The options for other purchases than for pods, and what capped them."""
     lines = []
     for each in decisions:
         if each.options:
@@ -304,7 +304,7 @@ def _aside(plan: Plan) -> list[str]:
 
 
 def _amounts(of: Mapping[str, int]) -> str:
-    """ "4 cpu, 16 GiB, 1 nvidia.com/gpu"; what every machine has some of is left out."""
+    """As "4 cpu, 16 GiB, 1 nvidia.com/gpu", without resources that every machine has."""
     found = []
     for name in sorted(of, key=lambda each: (each not in (CPU, MEMORY), each)):
         short = name.rpartition("/")[2]

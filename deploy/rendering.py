@@ -1,4 +1,4 @@
-"""How answers are printed: aligned columns for people, JSON and YAML for programs."""
+"""Prints answers: aligned columns for people, JSON and YAML for programs."""
 
 import csv
 import io
@@ -11,7 +11,7 @@ from shared import explanation
 
 MOST_NAMES = 3  # of pods, nodes or groups on one line
 UNKNOWN = "-"
-HOURS_PER_MONTH = 730  # as clouds bill: 8,760 hours a year by twelve
+HOURS_PER_MONTH = 730  # as clouds bill: 8,760 hours a year, divided by twelve
 
 
 def structured(answer: object, style: str) -> str:
@@ -23,7 +23,7 @@ def structured(answer: object, style: str) -> str:
 
 
 def aligned(lines: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> list[str]:
-    """The lines with their columns below each other; those of `numbers` to the right."""
+    """The lines with their columns aligned; the columns in `numbers` to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
         "  ".join(
@@ -35,13 +35,13 @@ def aligned(lines: Sequence[tuple[str, ...]], numbers: Collection[int] = ()) -> 
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The rows below their headings; the column of a heading that begins with ">" is to the right."""
+    """The rows below their headings; a heading that begins with ">" aligns its column to the right."""
     numbers = [place for place, heading in enumerate(headings) if heading.startswith(">")]
     return aligned([tuple(heading.removeprefix(">") for heading in headings), *map(tuple, rows)], numbers)
 
 
 def more(total: int, shown: int, how: str = "all of them: -o json") -> list[str]:
-    """A line about the rows that are not shown, if there are some, and `how` to see them."""
+    """A line about the rows that are not shown, if any, and `how` to see them."""
     return [f"  and {total - shown} more ({how})"] if total > shown else []
 
 
@@ -55,7 +55,7 @@ def sheet(fields: Iterable[str], rows: Iterable[Mapping[str, object]]) -> str:
 
 
 def names(listed: Sequence[str]) -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and the number of further ones."""
     return explanation.first_names(listed, MOST_NAMES)
 
 
@@ -68,7 +68,7 @@ def price(value: float | None) -> str:
 
 
 def monthly(per_hour: float) -> str:
-    """What it comes to in a month, to the dollar from ten of them on."""
+    """The monthly cost, in whole dollars from ten dollars on."""
     month = per_hour * HOURS_PER_MONTH
     return f"{month:,.0f} $/month" if month >= 10 else f"{month:.2f} $/month"
 

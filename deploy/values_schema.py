@@ -1,8 +1,8 @@
-"""The parts of the chart's values.schema.json that follow from the code: `python -m deploy.values_schema`.
+"""Generates the parts of the chart's values.schema.json that follow from the code: `python -m deploy.values_schema`.
 
-Definitions with a capital letter are written here, from the settings structs, the colocation strategy and the
-arguments of the load-aware scheduling, so that the chart knows every setting, and refuses every other key, from the day
-the code has it. The rest of the file is written by hand.
+Definitions with a capital letter come from the settings structs, the colocation strategy and the arguments of
+load-aware scheduling, so that the chart accepts every setting of the code, and refuses every other key. The rest of the
+file is handwritten.
 """
 
 import json
@@ -26,7 +26,7 @@ Schema: TypeAlias = dict[str, Any]
 FILE = Path(__file__).parent / "helm" / "headroom" / "values.schema.json"
 SECONDS = "_seconds"
 
-# What the chart itself decides: where the process is, whom it talks to, where its files are.
+# Settings that the chart itself decides: where the process is, its servers, and its files.
 AGENT_CHOSEN = frozenset(
     {
         *("node_name", "kubeconfig", "listen", "state_dir", "cgroup_root", "proc_root"),
@@ -106,12 +106,12 @@ def _anything(_kind: type) -> Schema:
 
 
 def _undocumented(schema: Schema) -> Schema:
-    """Without the docstring, which speaks to who reads the code."""
+    """The schema without the docstring, which is for readers of the code."""
     return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
 
 def _bounded(strategy: Schema) -> Schema:
-    """With the bounds that the manager and its webhook hold the strategy to."""
+    """The schema with the bounds that the manager and its webhook enforce on the strategy."""
     properties = dict(strategy["properties"])
     for name, bound in BOUNDS.items():
         least = {"exclusiveMinimum" if bound.open else "minimum": bound.low}

@@ -1,4 +1,4 @@
-"""`headroom version`: which versions are here, and in the cluster."""
+"""`headroom version`: the versions installed here, and in the cluster."""
 
 import importlib.metadata
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ VERSION_LABEL, COMPONENT_LABEL = "app.kubernetes.io/version", "app.kubernetes.io
 
 
 class Component(msgspec.Struct, frozen=True):
-    """What runs in the cluster, by the labels of the chart."""
+    """A component in the cluster, identified by the chart's labels."""
 
     name: str
     namespace: str
@@ -26,7 +26,7 @@ class Component(msgspec.Struct, frozen=True):
 
 
 class Versions(msgspec.Struct, frozen=True):
-    """`node_metric` are the versions of the CRD that are served; `problem` says why the cluster gave no answer."""
+    """The versions; `node_metric` lists the CRD's served versions, `problem` says why the cluster gave no answer."""
 
     client: str
     components: list[Component] = []
@@ -52,7 +52,7 @@ class _Crd(Wire, frozen=True):
 
 
 def run(access: ClusterContext | None, style: str) -> str:
-    """What to print; without `access` no cluster is asked."""
+    """The text to print; without `access` no cluster is queried."""
     found = _versions(access)
     return _table(found) if style == "table" else structured(found, style)
 

@@ -1,7 +1,7 @@
-"""What pods of one node used in the last week, as its agent has it: by its API, or from its state folder.
+"""Reads the last week's usage of one node's pods from its agent's API, or from the agent's state folder.
 
-Both tell the means of five minutes. The folder tells neither what pods requested nor their names: its series have the
-uids of pods. It is left as it is, and may be in use.
+Both hold means of five minutes. The folder has neither the names nor the requests of pods: its series are named by the
+pods' uids. Reading does not change it, and the agent may be using it.
 """
 
 import math
@@ -31,7 +31,7 @@ from shared.errors import InvalidInput
 from shared.names import LENDING_CLASSES
 from shared.quantity import MILLI_PER_CORE
 
-SCHEME = "agent+"  # before http:// or https://, as a Prometheus is asked by such URLs
+SCHEME = "agent+"  # before http:// or https://, which alone mean a Prometheus
 _DAY_SECONDS = 86_400.0
 _METRICS = {"cpu": Metric.CPU, "memory": Metric.MEMORY}
 
@@ -76,7 +76,7 @@ class _Piece(NamedTuple):
 
 
 def of_api(server: PrometheusServer, resource: str, period: Period) -> Samples:
-    """Those of pods that lend; what pods requested is known of those that still run. Raises HeadroomError."""
+    """The week of pods that lend; requests are known only of running pods. Raises HeadroomError."""
     node = read(server, "/api/v1/node", _Node).name
     pods = {pod.uid: pod for pod in read(server, "/api/v1/pods", _Pods).pods}
     others = {uid for uid, pod in pods.items() if pod.priority not in LENDING_CLASSES}
@@ -114,7 +114,7 @@ def of_folder(folder: Path, resource: str) -> Samples:
 
 
 def checkpoints(folder: Path) -> Iterator[Content]:
-    """Those that can be read, the newest first."""
+    """The readable checkpoints, the newest first."""
     for path in sorted(folder.glob("prediction-*.checkpoint"), reverse=True):
         with suppress(OSError, UnusableCheckpoint):
             yield checkpoint.decode(path.read_bytes())
@@ -125,7 +125,7 @@ def _no_state(folder: Path, problem: str) -> InvalidInput:
 
 
 def _pieces(server: PrometheusServer, resource: str, period: Period) -> Iterator[_Piece]:
-    """A day at a time, less where a day of so many pods is more than is answered at once."""
+    """One day at a time, or less where the agent refuses a day of this many pods."""
     window, start = _DAY_SECONDS, max(period.start, period.end - WEEK_SECONDS)
     while start <= period.end:
         end = min(start + window, period.end + 1) - 1
@@ -143,7 +143,7 @@ def _pieces(server: PrometheusServer, resource: str, period: Period) -> Iterator
 
 
 def _samples(source: str, resource: str, node: str, pieces: Iterable[_Piece]) -> Samples:
-    """Of pods by uid, all on one node. Raises InvalidInput without any."""
+    """Samples by uid of the pods, all on one node. Raises InvalidInput if there are none."""
     codes: dict[str, int] = {}
     found = [(np.full(len(one.times), codes.setdefault(one.uid, len(codes))), one.times, one.values) for one in pieces]
     if not found:

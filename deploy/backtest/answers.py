@@ -25,13 +25,13 @@ COLUMNS = (
 
 
 class BacktestAnswer(msgspec.Struct, frozen=True):
-    """What a backtest prints as JSON."""
+    """The JSON output of a backtest."""
 
     results: Sequence[Result]
 
 
 def render(results: Sequence[Result], style: str) -> str:
-    """As "table", "json" or "csv"."""
+    """The answer as "table", "json" or "csv"."""
     if style == "json":
         return rendering.structured(BacktestAnswer(results), style)
     if style == "csv":
@@ -42,13 +42,13 @@ def render(results: Sequence[Result], style: str) -> str:
 
 
 def cells(result: Result) -> list[str]:
-    """One for each of the columns."""
+    """One cell for each column."""
     values = ((getattr(result, field), form) for _, field, form in COLUMNS)
     return [rendering.UNKNOWN if value is None else form.format(value) for value, form in values]
 
 
 def missed(results: Iterable[Result], target_percents: Sequence[float]) -> list[str]:
-    """The models that broke more promises than their target allows, or than the strictest where they have none."""
+    """The models that broke more promises than their target allows; without a target, the strictest target counts."""
     found = []
     for result in results:
         target = min(target_percents) if result.target_percent is None else result.target_percent

@@ -1,4 +1,4 @@
-"""`headroom backtest` as the command line has it. What replays is imported when it runs."""
+"""The command line of `headroom backtest`. It imports the replay only when it runs."""
 
 import enum
 import sys

@@ -1,4 +1,4 @@
-"""From samples to the fleet that is replayed: who requested what, and where everything runs. Pure."""
+"""Turns samples into the fleet to replay: the requests of each series, and where each runs. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,15 +14,15 @@ from deploy.backtest.samples import Samples, on_grid
 from deploy.backtest.tables import SeriesRequests
 from shared.errors import InvalidInput
 
-BYTES_PER_CORE = float(4 << 30)  # of the machine of which recorded shares are
+BYTES_PER_CORE = float(4 << 30)  # of the machine that recorded shares refer to
 
 
 @dataclass(frozen=True)
 class SeriesPlacement:
     """How series become nodes: packed onto nodes of `node_cores`, or where they ran (`recorded`).
 
-    None for `recorded` takes what the source has. `churn_hours` is the mean life of a packed pod, None for pods that
-    stay. `max_nodes` are those of a seed. The largest of recorded machines has `node_cores`.
+    With `recorded` None, the source decides. `churn_hours` is the mean life of a packed pod, None for pods that stay.
+    `max_nodes` limits the nodes per seed. The largest recorded machine has `node_cores`.
     """
 
     node_cores: float = 64.0
@@ -35,7 +35,7 @@ class SeriesPlacement:
 def fleet(
     samples: Samples, requested: SeriesRequests | None, placement: SeriesPlacement, note: Callable[[str], None]
 ) -> RecordedFleet:
-    """What is replayed; `note` is told what is left out.
+    """The fleet to replay; `note` receives a sentence about what is left out.
 
     Raises InvalidInput where requests are missing, or where nothing is left.
     """
@@ -70,7 +70,7 @@ def _numbered(workloads: Sequence[str]) -> Rows:
 
 
 def _requests(samples: Samples, requested: SeriesRequests | None, machine_cores: float) -> tuple[Floats, Floats]:
-    """Cores and bytes of each series; NaN where they are not known."""
+    """Cores and bytes of each series; NaN where unknown."""
     if requested is None:
         unknown = np.full(len(samples.names), np.nan)
         cores, memory_bytes = samples.cores, samples.memory_bytes
@@ -89,7 +89,7 @@ def _schedule(
     recorded: RecordedUsage,
     cores: Floats,
 ) -> PodSchedule:
-    """Where the series with requests run; `samples` are of them alone."""
+    """Where the series with requests run; `samples` holds only these series."""
     of_machines = requested is not None and requested.of_machines
     if placement.recorded is not False and (of_machines or samples.nodes):
         _, node = np.unique(np.array(samples.names if of_machines else samples.nodes), return_inverse=True)

@@ -1,6 +1,6 @@
-"""What came of the promises of an agent's models, as the agent has it: from its API, or from its state folder.
+"""Reads from an agent's API or state folder how the promises of its models turned out.
 
-Nothing is replayed, and nothing is written to the folder.
+It replays nothing, and writes nothing to the folder.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,9 @@ _OPTION = "--from-agent"
 
 
 class JudgedModel(msgspec.Struct, frozen=True):
-    """Of the last 28 days, for the horizon that is lent for; percentages are of outcomes and of requests."""
+    """One model over the last 28 days, for the horizon that decides what is lent; percentages of outcomes and of
+    requests.
+    """
 
     model: str
     outcomes: int
@@ -37,7 +39,7 @@ class JudgedModel(msgspec.Struct, frozen=True):
 
 
 class JudgedModels(msgspec.Struct, frozen=True):
-    """What an agent knows of its models, the one in force first."""
+    """The models of one agent, the active one first."""
 
     source: str
     target_percent: float
@@ -46,7 +48,7 @@ class JudgedModels(msgspec.Struct, frozen=True):
 
 
 class _Said(msgspec.Struct, frozen=True):
-    """Of a model that does not run there, nothing but its peak is told."""
+    """One model in the answer; only its peak is known if the model does not run on the node."""
 
     outcomes: int | None = None
     cpu_violation_percent: float | None = None
@@ -56,20 +58,20 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 class _Prediction(msgspec.Struct, frozen=True):
-    """What is read of /api/v1/prediction."""
+    """The fields read from /api/v1/prediction."""
 
     model: str
     models: Mapping[str, _Said]
 
 
 def judged(source: str, target_percent: float, access: Access) -> JudgedModels:
-    """By the URL of an agent or its state folder. Raises InvalidInput and HeadroomError."""
+    """The models of an agent, by its URL or its state folder. Raises InvalidInput and HeadroomError."""
     models = _of_api(source, access) if "://" in source else _of_folder(Path(source))
     return JudgedModels(source, target_percent, models, recommend([model.row() for model in models], target_percent))
 
 
 def render(found: JudgedModels, style: str) -> str:
-    """As "table", "json" or "csv"."""
+    """The models as "table", "json" or "csv"."""
     if style == "json":
         document = msgspec.structs.asdict(found) | {"recommended": found.recommended._asdict()}
         return rendering.structured(document, style)
@@ -96,7 +98,7 @@ def _of_api(url: str, access: Access) -> tuple[JudgedModel, ...]:
 
 
 def _of_folder(folder: Path) -> tuple[JudgedModel, ...]:
-    """By the newest checkpoint that can be read."""
+    """The models in the newest readable checkpoint."""
     parts: states.Parts = {}
     for content in agents.checkpoints(folder):
         try:
@@ -122,6 +124,6 @@ def _of_folder(folder: Path) -> tuple[JudgedModel, ...]:
 
 
 def _name(identity: str) -> str:
-    """The predictor, without what the policy sets for it."""
+    """The predictor's name without the parameters that the policy sets."""
     names = identity.partition(" ")[0]
     return f"max({names})" if "," in names else names

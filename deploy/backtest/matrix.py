@@ -1,4 +1,4 @@
-"""What Prometheus answers to a range query, live or saved to a file, as samples. Pure but for `saved`."""
+"""Turns Prometheus' answer to a range query, live or saved to a file, into samples. Pure but for `saved`."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ class Matrix(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class PrometheusAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """Of Prometheus' HTTP API, version 1."""
+    """An answer of Prometheus' HTTP API, version 1."""
 
     status: Literal["success", "error"]
     data: Matrix | None = None
@@ -40,7 +40,7 @@ class PrometheusAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def decoded(content: bytes, source: str) -> list[PrometheusSeries]:
-    """The series of an answer. Raises InvalidInput for what is none, HeadroomError for an error."""
+    """The series of an answer. Raises InvalidInput if it is not an answer, HeadroomError if it is an error."""
     try:
         answer = msgspec.json.decode(content, type=PrometheusAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -70,7 +70,7 @@ def saved(path: Path, unit: str) -> Samples:
 
 
 def samples(found: Iterable[PrometheusSeries], unit: Unit, source: str) -> Samples:
-    """The samples of all series; one may come in several pieces.
+    """The samples of all series; a series may come in several pieces.
 
     Raises InvalidInput for two series of the same pod.
     """
@@ -109,7 +109,7 @@ def samples(found: Iterable[PrometheusSeries], unit: Unit, source: str) -> Sampl
 
 
 def name_of(labels: Labels) -> str:
-    """Namespace and name of the pod, or the node, or all labels where there is neither."""
+    """Namespace and name of the pod, or the node, or all labels without either."""
     if "pod" in labels:
         return f"{labels['namespace']}/{labels['pod']}" if "namespace" in labels else labels["pod"]
     plain: Sequence[str] = [labels[name] for name in ("node", "instance") if name in labels]

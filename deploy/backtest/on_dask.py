@@ -1,4 +1,4 @@
-"""Parts of a fleet on the workers of a Dask cluster that is there already."""
+"""Runs parts of a fleet on the workers of an existing Dask cluster."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,14 +11,14 @@ CONNECT_SECONDS = 10
 
 
 class DaskCluster:
-    """A connected client of `dask.distributed`; `threads` are those of all workers."""
+    """A connected client of `dask.distributed`; `threads` counts those of all workers."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.threads = max(1, sum(client.nthreads().values()))
 
     def each(self, play: Callable[[RecordedFleet], Played], parts: Sequence[RecordedFleet]) -> Iterable[Played]:
-        """What each part brings, in their order. What is under way is cancelled where nobody waits for it any more."""
+        """The result of each part, in order. If the caller stops reading, the remaining parts are cancelled."""
         futures = self._client.map(play, parts, pure=False)
         try:
             for future in futures:
@@ -29,8 +29,8 @@ class DaskCluster:
 
 @contextmanager
 def connected(scheduler: str) -> Iterator[DaskCluster]:
-    """The cluster of the scheduler at HOST:PORT. Raises HeadroomError where there is none."""
-    from distributed import Client  # of the extra `dask`
+    """The cluster of the scheduler at HOST:PORT. Raises HeadroomError if it cannot be reached."""
+    from distributed import Client  # in the extra `dask`
 
     try:
         client = Client(f"tcp://{scheduler}", timeout=CONNECT_SECONDS, set_as_default=False)

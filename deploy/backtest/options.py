@@ -1,4 +1,4 @@
-"""What a backtest is asked for, checked flag by flag."""
+"""Checks the flags of a backtest one by one."""
 
 import importlib.util
 import math
@@ -30,9 +30,9 @@ _BETWEEN_MODELS = re.compile(r",(?![^(]*\))")  # not within max(a,b)
 
 @dataclass(frozen=True)
 class Options:
-    """`limits` and `unit` are those of files, `period` and `access` those of a Prometheus.
+    """The checked flags: `limits` and `unit` apply to files, `period` and `access` to Prometheus.
 
-    `dask` is HOST:PORT of a scheduler, empty for processes of this machine.
+    `dask` is the HOST:PORT of a scheduler, empty to use processes on this machine.
     """
 
     sources: Sequence[str]
@@ -58,7 +58,7 @@ def unit(text: str) -> str:
 
 
 def models(text: str) -> tuple[str, ...]:
-    """Names of predictors, and max(a,b) of them. Raises InvalidInput for one that is not there."""
+    """Names of predictors, and max(a,b) of them. Raises InvalidInput for an unknown one."""
     names = tuple(dict.fromkeys(one.strip() for one in _BETWEEN_MODELS.split(text)))
     for name in names:
         plugins.members(name, source="--model")

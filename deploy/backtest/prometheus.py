@@ -1,4 +1,4 @@
-"""Usage, requests and places of pods from a Prometheus with cAdvisor's and kube-state-metrics' series."""
+"""Reads usage, requests and nodes of pods from a Prometheus with cAdvisor's and kube-state-metrics' series."""
 
 import json
 import time
@@ -15,17 +15,17 @@ from deploy.backtest.samples import UNITS, Samples
 from deploy.backtest.server import PrometheusServer
 from shared.errors import HeadroomError
 
-MOST_POINTS = 10_000  # of a series and query; Prometheus answers 11,000
-MOST_WINDOW_SECONDS = 86_400.0  # so that the answer for many pods stays small
+MOST_POINTS = 10_000  # per series and query; Prometheus permits 11,000
+MOST_WINDOW_SECONDS = 86_400.0  # keeps the answer for many pods small
 HOUR_SECONDS = 3600.0
 TRIES = 4
-PAUSE_SECONDS = 0.1  # after the first try; then twice as long each time
+PAUSE_SECONDS = 0.1  # after the first attempt; doubled each time
 _BUSY = (502, 503, 504)
 
 _PODS = '{container!="", container!="POD"}'
 _PLACES = 'max by (namespace, pod, node) (kube_pod_info{node!=""})'
 _OWNERS = 'max by (namespace, pod, owner_kind, owner_name) (kube_pod_owner{owner_is_controller="true"})'
-_OUTLIVED = {"ReplicaSet": "Deployment", "Job": "CronJob"}  # whose names end with one more part
+_OUTLIVED = {"ReplicaSet": "Deployment", "Job": "CronJob"}  # their names have one more part at the end
 _REQUESTS = (
     "sum by (namespace, pod) (max by (namespace, pod, container) (kube_pod_container_resource_requests{resource=%s}))"
 )
@@ -33,14 +33,14 @@ _REQUESTS = (
 
 @dataclass(frozen=True)
 class Period:
-    """What is asked for, in Unix seconds; `step_seconds` apart."""
+    """The queried period in Unix seconds; samples are `step_seconds` apart."""
 
     start: float
     end: float
     step_seconds: float
 
     def windows(self, step_seconds: float) -> Iterator["Period"]:
-        """Parts of at most MOST_POINTS points and a day (a point at least), none of them twice."""
+        """Parts of at most MOST_POINTS points and a day (at least one point each), without overlap."""
         points = max(1, min(MOST_POINTS, int(MOST_WINDOW_SECONDS // step_seconds)))
         start = self.start
         while start <= self.end:
@@ -49,14 +49,14 @@ class Period:
 
 
 class Prometheus(PrometheusServer):
-    """One Prometheus, by the URL its API is below. Raises InvalidInput for a URL that is none."""
+    """One Prometheus at the base URL of its API. Raises InvalidInput for an invalid URL."""
 
     def query_range(
         self, query: str, period: Period, came: Callable[[float], None] = lambda seconds: None
     ) -> Iterator[PrometheusSeries]:
-        """The series of the query, piece by piece; `came` is told how many seconds have.
+        """The series of the query, piece by piece; `came` receives the number of seconds read so far.
 
-        Raises HeadroomError for what the server refuses.
+        Raises HeadroomError if the server refuses the query.
         """
         for window in period.windows(period.step_seconds):
             yield from matrix.decoded(self._answer(query, window), self.name)
@@ -82,7 +82,7 @@ class Prometheus(PrometheusServer):
 def samples(
     server: Prometheus, resource: str, period: Period, came: Callable[[float], None] = lambda seconds: None
 ) -> Samples:
-    """What every pod used of "cpu" or "memory", where it ran, what it requested and what makes it anew.
+    """The usage of "cpu" or "memory" of every pod, with its node, its requests and its workload.
 
     Raises HeadroomError and InvalidInput.
     """
@@ -102,7 +102,7 @@ def samples(
 
 
 def _workload(labels: Mapping[str, str]) -> str:
-    """What outlives a rollout and a run, as agents have it: "namespace/Kind/name", empty for a static pod."""
+    """The workload that outlives rollouts, as agents name it: "namespace/Kind/name", empty for a static pod."""
     kind, name = labels.get("owner_kind", ""), labels.get("owner_name", "")
     if kind in ("", "Node"):
         return ""
@@ -114,12 +114,12 @@ def _workload(labels: Mapping[str, str]) -> str:
 def _used(resource: str, step_seconds: float) -> str:
     if resource == "memory":
         return f"sum by (namespace, pod) (container_memory_working_set_bytes{_PODS})"
-    window = max(step_seconds, 120.0)  # two scrapes at the least
+    window = max(step_seconds, 120.0)  # at least two scrapes
     return f"sum by (namespace, pod) (rate(container_cpu_usage_seconds_total{_PODS}[{window:g}s]))"
 
 
 def _largest(found: Iterable[PrometheusSeries]) -> dict[str, float]:
-    """The largest value of each pod: what it requested while it ran."""
+    """The largest value of each pod: its requests while it ran."""
     largest: dict[str, float] = {}
     for series in found:
         name = matrix.name_of(series.metric)
@@ -132,7 +132,7 @@ def _in_order(amounts: Mapping[str, float], samples: Samples) -> Floats:
 
 
 def _problem(content: bytes) -> str:
-    """What an error says of itself, in one line."""
+    """The error's message on one line."""
     try:
         return str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
-"""The report of a backtest as one HTML file, which loads nothing: tables, and matplotlib's plots as SVG.
+"""Writes the report of a backtest as one self-contained HTML file: tables, and matplotlib's plots as SVG.
 
-Text and axes have the colour of the page's text, so that they can be read on light and on dark.
+Text and axes take the page's text colour, so that they are readable in light and dark mode.
 """
 
 import html
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
 DAY_HOURS = 24
-_INK = "#010203"  # becomes the colour of text
+_INK = "#010203"  # replaced by the text colour
 _COLOURS = ("#3b82f6", "#f97316", "#10b981", "#a855f7", "#ef4444", "#eab308", "#06b6d4", "#ec4899")
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _STYLE = """\
@@ -52,7 +52,7 @@ _PLOT_STYLE: dict[Any, Any] = {
 
 
 def check(path: Path) -> None:
-    """Raises InvalidInput where the library of the plots, or the folder of the file, is missing."""
+    """Raises InvalidInput if the plotting library, or the file's folder, is missing."""
     problem = "" if path.parent.is_dir() else "no such folder"
     if importlib.util.find_spec("matplotlib") is None:
         problem = "plots need matplotlib: pip install 'headroom[backtest]'"
@@ -61,7 +61,7 @@ def check(path: Path) -> None:
 
 
 def write(path: Path, runs: Sequence[Run], target_percents: Sequence[float]) -> None:
-    """Raises HeadroomError where the file cannot be written."""
+    """Raises HeadroomError if the file cannot be written."""
     try:
         path.write_text(page(runs, target_percents), encoding="utf-8")
     except OSError as error:
@@ -69,7 +69,7 @@ def write(path: Path, runs: Sequence[Run], target_percents: Sequence[float]) -> 
 
 
 def page(runs: Sequence[Run], target_percents: Sequence[float]) -> str:
-    """The whole document; the same for the same runs."""
+    """The whole document; equal runs give equal documents."""
     sections = "".join(_section(run, target_percents) for run in runs)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -115,7 +115,7 @@ def _table(run: Run) -> str:
 
 
 class _Report:
-    """The plots of one run: promises of the longest horizon, after the time to learn."""
+    """The plots of one run: promises of the longest horizon, after the learning time."""
 
     def __init__(self, run: Run, target_percents: Sequence[float]) -> None:
         self._run, self._targets = run, target_percents
@@ -238,7 +238,7 @@ class _Report:
         return np.arange(1, len(self._run.played.at) // DAY_HOURS + 1, dtype=np.float64)
 
     def _usage(self, node: int) -> Floats:
-        """What the pods of a node use together every hour."""
+        """The summed usage of a node's pods, hour by hour."""
         recorded, schedule = self._run.fleet.recorded, self._run.fleet.schedule
         usage = np.zeros(recorded.ticks)
         for pod in np.flatnonzero(schedule.node == node):
@@ -252,7 +252,7 @@ def _label(promise: BacktestPromise) -> str:
 
 
 def _heat() -> "Colormap":
-    """From next to nothing, on whatever the page's colour is, to red."""
+    """A colour map from nearly transparent, on any page's background, to red."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("heat", [(0.94, 0.27, 0.27, 0.05), (0.94, 0.27, 0.27, 1.0)])

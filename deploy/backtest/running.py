@@ -1,4 +1,4 @@
-"""Reads the sources of a backtest, replays them, and holds what models promised against what came."""
+"""Reads the sources of a backtest, replays them, and compares promises with outcomes."""
 
 import logging
 import signal
@@ -25,7 +25,7 @@ _PREDICTORS = logging.getLogger("agent.predict_server")
 
 
 class Run(NamedTuple):
-    """One source, what its replay brought, and its scores."""
+    """One source, the result of its replay, and its scores."""
 
     source: str
     fleet: RecordedFleet
@@ -34,7 +34,7 @@ class Run(NamedTuple):
 
 
 def runs(options: Options) -> Iterator[Run]:
-    """One source after the other. Raises InvalidInput and HeadroomError."""
+    """The sources, one after another. Raises InvalidInput and HeadroomError."""
     with _quiet_predictors():
         requested = None if options.limits is None else tables.requested(options.limits)
         replayed = 0
@@ -56,7 +56,7 @@ def runs(options: Options) -> Iterator[Run]:
 
 
 def _samples(options: Options) -> Iterator[Samples]:
-    """Those of every source that are of the resources asked for."""
+    """The samples of every source for the requested resources."""
     for source in options.sources:
         if "://" in source:
             yield from _of_server(source, options)
@@ -86,7 +86,7 @@ def _of_server(url: str, options: Options) -> Iterator[Samples]:
 
 
 def _played(fleet: RecordedFleet, trial: Trial, options: Options, what: str) -> Played:
-    """What a replay brings: in this process, in several, or on a cluster. Nodes are independent."""
+    """The result of a replay: in this process, in several, or on a cluster. Nodes are independent."""
     if not options.dask and options.workers == 1:
         with progress.bar(what, fleet.recorded.ticks) as ticked:
             return study.play(fleet, trial, ticked)
@@ -100,7 +100,7 @@ def _played(fleet: RecordedFleet, trial: Trial, options: Options, what: str) -> 
 
 @contextmanager
 def _parts_played(fleet: RecordedFleet, trial: Trial, options: Options) -> Iterator[tuple[int, Iterable[Played]]]:
-    """How many parts there are, and what each brings, in the order of nodes."""
+    """The number of parts, and the result of each in the order of nodes."""
     play = partial(study.play, trial=trial)
     if options.dask:
         with on_dask.connected(options.dask) as cluster:
@@ -113,14 +113,14 @@ def _parts_played(fleet: RecordedFleet, trial: Trial, options: Options) -> Itera
 
 
 def _begin_worker() -> None:
-    """The process that has started the others hears the keyboard, and ends them."""
+    """Ignores the keyboard in a worker: the parent process handles the interrupt, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _PREDICTORS.setLevel(logging.CRITICAL)
 
 
 @contextmanager
 def _quiet_predictors() -> Iterator[None]:
-    """What an agent's log says of one node is noise about hundreds of them; what fails is raised."""
+    """Silences the predictors' log, which is noise over hundreds of nodes; failures are raised."""
     before = _PREDICTORS.level
     _PREDICTORS.setLevel(logging.CRITICAL)
     try:

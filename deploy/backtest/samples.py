@@ -1,4 +1,4 @@
-"""Samples as sources have them, and the regular grid of ticks a replay needs. Pure."""
+"""Samples as sources have them, and the regular grid of ticks for a replay. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from agent.predict_server.histogram import Rows
 from shared.errors import InvalidInput
 
 HOUR_SECONDS = 3600
-MOST_SAMPLES = 2**31  # 16 GiB; what is larger comes in parts, node by node
+MOST_SAMPLES = 2**31  # 16 GiB; larger grids come in parts, node by node
 
 
 class Unit(NamedTuple):
-    """What a recorded number counts: cores or bytes, times `factor`; a share of a machine has no factor of its own."""
+    """The unit of a recorded number: cores or bytes, times `factor`; a share of a machine has no factor."""
 
     resource: str
     factor: float
@@ -35,17 +35,17 @@ _NAMED = re.compile(rf"(?:^|[_\W])({'|'.join(UNITS)})$")
 
 
 def unit_named(text: str) -> Unit | None:
-    """The unit that the end of a column's or a file's name says, as `usage_cpu_millicores` does."""
+    """The unit in the suffix of a column or file name, such as `usage_cpu_millicores`."""
     found = _NAMED.search(text.lower())
     return UNITS[found[1]] if found else None
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Usage of one resource in cores or bytes; sample k is of series `codes[k]` at `times[k]` (Unix seconds).
+    """Usage of one resource in cores or bytes; sample k belongs to series `codes[k]` at `times[k]` (Unix seconds).
 
-    `names` are the series; `nodes` is where each ran, `cores` and `memory_bytes` what it requested, NaN where it is not
-    known, and `workloads` what makes its pods anew; they are empty where the source does not tell.
+    `names` are the series; `nodes` says where each ran, `cores` and `memory_bytes` what it requested (NaN if unknown),
+    and `workloads` which workload recreates its pods. These are empty if the source does not say.
     """
 
     source: str
@@ -60,7 +60,7 @@ class Samples:
     workloads: Sequence[str] = ()
 
     def of(self, series: Rows) -> "Samples":
-        """The names and nodes of some of the series, without their samples."""
+        """The names and nodes of some series, without their samples."""
         nothing = np.zeros(0)
         names = [self.names[one] for one in series]
         nodes = [self.nodes[one] for one in series] if self.nodes else ()
@@ -68,7 +68,7 @@ class Samples:
 
 
 class Grid(NamedTuple):
-    """`usage` has shape (series, ticks), NaN where there is no sample; `start` is the first tick in Unix seconds."""
+    """`usage` has shape (series, ticks), NaN without a sample; `start` is the first tick in Unix seconds."""
 
     usage: Floats
     start: float
@@ -76,9 +76,9 @@ class Grid(NamedTuple):
 
 
 def on_grid(samples: Samples) -> Grid:
-    """Every sample at the tick at or before it; of several in one tick the largest counts.
+    """Every sample at the tick at or before it; of several samples in one tick the largest counts.
 
-    The interval is the most usual one between two times. Raises InvalidInput for samples that no replay can be made of.
+    The interval is the most frequent one between two times. Raises InvalidInput for samples that cannot be replayed.
     """
 
     def refuse(field_name: str, value: object, problem: str) -> InvalidInput:

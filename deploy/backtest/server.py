@@ -1,4 +1,4 @@
-"""A server that is asked over HTTP: a Prometheus, or an agent."""
+"""Queries a Prometheus or an agent over HTTP."""
 
 import ssl
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class AgentServer(Protocol):
-    """Where an agent is asked. `PrometheusServer` is one."""
+    """The HTTP access to an agent. `PrometheusServer` implements it."""
 
     @property
     def name(self) -> str: ...
@@ -27,11 +27,11 @@ class AgentServer(Protocol):
 
 
 class TooMuch(HeadroomError):
-    """The agent refused the question."""
+    """The agent refused the query as too large."""
 
 
 def read(server: AgentServer, path: str, into: type[AnswerT], query: Mapping[str, str] | None = None) -> AnswerT:
-    """What an agent answers. Raises TooMuch for more than it answers at once, and HeadroomError."""
+    """The agent's answer. Raises TooMuch if one answer cannot hold it, and HeadroomError."""
     status, content = server.asked("GET", path, query)
     if status != httpx.codes.OK:
         problem = f"{server.name}{path}: {status} {shown(content[:200].decode(errors='replace'))}"
@@ -44,13 +44,13 @@ def read(server: AgentServer, path: str, into: type[AnswerT], query: Mapping[str
 
 @dataclass(frozen=True)
 class Access:
-    """How to reach it: a bearer token is read for every request, as it may be replaced meanwhile."""
+    """Options of the connection: the bearer token is read for every request, as it may be replaced meanwhile."""
 
     token_file: Path | None = None
     ca_file: Path | None = None
 
     def authorization(self) -> str:
-        """The header's value, empty without a token. Raises InvalidInput."""
+        """The Authorization header, empty without a token. Raises InvalidInput."""
         if self.token_file is None:
             return ""
         try:
@@ -65,9 +65,7 @@ class Access:
 
 
 class PrometheusServer:
-    """One server, by the URL its API is below, as `named` on the command line. Raises InvalidInput for a URL that is
-    none.
-    """
+    """One server at the base URL of its API, `named` so on the command line. Raises InvalidInput for an invalid URL."""
 
     def __init__(self, url: str, access: Access, named: str = "SOURCE") -> None:
         parts = urlsplit(url)
@@ -94,9 +92,10 @@ class PrometheusServer:
         self._client.close()
 
     def asked(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> tuple[int, bytes]:
-        """Status and content of the answer; a redirect is an answer like others, so that no token goes elsewhere.
+        """Status and content of the answer; a redirect is not followed, so that no token goes to another server.
 
-        `fields` are the query of a GET, and the form of a POST. Raises HeadroomError for no answer, or one too large.
+        `fields` are the query of a GET, and the form of a POST. Raises HeadroomError without an answer, or if it is too
+        large.
         """
         content = bytearray()
         authorization = self._access.authorization()

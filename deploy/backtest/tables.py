@@ -1,4 +1,4 @@
-"""Usage, and what was requested, in CSV (also gzip'd) and Parquet files, wide or long.
+"""Reads usage and requests from CSV (also gzip'd) and Parquet files, wide or long.
 
 Wide: a column of times, and a column for each series. Long: a row for each sample, with columns for time, series and
 value, and perhaps for the node. Times are Unix seconds or RFC 3339. An empty field is no sample.
@@ -28,14 +28,14 @@ Row: TypeAlias = Sequence[object]
 
 
 class Table(NamedTuple):
-    """A header, and rows with as many fields; the first row is line 2."""
+    """A header, and rows with as many fields; the first row is on line 2."""
 
     source: str
     header: tuple[str, ...]
     rows: Iterable[Row]
 
     def lines(self) -> Iterator[tuple[int, Row]]:
-        """The rows with their lines. Raises InvalidInput for one with other than the header's fields."""
+        """The rows with their line numbers. Raises InvalidInput for a row whose fields do not match the header."""
         for line, row in enumerate(self.rows, 2):
             if len(row) != len(self.header):
                 raise self.invalid(line, "(all)", len(row), f"expected {len(self.header)} fields")
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Table]:
-    """The table in a file. Raises InvalidInput for one that cannot be read."""
+    """The table in a file. Raises InvalidInput for an unreadable file."""
     try:
         if path.suffix == ".parquet":
             yield _parquet(path)
@@ -69,7 +69,7 @@ def opened(path: Path) -> Iterator[Table]:
 
 def _parquet(path: Path) -> Table:
     try:
-        import polars  # of the extra `backtest`
+        import polars  # in the extra `backtest`
     except ImportError as error:
         problem = "Parquet needs polars: pip install 'headroom[backtest]'"
         raise InvalidInput(source=path.name, field="file", value=str(path), problem=problem) from error
@@ -81,7 +81,7 @@ def _parquet(path: Path) -> Table:
 
 
 def samples(path: Path, unit: str = "") -> Samples:
-    """The samples in a file; `unit` is one of UNITS, or empty where the names of columns or file say it."""
+    """The samples in a file; `unit` is one of UNITS, or empty if the name of the column or file says it."""
     with opened(path) as table:
         header = [column.lower() for column in table.header]
         time = next((place for place, column in enumerate(header) if column in TIMES), None)
@@ -159,7 +159,7 @@ def _amounts(table: Table, line: int, columns: Sequence[str], fields: Sequence[o
     try:
         amounts = np.array([math.nan if field in ("", None) else float(str(field)) for field in fields])
     except ValueError:
-        amounts = np.array([-1.0])  # which one is told below
+        amounts = np.array([-1.0])  # the message below names the column
     if (amounts < 0).any() or np.isinf(amounts).any():
         column, field = next(pair for pair in zip(columns, fields, strict=True) if not _is_amount(pair[1]))
         raise table.invalid(line, column, field, "expected a number of 0 or more, or nothing")
@@ -174,7 +174,7 @@ def _is_amount(field: object) -> bool:
 
 
 class SeriesRequests(NamedTuple):
-    """What each series requested (or its limit) by name, in cores and bytes; machines are nodes by themselves."""
+    """The requests (or limits) of each series by name, in cores and bytes; machines are separate nodes."""
 
     source: str
     cores: dict[str, float]
@@ -183,10 +183,10 @@ class SeriesRequests(NamedTuple):
 
 
 def requested(path: Path) -> SeriesRequests:
-    """A table with a row for each series, its name in the first column.
+    """The requests from a table with one row for each series, its name in the first column.
 
-    Amounts are in columns such as cpu_request_cores, cpu_limit_millicores or mem_limit_mib; requests go before limits.
-    Those of machines are in cpu_capacity and mem_capacity, as shares of one machine.
+    Amounts are in columns such as cpu_request_cores, cpu_limit_millicores or mem_limit_mib; requests take precedence
+    over limits. Machine sizes are in cpu_capacity and mem_capacity, as shares of one machine.
     """
     with opened(path) as table:
         header = [column.lower() for column in table.header]

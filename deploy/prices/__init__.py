@@ -1,1 +1,1 @@
-"""What machines cost the user: list prices that were fetched, currency, discounts and commitments."""
+"""The user's prices of machines: fetched list prices, currency, discounts and commitments."""

@@ -29,7 +29,7 @@ def list_path(region: str) -> str:
 
 
 def on_demand(lines: Iterable[str], source: str) -> dict[str, float]:
-    """Dollars an hour by instance type, of shared Linux machines. Raises InvalidInput for what is no such list."""
+    """Dollars an hour by instance type, of shared Linux machines. Raises InvalidInput for any other list."""
     rows: Iterator[list[str]] = csv.reader(lines)
     header: list[str] = []
     for number, row in enumerate(rows):
@@ -58,7 +58,7 @@ def on_demand(lines: Iterable[str], source: str) -> dict[str, float]:
 
 
 def spot(document: bytes, region: str, prices: Mapping[str, float], source: str) -> dict[str, float]:
-    """Dollars an hour: the on-demand price less what the Spot Advisor says spot machines save. Raises InvalidInput."""
+    """Dollars an hour: the on-demand price less the Spot Advisor's savings on spot machines. Raises InvalidInput."""
     try:
         linux = json.loads(document)["spot_advisor"].get(region, {}).get("Linux", {})
         savings = {kind: float(said["s"]) for kind, said in linux.items()}

@@ -13,7 +13,7 @@ _UNWANTED = ("Low Priority",)
 
 
 class _Item(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a price; what is not there is empty."""
+    """One price; absent fields are empty."""
 
     retail_price: float = 0.0
     currency_code: str = ""
@@ -30,13 +30,13 @@ class AzurePage(msgspec.Struct, frozen=True):
 
 
 def first_path(region: str) -> str:
-    """Of the first page of a region's machines."""
+    """The path of the first page of a region's machines."""
     wanted = f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and priceType eq 'Consumption'"
     return f"{_PATH}?{urlencode({'api-version': '2023-01-01-preview', '$filter': wanted})}"
 
 
 def page(content: bytes, source: str) -> AzurePage:
-    """Raises InvalidInput."""
+    """A page of offers. Raises InvalidInput."""
     try:
         return msgspec.json.decode(content, type=AzurePage)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -45,7 +45,7 @@ def page(content: bytes, source: str) -> AzurePage:
 
 
 def by_kind(pages: Iterable[AzurePage]) -> tuple[dict[str, float], dict[str, float]]:
-    """Dollars an hour on demand and as spot, by machine type; of two offers the cheaper, as regions sell some twice."""
+    """Dollars an hour on demand and as spot, by machine type; the cheaper of two offers, as regions sell some twice."""
     on_demand: dict[str, float] = {}
     spot: dict[str, float] = {}
     for each in pages:

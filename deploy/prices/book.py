@@ -1,4 +1,4 @@
-"""The prices of a cluster's machines in the user's currency, and what is agreed about them."""
+"""The prices of a cluster's machines in the user's currency, with the agreed discounts and commitments."""
 
 import fnmatch
 import os
@@ -17,14 +17,16 @@ from shared import yaml_file
 from shared.quantity import Amounts
 
 DOLLARS = "USD"
-FOLDER = "HEADROOM_PRICES"  # variable with the folder of refreshed tables
+FOLDER = "HEADROOM_PRICES"  # environment variable with the folder of refreshed tables
 
 Percent = Annotated[float, Meta(ge=0, lt=100)]
 Rate = Annotated[float, Meta(gt=0, le=1e6)]
 
 
 class Discount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Off the list price of machine types of these patterns (empty: of all); `capacity` is on-demand, spot or any."""
+    """A share off the list price of machine types that match the patterns (empty: all); `capacity` is on-demand, spot
+    or any.
+    """
 
     percent: Percent
     machine_types: tuple[str, ...] = ()
@@ -32,8 +34,8 @@ class Discount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Commitment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`per_hour` is paid whatever runs, in the file's currency; it covers what costs that much with the discount, on
-    demand, of machine types of these patterns (empty: of all).
+    """`per_hour`, in the file's currency, is paid regardless of use; it covers on-demand machines up to that discounted
+    cost, of machine types of these patterns (empty: of all).
     """
 
     per_hour: Annotated[float, Meta(gt=0, le=1e9)]
@@ -52,7 +54,7 @@ class Agreements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class PriceBook:
-    """See `PricingModel`; in the agreements' currency per hour. `said` says where prices come from."""
+    """See `PricingModel`; in the agreements' currency per hour. `said` names the sources of the prices."""
 
     model: PricingModel
     agreements: Agreements = field(default_factory=Agreements)
@@ -81,7 +83,7 @@ class PriceBook:
         return price * (1 - max(percents, default=0.0) / 100)
 
     def source(self, machines: Iterable[Machine]) -> str:
-        """Where the prices of these machines come from."""
+        """The source of these machines' prices."""
         if not isinstance(self.model, ListPricing):
             return self.said
         said = sorted({self.model.said(each) for each in machines})
@@ -91,8 +93,8 @@ class PriceBook:
         return self.model.pod_price(requests) * self.agreements.rate
 
     def bill(self, machines: Sequence[tuple[Machine, float]]) -> float:
-        """What machines with these prices cost together per hour, commitments included. Of a commitment that covers
-        more than there is, all is paid.
+        """The total cost of machines with these prices per hour. A commitment is paid in full even if it is not used
+        up.
         """
         left = [0.0 if list_prices.is_spot_machine(machine) else price for machine, price in machines]
         total = sum(price for _, price in machines)
@@ -116,7 +118,7 @@ def _is_of(machine: Machine, patterns: Sequence[str]) -> bool:
 
 
 def open_book(prices: str = "auto", discounts: str = "", region: str = "") -> PriceBook:
-    """`prices` is "auto" for the tables, or a file of the user's own. Raises InvalidInput."""
+    """The price book; `prices` is "auto" for the tables, or the user's own file. Raises InvalidInput."""
     agreements = yaml_file.load(Path(discounts), Agreements) if discounts else Agreements()
     if prices != "auto":
         return PriceBook(price_sources.load(Path(prices)), agreements, f"file {prices}")
@@ -124,7 +126,7 @@ def open_book(prices: str = "auto", discounts: str = "", region: str = "") -> Pr
 
 
 def folder() -> Path:
-    """Where refreshed tables lie."""
+    """The folder of refreshed tables."""
     if named := os.environ.get(FOLDER):
         return Path(named)
     base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
@@ -138,14 +140,14 @@ def read_refreshed() -> list[PriceTable]:
 
 
 def how_to_price(machines: Iterable[Machine]) -> str:
-    """What gives machines a price that have none: tables of the regions that they are in, or the user's own file."""
+    """How to give these machines a price: tables of their regions, or the user's own file."""
     regions = {(list_prices.cloud_of(gce.machine_type(each.labels)), list_prices.region_of(each)) for each in machines}
     commands = [f"`headroom prices refresh {cloud} --region {region}`" for cloud, region in regions if cloud and region]
     return f"{' and '.join(sorted(commands))} fetches prices" if commands else "--prices FILE gives prices of your own"
 
 
 def price(book: PriceBook, machine: Machine) -> float | None:
-    """None where it has none."""
+    """The price, None without one."""
     try:
         return book.node_price(machine)
     except Unpriced:

@@ -1,4 +1,4 @@
-"""`headroom prices` as the command line has it. What works is imported when it runs."""
+"""The command line of `headroom prices`. It imports its code only when it runs."""
 
 from pathlib import Path
 from typing import Annotated

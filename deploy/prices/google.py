@@ -1,4 +1,4 @@
-"""Google's prices: the Cloud Billing Catalog, which asks for an API key. A machine costs its cores and its memory."""
+"""Google's prices: the Cloud Billing Catalog, which requires an API key. A machine costs its cores plus its memory."""
 
 import re
 from collections.abc import Iterable
@@ -78,7 +78,9 @@ def page(content: bytes, source: str) -> GooglePage:
 
 
 def families(pages: Iterable[GooglePage], region: str) -> FamilyPrices:
-    """Of one region. Custom, sole-tenant and committed machines have descriptions of their own, and are left out."""
+    """The families of one region, without custom, sole-tenant and committed machines, which have their own
+    descriptions.
+    """
     found = FamilyPrices()
     for each in pages:
         for sku in each.skus:
@@ -98,7 +100,7 @@ def families(pages: Iterable[GooglePage], region: str) -> FamilyPrices:
 
 
 def _price(sku: _Sku) -> float | None:
-    """None where it is not by the hour, or free."""
+    """Dollars; None if the price is not by the hour, or is zero."""
     if not sku.pricing_info:
         return None
     said = sku.pricing_info[-1].pricing_expression

@@ -1,4 +1,4 @@
-"""`headroom prices refresh`: list prices of a region as its cloud publishes them now, kept in a folder of one's own."""
+"""`headroom prices refresh`: fetches a region's present list prices from its cloud, and stores them in a folder."""
 
 import datetime as dt
 import os
@@ -22,7 +22,7 @@ MOST_PAGE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class PriceSources:
-    """Where to ask; Google's catalog takes the key of a project."""
+    """The servers to query; Google's catalog requires a project's key."""
 
     aws_url: str = aws.LIST_URL
     spot_url: str = aws.SPOT_URL
@@ -49,7 +49,7 @@ def refresh(cloud: PricedCloud, region: str, sources: PriceSources, now: float) 
 
 
 def save(table: PriceTable, folder: Path) -> Path:
-    """Written beside and renamed, so that a reader never sees half of it. Raises HeadroomError."""
+    """Writes a new file and renames it, so that readers never see half of it. Raises HeadroomError."""
     path = folder / f"{table.cloud}-{table.regions[0]}.json"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def _azure(client: httpx.Client, region: str, sources: PriceSources, date: str) 
 
 
 def _azure_pages(client: httpx.Client, url: str, region: str) -> Iterator[AzurePage]:
-    """A link to the next page is followed on the same server only."""
+    """The pages; a link to the next page is followed on the same server only."""
     path: str | None = azure.first_path(region)
     for _ in range(MOST_PAGES):
         if not path:
@@ -123,7 +123,7 @@ def _rows(prices: Mapping[str, float]) -> dict[str, AmountsByRegion]:
 
 
 def _get(client: httpx.Client, url: str) -> bytes:
-    """Raises HeadroomError; what it names has no query, where a key may be."""
+    """The content. Raises HeadroomError, which leaves out the query, as it may hold a key."""
     name = url.partition("?")[0]
     content = bytearray()
     try:
@@ -141,7 +141,7 @@ def _get(client: httpx.Client, url: str) -> bytes:
 
 
 def _lines(client: httpx.Client, url: str) -> Iterator[str]:
-    """Raises HeadroomError."""
+    """The lines of the content. Raises HeadroomError."""
     try:
         with client.stream("GET", url) as answer:
             if answer.status_code != httpx.codes.OK:

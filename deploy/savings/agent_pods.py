@@ -1,10 +1,10 @@
 """The agents of a live cluster: their pods, asked through the API server with the user's own right to pods/proxy.
 
-The API server drops the credentials of a request that it passes on. So nothing of the user reaches an agent but the
-token of `--token-file`, in a header of its own.
+The API server drops the credentials of a request that it passes on. So of the user's credentials only the token of
+`--token-file` reaches an agent, in a separate header.
 
-Labels are no proof: a user who may create pods in any namespace could get the token, and lower what is recommended to
-others. So agents are those of one namespace, and each is believed about its own node alone.
+Labels prove nothing: a user who may create pods in any namespace could obtain the token, and lower the recommendations
+of others. So agents must be in one namespace, and each answers for its own node alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,11 +29,11 @@ LABELS = {names.LABEL_PART_OF: "headroom", names.LABEL_COMPONENT: "agent"}
 PORT = 9316  # unless the pod says otherwise
 TIMEOUT_SECONDS = 30.0
 AT_A_TIME = 8
-_SCHEMES = ("https", "http")  # of the chart, and of `access.tls: false`
+_SCHEMES = ("https", "http")  # the chart's default, and its value for `access.tls: false`
 
 
 class FoundAgents(NamedTuple):
-    """What agents told, and a sentence about those that told nothing."""
+    """The agents' answers, and a sentence about agents without one."""
 
     weeks: Sequence[AgentWeeks]
     notes: Sequence[str]
@@ -56,7 +56,7 @@ class ProxiedAgent:
         return f"agent {self.namespace}/{self.pod}"
 
     def asked(self, method: str, path: str, fields: Mapping[str, str] | None = None) -> tuple[int, bytes]:
-        """Status and content of an answer that is not a refusal. Raises HeadroomError."""
+        """Status and content of an accepted request. Raises HeadroomError."""
         headers = {access.PASSED_ON_HEADER: token} if (token := self.access.authorization()) else {}
         while True:
             scheme, *others = self.schemes
@@ -77,7 +77,7 @@ def read(
     given: Access,
     came: Callable[[str], None] = lambda what: None,
 ) -> FoundAgents:
-    """Of the agents in `namespace`; `pods` are those of the cluster. One that does not answer costs its node alone."""
+    """Queries the agents in `namespace`; `pods` are the cluster's. A failing agent leaves out its own node only."""
     once = client.single_attempt(TIMEOUT_SECONDS)
     node_of = {pod.metadata.key: pod.spec.node_name for pod in pods}
     agents = [
@@ -91,7 +91,7 @@ def read(
         return FoundAgents((), ())
     came(f"{len(agents)} agents")
     first = _read(agents[0], node_of)
-    if isinstance(first, Unauthorized | Forbidden):  # what one refuses, all refuse
+    if isinstance(first, Unauthorized | Forbidden):  # if one agent refuses, all do
         return FoundAgents((), (f"of the agents ({len(agents)}) none was asked: {_why(first)}",))
     with ThreadPoolExecutor(AT_A_TIME, thread_name_prefix="agents") as pool:
         answers = [first, *pool.map(lambda agent: _read(agent, node_of), agents[1:])]
@@ -101,7 +101,7 @@ def read(
 
 
 def _read(agent: ProxiedAgent, node_of: Mapping[str, str]) -> AgentWeeks | HeadroomError:
-    """What it says of pods of its node, and of pods that are gone."""
+    """The agent's usage of its node's pods, deleted ones included."""
     try:
         weeks = from_agents.read(agent)
     except HeadroomError as error:
@@ -125,6 +125,6 @@ def _why(error: HeadroomError) -> str:
 
 
 def _port(pod: Pod) -> int:
-    """That of the container `agent`, which may run beside others."""
+    """The port of the container `agent`, which may run beside others."""
     ports = [port for each in pod.spec.containers if each.name == "agent" for port in each.ports or ()]
     return ports[0].container_port if ports else PORT

@@ -1,4 +1,4 @@
-"""The cluster that is looked at: its objects, its workloads' containers, and what is known of their usage."""
+"""The examined cluster: its objects, its workloads' containers, and the known usage."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +61,7 @@ ObjectT = TypeVar("ObjectT", bound=msgspec.Struct)
 
 @dataclass(frozen=True)
 class WhereToLook:
-    """Sources, alone or together. Without `files` it is the live cluster of the kubeconfig, where agents are found."""
+    """Sources, alone or combined. Without `files` it is the kubeconfig's live cluster, where agents are found."""
 
     files: Sequence[Path] = ()
     kubeconfig: str = ""
@@ -75,7 +75,7 @@ class WhereToLook:
 
 @dataclass(frozen=True)
 class LookedAt:
-    """`now` in Unix seconds; the `moment` is metrics-server's."""
+    """The examined cluster at `now`, in Unix seconds; `moment` comes from metrics-server."""
 
     seen: Seen
     listed: Listed
@@ -96,7 +96,7 @@ def look(
     until: float | None = None,
     came: Callable[[str], None] = lambda what: None,
 ) -> LookedAt:
-    """Raises InvalidInput and HeadroomError."""
+    """Reads the cluster. Raises InvalidInput and HeadroomError."""
     key = ConfigKey(names.INSTALL_NAMESPACE, names.CONFIG_MAP)
     if where.files:
         seen = plan_sources.from_files(where.files, names.INSTALL_NAMESPACE, key, pod_type=SeenPod, also=objects.ALSO)
@@ -139,7 +139,7 @@ def _read(seen: Seen, kind: type[ObjectT]) -> list[ObjectT]:
 
 
 def _measured(seen: Seen) -> tuple[list[PodMetrics], list[NodeMetricsSample]]:
-    """Of metrics-server. It is a source among others: one that fails costs what it knows alone."""
+    """The usage from metrics-server. As one source among several, its failure loses only its own data."""
     try:
         return _read(seen, PodMetrics), _read(seen, NodeMetricsSample)
     except HeadroomError as error:
@@ -148,7 +148,7 @@ def _measured(seen: Seen) -> tuple[list[PodMetrics], list[NodeMetricsSample]]:
 
 
 def _list(client: Client, resource: Resource, kind: type[ObjectT], notes: list[str]) -> list[ObjectT]:
-    """None of a kind that the cluster does not know."""
+    """The objects; None for a kind that the cluster does not know."""
     with suppress(NotFound):
         try:
             found = client.list(resource, into=kind)

@@ -1,4 +1,4 @@
-"""`headroom recommend` and `headroom savings` as the command line has them. What works is imported when it runs."""
+"""The command line of `headroom recommend` and `headroom savings`. It imports its code only when it runs."""
 
 import enum
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from shared import names
 
-# What `recommend` and `savings` share.
+# The options that `recommend` and `savings` share.
 Files = Annotated[
     list[Path] | None,
     typer.Option(

@@ -1,7 +1,7 @@
 """Usage of the last seven days from our agents: samples of a second, kept as means and maxima of five minutes.
 
-Agents keep a week of pods, not of containers: a pod's usage is divided among its containers as their requests are. Of
-pods that are gone they keep the mean over the pods of a workload on their node.
+Agents keep a week of pods, not of containers: a pod's usage is divided among its containers in proportion to their
+requests. For deleted pods they keep the mean over a workload's pods on their node.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from deploy.savings.workloads import ContainerRole, Listed, WorkloadContainer
 from shared.errors import HeadroomError, shown
 
 WEEK = "168h"
-_SAMPLE_SECONDS = 1.0  # between two of those that are counted; where an agent measures less often, a week looks shorter
+_SAMPLE_SECONDS = 1.0  # seconds between two counted samples; if an agent measures less often, a week looks shorter
 _QUANTILE = "p99"  # of a week: a twentieth of its busiest day is no less
 _UNITS = {"cpu": "cores", "memory": "bytes"}
 _METRICS = tuple(_UNITS)
@@ -42,7 +42,7 @@ class _AskedNode(msgspec.Struct, frozen=True):
 
 
 class _Week(NamedTuple):
-    """Of one pod, or of the pods of one workload on a node, and one resource: cores or bytes."""
+    """One resource of one pod, or of a workload's pods on one node: cores or bytes."""
 
     whose: str
     median: float
@@ -52,14 +52,14 @@ class _Week(NamedTuple):
 
 
 class _Weeks(NamedTuple):
-    """Of one workload and resource."""
+    """One resource of one workload."""
 
     pods: list[_Week]
     together: list[_Week]
 
 
 class AgentWeeks(NamedTuple):
-    """What one agent told: of its node's pods ("namespace/pod") and workloads ("namespace/kind/name"), by resource."""
+    """One agent's answer: its node's pods ("namespace/pod") and workloads ("namespace/kind/name"), by resource."""
 
     node: str
     pods: Mapping[str, Mapping[str, _Week]]
@@ -74,7 +74,7 @@ def read(server: AgentServer) -> AgentWeeks:
 
 
 def usage(answers: Iterable[AgentWeeks], listed: Listed, nodes: Collection[str] = ()) -> KnownUsage:
-    """Of all pods that these agents know; a note names `nodes` whose agent is not among them."""
+    """The usage of all pods that these agents know; a note lists the `nodes` without an agent."""
     weeks: dict[str, defaultdict[_Owner, _Weeks]] = {metric: defaultdict(lambda: _Weeks([], [])) for metric in _METRICS}
     owners, asked = set(listed.owner_of.values()), set()
     for answer in answers:
@@ -114,7 +114,7 @@ def _notes(silent: Sequence[str], nodes: int) -> tuple[str, ...]:
 
 
 def _read_weeks(server: AgentServer, kind: str, metric: str) -> dict[str, _Week]:
-    """Of each pod, or workload, that the agent has a name for."""
+    """The week of each pod or workload that the agent can name."""
     found = {how: _aggregate(server, kind, metric, how) for how in ("p50", _QUANTILE, "max", "count")}
     return {
         whose: _Week(
@@ -147,7 +147,7 @@ def _share(requests: Sequence[int | None], place: int) -> float:
 
 
 def _use(weeks: _Weeks, share: float) -> ResourceUse | None:
-    """What pods used together stands in for those that are gone: it is no more than what the largest of them used."""
+    """The usage of one container. Joint means stand in for deleted pods, and never exceed the largest of these."""
     every = [*weeks.pods, *weeks.together]
     if not every:
         return None

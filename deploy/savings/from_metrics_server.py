@@ -1,4 +1,4 @@
-"""What metrics-server knows: one moment of pods and nodes, and no history. Pure."""
+"""Usage from metrics-server: one moment of pods and nodes, without history. Pure."""
 
 import statistics
 from collections import defaultdict
@@ -14,13 +14,13 @@ from shared.errors import InvalidInput
 from shared.names import CPU, MEMORY
 from shared.quantity import MILLI_PER_CORE, QuantityError, Resources
 
-OLD_SECONDS = 300.0  # metrics-server looks each minute or more often, and drops what it has not seen since
+OLD_SECONDS = 300.0  # metrics-server samples at least once a minute, and drops what it has not seen since
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class NodesMoment:
-    """What `nodes` of a cluster used together at `time`, in Unix seconds: pods and the system."""
+    """The joint usage of `nodes` of a cluster at `time`, in Unix seconds: pods and the system."""
 
     time: float
     nodes: int
@@ -35,7 +35,7 @@ class MetricsServerAnswer(NamedTuple):
 
 
 class _Amounts(NamedTuple):
-    """In cores and bytes; None for what a sample does not say."""
+    """In cores and bytes; None for what a sample lacks."""
 
     cpu: float | None
     memory: float | None
@@ -48,9 +48,9 @@ def read(
     node_names: Collection[str],
     now: float | None = None,
 ) -> MetricsServerAnswer:
-    """Of the pods and nodes that the cluster has; a sample that cannot be read is named and passed by.
+    """The moment of the cluster's pods and nodes; an unreadable sample is ignored with a note.
 
-    `now`, in Unix seconds, is what old samples are told by.
+    `now`, in Unix seconds, decides which samples are too old.
     """
     refused: list[str] = []
     times: list[float] = []
@@ -125,7 +125,7 @@ def _use(samples: Sequence[float]) -> ResourceUse | None:
 
 
 def _amounts(source: str, field: str, usage: Quantities) -> _Amounts:
-    """Raises InvalidInput."""
+    """The amounts of a sample. Raises InvalidInput."""
 
     def amount(name: str) -> float | None:
         if name not in usage:
@@ -143,7 +143,7 @@ def _amounts(source: str, field: str, usage: Quantities) -> _Amounts:
 
 
 def _time(source: str, timestamp: str | None) -> list[float]:
-    """Unix seconds; none where the sample does not say. Raises InvalidInput."""
+    """Unix seconds; None if the sample has no time. Raises InvalidInput."""
     try:
         return [] if timestamp is None else [durations.instant(timestamp)]
     except ValueError as error:

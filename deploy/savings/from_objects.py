@@ -1,4 +1,4 @@
-"""Usage that lies in the cluster itself: the checkpoints of VPA. Pure."""
+"""Usage stored in the cluster itself: VPA's checkpoints. Pure."""
 
 import math
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ _NEWEST_VERSION = "v3"
 def checkpoints(
     kept: Iterable[VerticalPodAutoscalerCheckpoint], autoscalers: Iterable[VerticalPodAutoscaler]
 ) -> KnownUsage:
-    """What VPA's recommender has kept: decayed histograms over all replicas, of some eight days."""
+    """The histories of VPA's recommender: decayed histograms over all replicas, of about eight days."""
     targets = {
         (each.metadata.namespace, each.metadata.name): each.spec.target_ref
         for each in autoscalers
@@ -56,7 +56,7 @@ def checkpoints(
 
 
 def _history(kept: VerticalPodAutoscalerCheckpoint) -> VpaHistory:
-    """Raises ValueError."""
+    """The history in a checkpoint. Raises ValueError."""
     said = kept.status
     if said.version not in ("", _NEWEST_VERSION):
         raise ValueError(f"version {said.version}, where {_NEWEST_VERSION} is known")
@@ -79,5 +79,5 @@ def _compact(said: CheckpointHistogram) -> CompactHistogram:
 
 
 def _most(bank: Bank) -> float:
-    """The end of the last bucket that is not empty."""
+    """The upper end of the last non-empty bucket."""
     return max(filled_buckets(bank), default=0.0)

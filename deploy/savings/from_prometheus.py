@@ -1,7 +1,7 @@
 """Usage of containers from a Prometheus with cAdvisor's series.
 
-Quantiles and maxima are made there, a day at a time and namespace by namespace, so that neither a large cluster nor a
-long history makes an answer large.
+Prometheus computes quantiles and maxima, day by day and namespace by namespace, so that large clusters and long
+histories give small answers.
 """
 
 import json
@@ -59,9 +59,9 @@ def usage(
     with_history: bool = False,
     came: Callable[[str], None] = lambda namespace: None,
 ) -> KnownUsage:
-    """Of the pods of `owner_of`, and of those that are gone and whose workload is told by their names.
+    """The usage of the pods in `owner_of`, and of deleted pods whose names reveal their workload.
 
-    `with_history` also asks for a sample an hour, from which VPA's recommender begins. Raises HeadroomError.
+    `with_history` also reads hourly samples, from which VPA's recommender starts. Raises HeadroomError.
     """
     uses: dict[ContainerKey, ContainerUse] = {}
     workloads = _by_prefix(owner_of)
@@ -94,12 +94,12 @@ class _Asker:
         self._server, self._namespace = server, namespace
         self._owner_of, self._workloads = owner_of, workloads
         self._step = f"{period.step_seconds:g}s"
-        window = max(4 * 60.0, period.step_seconds)  # four scrapes of a minute: a rate over fewer may be empty
+        window = max(4 * 60.0, period.step_seconds)  # four one-minute scrapes: a rate over fewer may be empty
         selected = _CONTAINERS % json.dumps(namespace)
         self._selected = selected
         self._cpu, self._memory = _CPU % (selected, f"{window:g}s"), _MEMORY % selected
         self._apart = period.step_seconds
-        # Each point of an answer is of the day before it.
+        # Each point of an answer covers the day before it.
         self._days = Period(period.start + DAY_SECONDS, period.end, DAY_SECONDS)
         self._hours = Period(period.start, period.end, HOUR_SECONDS)
 
@@ -184,7 +184,7 @@ class _Asker:
         return _Replica(ContainerKey(*owner, container), pod) if owner and container else None
 
     def _gone(self, pod: str) -> tuple[str, str, str] | None:
-        """The workload of a pod that is not there any more, by its name: all but one or two parts at its end."""
+        """The workload of a deleted pod, by its name: all but the last one or two parts."""
         name = pod
         for _ in range(2):
             name = name.rpartition("-")[0]
@@ -194,7 +194,7 @@ class _Asker:
 
 
 def _numbers(series: PrometheusSeries, source: str) -> tuple[Floats, Floats]:
-    """Raises InvalidInput."""
+    """The values as numbers. Raises InvalidInput."""
     try:
         numbers = np.array(series.values, np.float64).reshape(-1, 2)
     except ValueError as error:

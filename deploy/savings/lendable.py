@@ -1,4 +1,4 @@
-"""What could be lent: the calibrated model over the usage that a Prometheus has recorded, pods where they ran."""
+"""What could be lent: the calibrated model applied to a Prometheus' recorded usage, with pods where they ran."""
 
 from typing import NamedTuple
 
@@ -20,19 +20,19 @@ from shared.quantity import MILLI_PER_CORE
 
 HORIZON_HOURS = 24
 STEP_SECONDS = 300.0
-LEAST_DAYS = 3.0  # a promise for a day, watched for a day, after a day of history
+LEAST_DAYS = 3.0  # a day of history, a day of promises, and a day to watch them
 _LAST_HOURS = 24
 
 
 class LendableAnswer(NamedTuple):
-    """By resource; `problem` says why there is none."""
+    """The answer by resource; `problem` says why there is none."""
 
     rows: tuple[LendableRow, ...]
     problem: str = ""
 
 
 def ask(url: str, access: Access, now: float, days: float, target_percent: float) -> LendableAnswer:
-    """Of the days before `now`, in Unix seconds. Raises InvalidInput for a URL that is none."""
+    """The answer for the days before `now`, in Unix seconds. Raises InvalidInput for an invalid URL."""
     with Prometheus(url, access) as server:
         if days < LEAST_DAYS:
             return LendableAnswer((), f"{days:.1f} days are asked for, and predictions take {LEAST_DAYS:g}")
@@ -44,7 +44,7 @@ def ask(url: str, access: Access, now: float, days: float, target_percent: float
 
 
 def _row(server: Prometheus, resource: str, period: Period, target_percent: float) -> LendableRow:
-    """Raises HeadroomError, and ValueError for a recording in which no promise can be judged."""
+    """One resource. Raises HeadroomError, and ValueError if the recording is too short to judge a promise."""
     samples = prometheus.samples(server, resource, period)
     fleet = fleets.fleet(samples, None, SeriesPlacement(recorded=True), lambda left_out: None)
     trial = Trial(RESOURCES.index(resource), (PEAK_MIX,), (target_percent,), (HORIZON_HOURS,), prediction_policy(None))

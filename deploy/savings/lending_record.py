@@ -1,6 +1,6 @@
-"""What was on offer as Mid and Batch, and what of it pods held, hour by hour, as a Prometheus remembers it.
+"""The hourly Mid and Batch offers, and what pods held of them, from a Prometheus.
 
-Offers are the manager's own metrics, and what pods held those of kube-state-metrics.
+The offers are the manager's own metrics, the held amounts kube-state-metrics'.
 """
 
 import math
@@ -12,9 +12,9 @@ from deploy.savings.usage import DAY_SECONDS
 from shared.errors import HeadroomError
 from shared.quantity import MILLI_PER_CORE, Resources
 
-# What both tiers offer counts once on each node, at the larger of the two.
+# Overlapping offers of both tiers count once on each node, at the larger of the two.
 _OFFERED = 'sum(max by (node) ({__name__=~"headroom_manager_node_(mid|batch)_%s"}))'
-# Thousandths of a core, and bytes, under the names that kube-state-metrics gives extended resources.
+# Thousandths of a core, and bytes, under kube-state-metrics' names for extended resources.
 _HELD = (
     "sum(max by (namespace, pod, container, resource) "
     '(kube_pod_container_resource_requests{resource=~"kubernetes_io_(mid|batch)_%s", node!=""})'
@@ -24,8 +24,8 @@ _HELD = (
 
 
 class LendingRecord(NamedTuple):
-    """Sums over the `hours` from `start` (Unix seconds) on that an offer is known of: thousandths of a core, and bytes,
-    times hours. `held` is None without kube-state-metrics.
+    """Sums over the `hours` since `start` (Unix seconds) with a known offer: thousandths of a core, and bytes, times
+    hours. `held` is None without kube-state-metrics.
     """
 
     start: float
@@ -35,14 +35,14 @@ class LendingRecord(NamedTuple):
 
 
 class LendingRecordAnswer(NamedTuple):
-    """`problem` says why there is none; empty where nothing was ever on offer."""
+    """The record; `problem` says why there is none, and is empty if there was never an offer."""
 
     record: LendingRecord | None
     problem: str = ""
 
 
 def ask(url: str, access: Access, now: float, days: float) -> LendingRecordAnswer:
-    """Of the days before `now`, in Unix seconds. Raises InvalidInput for a URL that is none."""
+    """The record of the days before `now`, in Unix seconds. Raises InvalidInput for an invalid URL."""
     with Prometheus(url, access) as server:
         try:
             return LendingRecordAnswer(recorded(server, Period(now - days * DAY_SECONDS, now, HOUR_SECONDS)))
@@ -51,7 +51,7 @@ def ask(url: str, access: Access, now: float, days: float) -> LendingRecordAnswe
 
 
 def recorded(server: Prometheus, period: Period) -> LendingRecord | None:
-    """Raises HeadroomError, and ValueError for values that are no numbers."""
+    """The record. Raises HeadroomError, and ValueError for invalid numbers."""
     cores, memory = (_by_hour(server, _OFFERED % what, period) for what in ("cpu_cores", "memory_bytes"))
     hours = sorted(cores.keys() & memory.keys())
     if not hours:
@@ -67,7 +67,7 @@ def recorded(server: Prometheus, period: Period) -> LendingRecord | None:
 
 
 def _tells_of_pods(server: Prometheus, period: Period) -> bool:
-    """Whether there is a kube-state-metrics at all."""
+    """Whether the Prometheus has kube-state-metrics at all."""
     return bool(_by_hour(server, "count(kube_pod_status_phase)", period))
 
 

@@ -1,4 +1,4 @@
-"""What is read of objects beside what a plan needs: why containers died, and what other autoscalers say of them."""
+"""Object fields beyond those of a plan: why containers died, and what other autoscalers report about them."""
 
 from typing import Any
 
@@ -84,7 +84,7 @@ class HorizontalPodAutoscaler(Wire, frozen=True):
     spec: _AutoscalerSpec = _AutoscalerSpec()
 
     def utilization_percent(self, resource: str) -> int | None:
-        """The percentage of the request of this resource at which it scales; None where it does not by that."""
+        """The percentage of this resource's request at which it scales; None if it does not scale by that."""
         if resource == "cpu" and self.spec.target_cpu_utilization_percentage is not None:
             return self.spec.target_cpu_utilization_percentage
         for metric in self.spec.metrics or ():

@@ -1,5 +1,5 @@
-"""Recommendations as something to apply: a kustomization with strategic merge patches, `kubectl patch` lines, or values
-of a Helm chart whose form is known. Nothing is applied here. Pure.
+"""Turns recommendations into something to apply: a kustomization of strategic merge patches, `kubectl patch` lines, or
+Helm values in a known form. It applies nothing. Pure.
 """
 
 import json
@@ -27,22 +27,22 @@ _API_VERSIONS = {
 
 
 class _Block(str):
-    """A text that is written line by line."""
+    """A text to write line by line."""
 
     __slots__ = ()
 
 
 class _Blocks(yaml.SafeDumper):
-    """A writer of YAML with such texts."""
+    """A YAML writer for such texts."""
 
 
 _Blocks.add_representer(_Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|"))
 
-VPA_LIKE = "headroom.io/recommendation"  # annotation of the form of a VerticalPodAutoscaler's status
+VPA_LIKE = "headroom.io/recommendation"  # annotation in the form of a VerticalPodAutoscaler's status
 
 
 def patches(made: Iterable[ContainerRecommendation]) -> list[dict[str, Any]]:
-    """A strategic merge patch for each workload that changes, and whose kind has a pod template."""
+    """A strategic merge patch for each changed workload of a kind with a pod template."""
     by_owner: defaultdict[tuple[str, str, str], list[ContainerRecommendation]] = defaultdict(list)
     for each in made:
         if each.changes and each.container.key.kind in _API_VERSIONS:
@@ -51,7 +51,7 @@ def patches(made: Iterable[ContainerRecommendation]) -> list[dict[str, Any]]:
 
 
 def list_unpatched(made: Iterable[ContainerRecommendation]) -> list[ContainerKey]:
-    """Containers that change and that no patch is known for: pods without a workload, and other kinds' pods."""
+    """The changed containers without a known patch: pods without a workload, and pods of other kinds."""
     return [each.container.key for each in made if each.changes and each.container.key.kind not in _API_VERSIONS]
 
 
@@ -86,8 +86,8 @@ def kubectl_lines(made: Iterable[ContainerRecommendation]) -> str:
 
 
 def helm_values(made: Iterable[ContainerRecommendation]) -> str:
-    """Values in the form that `helm create` gives charts, `resources`, for workloads of one container; by workload, as
-    each chart has its own file.
+    """Values in the form of `helm create`, `resources`, for workloads of one container; by workload, as each chart has
+    its own file.
     """
     listed = {}
     for each in made:
@@ -98,7 +98,9 @@ def helm_values(made: Iterable[ContainerRecommendation]) -> str:
 
 
 def annotations(made: Iterable[ContainerRecommendation]) -> str:
-    """A line for each workload that notes its recommendation on it, as a VerticalPodAutoscaler has it in its status."""
+    """A line for each workload that annotates it with its recommendation, in the form of a VerticalPodAutoscaler's
+    status.
+    """
     by_owner: defaultdict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
     for each in made:
         if each.container.key.kind in _API_VERSIONS and each.use is not None:
@@ -132,7 +134,7 @@ def _container(of: ContainerRecommendation) -> dict[str, Any]:
 
 
 def _resources(of: ContainerRecommendation) -> dict[str, Any]:
-    """What is set; a limit that is to go is null, which removes it."""
+    """The resources to set; null removes a limit."""
     now = of.container
     found: dict[str, Any] = {}
     if requests := _amounts(of.cpu.request, of.memory.request):

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster cost, and what a core and a GiB cost on them. Pure."""
+"""The cost of a cluster's nodes, and of a core and a GiB on them. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,9 @@ _TYPE = "node.kubernetes.io/instance-type"
 
 @dataclass(frozen=True)
 class OwnUnits:
-    """What a core and a GiB cost per hour on this cluster's nodes, so that all of them together cost what nodes do."""
+    """The hourly cost of a core and a GiB on this cluster's nodes, such that all of them together cost what the nodes
+    do.
+    """
 
     core: float
     gib: float
@@ -29,9 +31,8 @@ class OwnUnits:
 
 @dataclass(frozen=True)
 class PricedNodes:
-    """Machines by node, with their prices per hour; those without a price count apart, and stay in every state of the
-    cluster that has a bill. Where no node has a price there are no `units`, and states tell of nodes and resources
-    alone.
+    """Machines by node, with their prices per hour. Nodes without a price count apart, and stay in every state of the
+    cluster that has a bill. If no node has a price, there are no `units`, and states show only nodes and resources.
     """
 
     book: PriceBook
@@ -41,7 +42,7 @@ class PricedNodes:
 
     @classmethod
     def of(cls, nodes: Iterable[Node], book: PriceBook) -> "PricedNodes":
-        """The nodes' prices are divided between cores and memory by what both cost elsewhere."""
+        """The price of each node is divided between cores and memory in proportion to what both cost elsewhere."""
         machines: dict[str, tuple[Machine, float]] = {}
         unpriced: dict[str, Machine] = {}
         total = weight = 0.0
@@ -67,7 +68,7 @@ class PricedNodes:
 
     @property
     def source(self) -> str:
-        """Where the prices of these nodes come from."""
+        """The source of these nodes' prices."""
         return self.book.source(machine for machine, _ in self.machines.values())
 
     @property
@@ -75,32 +76,32 @@ class PricedNodes:
         return sorted({machine.labels.get(_TYPE) or "(none)" for machine in self.unpriced.values()})
 
     def note_unpriced(self, consequence: str) -> list[str]:
-        """A sentence about nodes without a price, if there are some, and how they get one."""
+        """A sentence about nodes without a price, if any, and how to give them one."""
         if not self.unpriced:
             return []
         kinds, how = ", ".join(self.unpriced_types[:3]), prices.how_to_price(self.unpriced.values())
         return [f"{len(self.unpriced)} nodes have no known price (machine type {kinds}){consequence}; {how}"]
 
     def leaving(self, names: Iterable[str]) -> frozenset[str]:
-        """Those of these nodes that count as gone."""
+        """The `names` without unpriced nodes, which stay; all of them if no node has a price."""
         return frozenset(names) - self.unpriced.keys() if self.machines else frozenset(names)
 
     def bill(self, without: Iterable[str] = (), also: Sequence[tuple[Machine, float]] = ()) -> float:
-        """Of a month, commitments included."""
+        """The bill of a month, commitments included."""
         gone = set(without)
         left = [each for name, each in self.machines.items() if name not in gone]
         return self.book.bill([*left, *also]) * HOURS_PER_MONTH
 
     def cost(self, names: Iterable[str]) -> float | None:
-        """Of a month, by list prices; None where none of these nodes has one."""
+        """The cost of a month by list prices; None if none of these nodes has a price."""
         priced = [self.machines[name][1] for name in names if name in self.machines]
         return sum(priced) * HOURS_PER_MONTH if priced else None
 
     def worth(self, cpu_milli: float, memory_bytes: float, *, times: int = 1) -> float | None:
-        """What that much of these nodes costs a month, so many times; None without any price."""
+        """The monthly value of these amounts, `times` over; None without any price."""
         return None if self.units is None else self.units.month(cpu_milli, memory_bytes) * times
 
 
 def cents(amount: float | None) -> float | None:
-    """Money as answers have it."""
+    """Money as answers show it."""
     return None if amount is None else round(amount, 2)

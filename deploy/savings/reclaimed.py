@@ -1,4 +1,4 @@
-"""With Headroom in the cluster: what it offers, what pods hold of that, how much is taken back, and what it avoids."""
+"""Headroom's effect in a cluster: its offers, what pods hold of them, how much is withdrawn, and what that avoids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ _DAY_SECONDS = 86400
 
 @dataclass(frozen=True)
 class ReclaimedCapacity:
-    """In native units: what Mid and Batch offer, by node, and what pods hold of it. `asking` are those pods, as they
-    would be if they asked nodes themselves for it.
+    """In native units: the Mid and Batch offers by node, and what pods hold of them. `asking` are these pods, as if
+    they requested native resources instead.
     """
 
     by_node: Mapping[str, Resources]
@@ -45,7 +45,7 @@ class ReclaimedCapacity:
 
 
 def reclaimed(found: LookedAt) -> ReclaimedCapacity:
-    """What both tiers offer counts once, at the larger of the two."""
+    """The joint offer of both tiers, overlaps counted once, at the larger of the two."""
     by_node, held, asking = dict[str, Resources](), Resources(), list[Pod]()
     for node in found.seen.objects.nodes:
         try:
@@ -72,13 +72,13 @@ def reclaimed(found: LookedAt) -> ReclaimedCapacity:
 
 
 def _held(requests: Quantities | None) -> Resources:
-    """Raises QuantityError."""
+    """The held amounts. Raises QuantityError."""
     lent = api_pods.amounts({name: value for name, value in (requests or {}).items() if name in _LENT})
     return Resources(lent.get(MID_CPU, 0) + lent.get(BATCH_CPU, 0), lent.get(MID_MEMORY, 0) + lent.get(BATCH_MEMORY, 0))
 
 
 def _asking_itself(container: Container) -> Container:
-    """Raises QuantityError."""
+    """The pod as if it requested native resources. Raises QuantityError."""
     held = _held(container.resources.requests)
     given, allowed = (
         {name: value for name, value in (amounts or {}).items() if name not in _LENT}
@@ -100,7 +100,7 @@ def since(
     nodes: PricedNodes,
     record: LendingRecord | None,
 ) -> SinceRow | None:
-    """None where nothing is on offer, or nothing has a price."""
+    """The effect; None without an offer, or without a price."""
     units = nodes.units
     if not lent.exists or units is None:
         return None
@@ -119,7 +119,7 @@ def since(
 
 
 class _Avoided(NamedTuple):
-    """Per month; None where it is not known."""
+    """Per month; None if unknown."""
 
     cost: float | None
     nodes: int | None
@@ -127,8 +127,8 @@ class _Avoided(NamedTuple):
 
 
 def _avoided(lent: ReclaimedCapacity, cluster: SimulatedCluster, nodes: PricedNodes) -> _Avoided:
-    """What the planner would buy if these pods asked nodes themselves for what they hold: what nodes have idle goes
-    first, so that it does not count as avoided.
+    """The planner's purchase if these pods requested native resources for what they hold. They use idle capacity first,
+    so that it does not count as avoided.
     """
     if not lent.asking:
         return _Avoided(0.0, 0, "no pod holds any of it")
@@ -145,7 +145,7 @@ def _avoided(lent: ReclaimedCapacity, cluster: SimulatedCluster, nodes: PricedNo
 
 
 def _recorded(record: LendingRecord, units: OwnUnits, lent: ReclaimedCapacity, avoided: _Avoided) -> LendingRecordRow:
-    """At today's prices. What was held avoids as large a share of its worth as what is held now, and never more."""
+    """The record at today's prices. The held amounts avoided the same share of their value as now, at most all."""
     offered = units.month(*record.offered) / HOURS_PER_MONTH
     held = None if record.held is None else units.month(*record.held) / HOURS_PER_MONTH
     now = units.month(*lent.held)
@@ -167,7 +167,7 @@ def _recorded(record: LendingRecord, units: OwnUnits, lent: ReclaimedCapacity, a
 
 
 def _withdrawn(lent: ReclaimedCapacity, found: LookedAt, units: OwnUnits) -> tuple[float | None, str]:
-    """The share of its worth that is taken back a day, by the agents' own measure, and how that is known."""
+    """The share of the offers' value that is withdrawn per day, as agents measure it, and the source."""
     if not found.seen.metrics:
         return None, "not known: there is no NodeMetric in what was read"
     reports = map(report.read, found.seen.metrics)

@@ -1,4 +1,4 @@
-"""`headroom recommend`: requests and limits per container, out of what it used. Nothing is applied."""
+"""`headroom recommend`: requests and limits per container, from recorded usage. It applies nothing."""
 
 import math
 from collections import Counter
@@ -20,7 +20,7 @@ from shared.quantity import MILLI_PER_CORE
 
 @dataclass(frozen=True)
 class ContainerChoice:
-    """Which containers are wanted; empty for all."""
+    """The chosen containers; empty for all."""
 
     namespaces: Sequence[str] = ()
     workload: str = ""
@@ -35,7 +35,7 @@ class ContainerChoice:
 def answer(
     found: LookedAt, rules: RecommendationRules, book: PriceBook, *, only: ContainerChoice | None = None
 ) -> tuple[Recommendations, list[ContainerRecommendation]]:
-    """The answer, and what it was made of."""
+    """The answer, and the data behind it."""
     chosen = only or ContainerChoice()
     made = [each for each in recommending.recommend(found.listed.containers, found.known, rules) if chosen.takes(each)]
     nodes = PricedNodes.of(found.seen.objects.nodes, book)

@@ -1,4 +1,4 @@
-"""How recommendations are printed: a table for people, CSV for sheets."""
+"""Prints recommendations: a table for people, CSV for spreadsheets."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -32,7 +32,7 @@ def render(of: Recommendations, *, top: int | None = None, details: bool = False
 
 
 def changed_names(of: Recommendations) -> str:
-    """The workloads whose requests or limits should change, as `--workload` takes them; each once."""
+    """The workloads whose requests or limits should change, each once, as `--workload` takes them."""
     changed = (f"{row.namespace}/{row.kind}/{row.workload}" for row in of.containers if row.changes)
     return "\n".join(dict.fromkeys(changed))
 
@@ -43,7 +43,7 @@ def table_csv(of: Recommendations) -> str:
 
 
 def _flat(row: ContainerRecommendationRow) -> dict[str, object]:
-    """With the amounts of both resources at the end."""
+    """A row with the amounts of both resources at the end."""
     plain = asdict(row)
     amounts = {name: plain.pop(name) for name in ("cpu", "memory")}
     return plain | {f"{name}_{key}": value for name, each in amounts.items() for key, value in each.items()}
@@ -116,5 +116,5 @@ def _kept(rows: Sequence[ContainerRecommendationRow]) -> list[str]:
 
 
 def shorten(name: str, most: int = MOST_NAME) -> str:
-    """Without its middle where it is long."""
+    """The text, with its middle cut out if it is long."""
     return name if len(name) <= most else f"{name[: most // 2 - 1]}..{name[-(most // 2 - 1) :]}"

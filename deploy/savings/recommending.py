@@ -1,8 +1,8 @@
-"""Requests and limits per container: the rules. Pure.
+"""The rules for requests and limits per container. Pure.
 
-cpu: the 95th percentile of the busiest replica's busiest day, and a margin. memory: the largest sample of any replica,
-and a margin, or what a kill by the kernel has shown to be needed. What is known too badly, would be undone by a
-HorizontalPodAutoscaler or is what a JVM's heap was given stays as it is, with the reason.
+cpu: the 95th percentile of the busiest replica's busiest day, plus a margin. memory: the largest sample of any replica,
+plus a margin, or the amount that a kernel kill proves necessary. A value stays, with the reason, if too little is
+known, if a HorizontalPodAutoscaler would undo the change, or if it is the amount that a JVM's heap was given.
 """
 
 import enum
@@ -16,9 +16,9 @@ from deploy.savings.workloads import ContainerRole, WorkloadContainer
 from shared.quantity import MILLI_PER_CORE
 
 MIB = 1 << 20
-LEAST_DAYS_TO_LOWER = 1.0  # of history, before memory is lowered
+LEAST_DAYS_TO_LOWER = 1.0  # days of history before memory is lowered
 WEEK_DAYS = 7.0
-THROTTLED = 0.05  # share of periods from which cpu is not lowered
+THROTTLED = 0.05  # share of throttled periods from which cpu is not lowered
 
 
 class EstimatorName(enum.StrEnum):
@@ -27,22 +27,22 @@ class EstimatorName(enum.StrEnum):
 
 
 class LimitPolicy(enum.StrEnum):
-    KEEP = "keep"  # a memory limit is raised where it is below what is needed, and never lowered
-    RATIO = "ratio"  # of limit to request, as before
-    REQUEST = "request"  # memory's limit is its request, cpu has none
+    KEEP = "keep"  # a memory limit below the need is raised, and none is lowered
+    RATIO = "ratio"  # the ratio of limit to request stays
+    REQUEST = "request"  # memory's limit equals its request, cpu has none
 
 
 class Risk(enum.StrEnum):
-    """What may go wrong if the line is applied."""
+    """The risk of applying the line."""
 
     NONE = "none"  # nothing is lowered
-    LOW = "low"  # what is lowered stays above all that was used
-    MEDIUM = "medium"  # cpu falls below its largest sample, or no week was seen
+    LOW = "low"  # lowered values stay above all usage
+    MEDIUM = "medium"  # cpu falls below its largest sample, or less than a week was seen
     HIGH = "high"  # less than a day was seen
 
 
 class DecidingRule(enum.StrEnum):
-    """Which rule decided about a resource."""
+    """The rule that decided about a resource."""
 
     QUANTILE = "quantile"
     PEAK = "peak"
@@ -62,7 +62,7 @@ class DecidingRule(enum.StrEnum):
 
 @dataclass(frozen=True)
 class RecommendationRules:
-    """Margins are shares, floors thousandths of a core and bytes; `least_change` is a share, too."""
+    """Margins and `least_change` are shares; floors are in thousandths of a core and bytes."""
 
     estimator: EstimatorName = EstimatorName.HEADROOM
     limits: LimitPolicy = LimitPolicy.KEEP
@@ -78,13 +78,13 @@ class RecommendationRules:
 
 
 class Proposal(NamedTuple):
-    """Of one resource: thousandths of a core, or bytes; None for what is not set. `detail` is a sentence."""
+    """A proposal for one resource: thousandths of a core, or bytes; None for unset amounts. `detail` is a sentence."""
 
     request: int | None
     limit: int | None
     reason: DecidingRule
     detail: str
-    wanted: int | None = None  # what the rule came to, where the request stays
+    wanted: int | None = None  # the rule's result, if the request stays
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class ContainerRecommendation:
 
     @property
     def saved(self) -> tuple[int, int]:
-        """Thousandths of a core and bytes that all replicas request less; with a minus, more."""
+        """Thousandths of a core and bytes that all replicas request less; negative for more."""
         now, replicas = self.container, self.container.replicas
         if now.role is ContainerRole.INIT:
             return 0, 0
@@ -235,7 +235,7 @@ def _memory(now: WorkloadContainer, use: ContainerUse, rules: RecommendationRule
 
 
 def _is_worth_it(before: int, wanted: int, share: float, least: int) -> bool:
-    """Whether a change is large enough that it would not be taken back the next day."""
+    """Whether a change is so large that the next day would not undo it."""
     return abs(wanted - before) >= max(share * before, least)
 
 

@@ -1,4 +1,4 @@
-"""`headroom savings`: what a cluster costs, where that goes, and what it could save, each thing counted once."""
+"""`headroom savings`: the cost of a cluster, where it goes, and what could be saved, each amount counted once."""
 
 import statistics
 from collections import Counter
@@ -40,7 +40,7 @@ from shared.quantity import MILLI_PER_CORE, Resources
 
 @dataclass(frozen=True)
 class SavingsQuestion:
-    """What is asked: rules of right-sizing, prices, the label that makes groups."""
+    """The question: rules of right-sizing, prices, and the label that defines groups."""
 
     rules: RecommendationRules
     book: PriceBook
@@ -94,7 +94,7 @@ def _lendable(
     nodes: PricedNodes,
     moment: NodesMoment | None,
 ) -> StageRow:
-    """What is left to lend on the nodes of the last stage: requests as they would be, above the promised peak."""
+    """What the nodes of the last stage can still lend: the new requests above the promised peak."""
     if lendable is None or not lendable.rows:
         if lendable is not None and lendable.problem:
             return staged.skipped(LENDABLE, lendable.problem)
@@ -116,7 +116,7 @@ def _lendable(
         if row is None or not row.requested:
             amounts.append(0)
             continue
-        # Of what all pods request in the end, those of the recording hold the share that they hold now.
+        # The recorded pods keep their present share of all requests.
         share = after / before if before else 1.0
         amounts.append(max(0, int(min(after, row.requested * share)) - row.promised))
     amount = Resources(*amounts)
@@ -139,7 +139,7 @@ def _bill(
     reclaimed: ReclaimedCapacity,
     staged: SavingsStages,
 ) -> BillRow:
-    """Money follows the split of what nodes have: what is not requested is idle, what is not used is unused."""
+    """The bill, split as the nodes' capacity is: unrequested capacity is idle, unused requests are unused."""
     total = nodes.bill()
     objects = found.seen.objects
     there = quantity.total([stages.allocatable(node) for node in objects.nodes if node.metadata.name in nodes.machines])
@@ -171,8 +171,8 @@ def _bill(
 
 
 def _used(made: Iterable[ContainerRecommendation]) -> Resources | None:
-    """What containers use as a rule, all replicas; None where nothing is known. Those of which nothing is known use
-    what they request.
+    """The typical usage of containers, all replicas; None if nothing is known. Containers without data count with their
+    requests.
     """
     cpu = memory = 0.0
     known = False
@@ -251,7 +251,7 @@ def _obstacles(then: Removable, nodes: PricedNodes) -> list[ObstacleRow]:
 
 
 def _replacements(cluster: SimulatedCluster, nodes: PricedNodes) -> list[ReplacementRow]:
-    """Of the cluster as it is, the largest saving first; none where no node has a price."""
+    """The replacements in the present cluster, the largest saving first; none without prices."""
     rows = [
         ReplacementRow(
             each.node,

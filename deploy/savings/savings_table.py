@@ -1,4 +1,4 @@
-"""How savings are printed: the bill and where it goes, the stages, and what they rest on."""
+"""Prints savings: the bill and where it goes, the stages, and the data behind them."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,7 +14,7 @@ _GIB = 1 << 30
 
 
 def render(of: Savings, *, top: int = MOST_ROWS, whole: bool = False) -> str:
-    """With `whole`, every row, names in full, and the kind of each workload."""
+    """The whole text; `whole` shows every row, full names, and the kind of each workload."""
     top = max(top, len(of.workloads), len(of.namespaces), len(of.obstacles), len(of.replacements)) if whole else top
     blocks = [_bill(of), _stages(of), _groups(of, whole=whole)]
     blocks += [_owners(of, rows, top, whole=whole) for rows in (of.namespaces, of.workloads)]
@@ -28,7 +28,7 @@ def table_csv(of: Savings) -> str:
 
 
 def freed_names(of: Savings) -> str:
-    """The workloads that right-sizing frees something of, as `headroom recommend --workload` takes them."""
+    """The workloads that right-sizing shrinks, as `headroom recommend --workload` takes them."""
     freed = [row for row in of.workloads if row.cpu_freed > 0 or row.memory_freed > 0]
     return "\n".join(f"{row.namespace}/{row.kind}/{row.workload}" for row in freed)
 

@@ -1,4 +1,4 @@
-"""What the command line of `headroom recommend` and `headroom savings` means. Pure."""
+"""Interprets the command line of `headroom recommend` and `headroom savings`. Pure."""
 
 from typing import TypeVar
 

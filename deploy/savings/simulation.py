@@ -1,6 +1,6 @@
-"""One cluster in several states, each planned by the manager's own round. Nothing is done.
+"""Simulates several states of one cluster, each planned by the manager's own iteration. It changes nothing.
 
-A plan says which nodes could go together, and what would be bought for the pods of others.
+A plan says which nodes could be removed together, and what would be bought for the pods of others.
 """
 
 import random
@@ -42,7 +42,7 @@ MOST_NODES = 100_000
 SEARCH_SECONDS = 30.0
 Containers: TypeAlias = tuple[Container, ...]
 _COULD_GO = (NodeStanding.GOES, NodeStanding.UNNEEDED)
-# A node that stays for one of these can be replaced by another one: all of its pods may move.
+# A node that stays for one of these reasons can be replaced: all of its pods may move.
 _FREE = (UnremovableReason.NO_PLACE, UnremovableReason.NOT_UNDERUTILIZED, UnremovableReason.PEAKS)
 _GROWTH = (ActionKind.INCREASE.value, ActionKind.CREATE_GROUP.value)
 _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedulable")
@@ -50,7 +50,7 @@ _UNSCHEDULABLE = Condition(type="PodScheduled", status="False", reason="Unschedu
 
 @dataclass(frozen=True)
 class SimulatedCluster:
-    """The objects of a cluster, and its nodes by their groups, which a `label` alone makes where it is given."""
+    """The objects of a cluster, and its nodes by group; a given `label` alone defines the groups."""
 
     objects: ClusterObjects
     groups: Mapping[str, Group]
@@ -63,14 +63,14 @@ class SimulatedCluster:
 
     @property
     def templates(self) -> dict[str, Node]:
-        """A node of each group, as new ones are."""
+        """A new node of each group."""
         return {name: nodes[0] for name, nodes in self.members.items()}
 
 
 @dataclass(frozen=True)
 class Removable:
-    """Nodes that could go together, why the others stay (by reason: nodes, and a sentence), and which of those have no
-    pod that may not move.
+    """Nodes that could be removed together, why the others stay (by reason: nodes, and a sentence), and which of those
+    have no unmovable pods.
     """
 
     nodes: frozenset[str]
@@ -80,7 +80,7 @@ class Removable:
 
 @dataclass(frozen=True)
 class CheaperMix:
-    """New nodes by group in place of `replaced` ones; `unplaced` pods of those would find no place on them."""
+    """New nodes by group in place of the `replaced` ones; `unplaced` pods of these would not fit."""
 
     added: Mapping[str, int]
     replaced: frozenset[str]
@@ -89,12 +89,12 @@ class CheaperMix:
 
 
 def prepare(objects: ClusterObjects, label: str, pricing: PricingModel) -> SimulatedCluster:
-    """With an id for each node, and with DaemonSets where only their pods are known."""
+    """The cluster with an id for each node, and with DaemonSets inferred from their pods."""
     nodes = tuple(map(dumped_cloud.with_id, objects.nodes))
     daemons = objects.daemon_sets or tuple(_daemon_sets(objects.pods))
-    # Whatever waits now is no part of what is saved.
+    # Pods that are pending now are no part of the savings.
     placed = tuple(pod for pod in objects.pods if pod.spec.node_name and api_pods.is_active(pod))
-    # Peaks would keep nodes for what is lent, which is counted apart.
+    # Peaks would keep nodes for lent capacity, which is counted apart.
     made = replace(objects, nodes=nodes, daemon_sets=daemons, pods=placed, peaks=None)
     members = dumped_cloud.nodes_by_group(nodes, label)
     return SimulatedCluster(made, dumped_cloud.groups_of(nodes, label), members, label, pricing)
@@ -103,18 +103,18 @@ def prepare(objects: ClusterObjects, label: str, pricing: PricingModel) -> Simul
 def rightsize(
     pods: Iterable[Pod], made: Iterable[ContainerRecommendation], owner_of: Mapping[str, tuple[str, str, str]]
 ) -> list[Pod]:
-    """The pods as they would be with these requests."""
+    """The pods with these requests."""
     wanted: dict[tuple[str, str, str], dict[str, ContainerRecommendation]] = {}
     for each in made:
         if each.changes and each.container.role is not ContainerRole.INIT:
             wanted.setdefault(each.container.key[:3], {})[each.container.key.container] = each
-    # Equal pods of a dump share their containers, and go on to: the planner then sees at a glance that they are equal.
+    # Equal pods of a dump share their containers, and keep sharing them, so that the planner compares them quickly.
     known: dict[tuple[int, int], tuple[Containers, Containers]] = {}
 
     def changed(listed: Containers, of: Mapping[str, ContainerRecommendation]) -> Containers:
         key = id(of), id(listed)
         if key not in known:
-            known[key] = listed, _rightsized(listed, of)  # with the original, whose id is its own while it lives
+            known[key] = listed, _rightsized(listed, of)  # with the original, so that its id stays unique
         return known[key][1]
 
     found = []
@@ -123,7 +123,7 @@ def rightsize(
         if of is not None:
             starting = None if pod.spec.init_containers is None else changed(pod.spec.init_containers, of)
             spec = with_fields(pod.spec, containers=changed(pod.spec.containers, of), init_containers=starting)
-            # What a resize has given the containers would count beside what they ask for.
+            # Amounts that a resize has allocated would count beside the requests.
             status = with_fields(pod.status, container_statuses=None, init_container_statuses=None)
             pod = with_fields(pod, spec=spec, status=status)
         found.append(pod)
@@ -146,7 +146,7 @@ def _rightsized(containers: Containers, wanted: Mapping[str, ContainerRecommenda
 
 
 def find_removable(cluster: SimulatedCluster) -> Removable:
-    """Nodes that could go together, by the rules of scale-down but its threshold: however full they are."""
+    """Nodes that could be removed together, by the rules of scale-down without its threshold."""
     rows = _judged(cluster)
     stay: dict[str, tuple[list[str], str]] = {}
     for row in rows:
@@ -160,12 +160,12 @@ def find_removable(cluster: SimulatedCluster) -> Removable:
 
 
 def find_replacements(cluster: SimulatedCluster) -> list[NodeStatusRow]:
-    """What consolidation by price says of nodes by its default policy, without budgets or cool-down."""
+    """The answers of consolidation by price about nodes, by its default policy, without budgets or cool-down."""
     return [row for row in _judged(cluster, consolidates=True) if row.replacement]
 
 
 def _judged(cluster: SimulatedCluster, *, consolidates: bool = False) -> list[NodeStatusRow]:
-    """Every node as the planner sees it that removes some."""
+    """Every node, as judged by the planner with removals enabled."""
     chosen = _config(cluster, scales_down=True, consolidates=consolidates)
     cloud = dumped_cloud.observe(cluster.objects.nodes, chosen.ownership, cluster.label)
     plan = _plan(cluster, cloud, chosen)
@@ -173,7 +173,7 @@ def _judged(cluster: SimulatedCluster, *, consolidates: bool = False) -> list[No
 
 
 def find_cheaper_mix(cluster: SimulatedCluster, gone: Collection[str], replaceable: Collection[str]) -> CheaperMix:
-    """What would be bought if all pods of the nodes that are `gone` or `replaceable` waited for new ones."""
+    """The purchase if all pods of the `gone` or `replaceable` nodes waited for new ones."""
     objects = cluster.objects
     empty = {*gone, *replaceable}
     kept = [node for node in objects.nodes if node.metadata.name not in empty]
@@ -184,13 +184,13 @@ def find_cheaper_mix(cluster: SimulatedCluster, gone: Collection[str], replaceab
 
 
 def find_bought(cluster: SimulatedCluster, asking: Iterable[Pod]) -> CheaperMix:
-    """What would be bought for these pods of the cluster if they waited, and all others stayed where they are."""
+    """The purchase for these pods of the cluster if they were pending, and all others stayed in place."""
     waiting = {pod.metadata.key: _waiting(pod) for pod in asking}
     return _bought(cluster.with_pods(waiting.get(pod.metadata.key, pod) for pod in cluster.objects.pods))
 
 
 def _bought(cluster: SimulatedCluster, replaced: Collection[str] = ()) -> CheaperMix:
-    """What the planner buys where every group may have any number of nodes like those that it has now."""
+    """The planner's purchase if every group may have any number of nodes like its present ones."""
     there = {node.metadata.name for node in cluster.objects.nodes}
     groups: dict[str, ObservedGroup] = {}
     of_node: dict[str, str] = {}
@@ -251,7 +251,7 @@ def _comes_with_nodes(pod: Pod) -> bool:
 
 
 def _daemon_sets(pods: Iterable[Pod]) -> Iterable[DaemonSet]:
-    """Of what owns pods on nodes: as their newest pods are, without what binds each to its node."""
+    """DaemonSets inferred from pods on nodes: like their newest pods, without what binds each to its node."""
     found: dict[str, DaemonSet] = {}
     for pod in pods:
         for owner in pod.metadata.owner_references or ():

@@ -1,5 +1,5 @@
-"""The stages of savings: each begins with the bill that the one before it leaves, so that they add up and never come to
-more than the bill. Pure but for the planner's rounds.
+"""The stages of savings. Each starts from the bill after the one before, so that they add up and never exceed the bill.
+Pure but for the planner's iterations.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,15 +22,13 @@ RIGHTSIZING = "right-sizing"
 NODES_GO = "nodes not needed then"
 CHEAPER_MIX = "cheaper node mix"
 LENDABLE = "lendable to Mid pods"
-LEAST_SAVING = 0.005  # of money: less is rounding
+LEAST_SAVING = 0.005  # a smaller amount of money is rounding
 
 NOTHING = Resources()
 
 
 class SavingsStages:
-    """All states of the cluster; the attributes are of the last one, as it would be. The `rows` are every stage but
-    what can be lent.
-    """
+    """All states of the cluster; the attributes describe the last one. `rows` holds every stage except lending."""
 
     def __init__(
         self,
@@ -65,7 +63,7 @@ class SavingsStages:
 
     @property
     def left(self) -> int:
-        """Nodes, bought ones among them."""
+        """The remaining nodes, including bought ones."""
         return len(self._capacity) - len(self.gone) + sum(self.added.values())
 
     @property
@@ -74,7 +72,7 @@ class SavingsStages:
         return quantity.total([*kept, *map(allocatable, self._bought(self.added))])
 
     def row(self, stage: str, saved: float | None, amount: Resources, how: str) -> StageRow:
-        """The stage that has led to this state."""
+        """The stage that led to this state."""
         money = cents(saved) if self._nodes.machines else None
         return StageRow(stage, money, round(self.bill, 2), self.left, *amount, stage == LENDABLE, "", how)
 
@@ -82,7 +80,7 @@ class SavingsStages:
         return StageRow(stage, None, round(self.bill, 2), self.left, 0, 0, stage == LENDABLE, why, "")
 
     def _let_go(self, stage: str, cluster: SimulatedCluster, how: str) -> Removable:
-        """The nodes of a plan go; those of an earlier one that this one keeps come back, and cost again."""
+        """Removes a plan's nodes; nodes of an earlier plan that this one keeps come back, and cost again."""
         removable = simulation.find_removable(cluster)
         gone = self._nodes.leaving(removable.nodes)
         bill = self._nodes.bill(gone)
@@ -97,7 +95,7 @@ class SavingsStages:
         return removable
 
     def _mixed(self, cluster: SimulatedCluster) -> StageRow:
-        """All nodes whose pods may move are bought anew, each group's machine at its price, if that is cheaper."""
+        """Buys all nodes with movable pods anew, each group's machine at its price, if that is cheaper."""
         nodes, templates = self._nodes, self._templates
         if not nodes.machines:
             return self.skipped(CHEAPER_MIX, "no node has a known price")
@@ -123,7 +121,7 @@ class SavingsStages:
         return self.row(CHEAPER_MIX, saved, amount, how)
 
     def _bought(self, added: Mapping[str, int]) -> list[Node]:
-        """A node like each of those."""
+        """A node like each of these."""
         return list(chain.from_iterable(repeat(self._templates[group], count) for group, count in added.items()))
 
     def _sum(self, names: Iterable[str]) -> Resources:
@@ -131,15 +129,15 @@ class SavingsStages:
 
 
 def _kind(node: Node, nodes: PricedNodes) -> tuple[float, Resources]:
-    """Machines of one price and size are as good as each other."""
+    """Machines of equal price and size are interchangeable."""
     machine, price = nodes.machines[node.metadata.name]
     return price, Resources(machine.capacity.get(CPU, 0), machine.capacity.get(MEMORY, 0))
 
 
 def sum_requests(pods: Iterable[Pod]) -> Resources:
-    """Of all pods on nodes; those that cannot be read count as nothing. Equal pods of a dump share their sum."""
+    """The requests of all pods on nodes; unreadable ones count as nothing. Equal pods of a dump share their sum."""
     cpu = memory = 0
-    known: dict[tuple[int, ...], tuple[Pod, Resources]] = {}  # with the pod, as an id is one object's while that lives
+    known: dict[tuple[int, ...], tuple[Pod, Resources]] = {}  # with the pod: ids are unique among living objects only
     for pod in pods:
         spec = pod.spec
         if not spec.node_name or not api_pods.is_active(pod):
@@ -159,7 +157,7 @@ def sum_requests(pods: Iterable[Pod]) -> Resources:
 
 
 def _tells_of_resources(status: PodStatus) -> bool:
-    """Whether a resize may have given the containers other amounts than they ask for."""
+    """Whether a resize may have allocated other amounts than the requests."""
     reports = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     return any(each.resources is not None for each in reports)
 

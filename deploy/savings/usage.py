@@ -1,4 +1,4 @@
-"""What containers used, as a source tells of it. Pure."""
+"""The usage of containers, as reported by a source. Pure."""
 
 import enum
 import math
@@ -17,7 +17,7 @@ QUANTILE = 0.95  # of one replica's busiest day, for cpu
 
 
 class ContainerKey(NamedTuple):
-    """`kind` and `workload` are of what makes the pods anew."""
+    """`kind` and `workload` identify what recreates the pods."""
 
     namespace: str
     kind: str
@@ -33,19 +33,19 @@ class ContainerKey(NamedTuple):
 
 
 class Source(enum.StrEnum):
-    """Where usage is known from, the best first."""
+    """A source of usage, the best first."""
 
     AGENTS = "agents"
     PROMETHEUS = "prometheus"
     VPA = "vpa"
-    SNAPSHOT = "metrics-server"  # one sample: no ground for a recommendation
+    SNAPSHOT = "metrics-server"  # a single sample, no basis for a recommendation
 
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """Of one resource in cores or bytes, over all replicas: `quantile` is the largest of what each replica reached on
-    each of its days but for a twentieth of the time, `most` the largest sample. `points` are samples, `days` of history
-    they make up, and `gaps` days between have none. `busiest` names what decided the quantile or the peak.
+    """One resource in cores or bytes, over all replicas. `quantile` is the largest 95th percentile of any replica
+    on any day, `most` the largest sample. `points` counts samples, `days` their history, and
+    `gaps` the days without samples between. `busiest` names what decided the quantile or the peak.
     """
 
     median: float
@@ -59,10 +59,10 @@ class ResourceUse:
 
 @dataclass(frozen=True)
 class ContainerUse:
-    """Of one container; None where nothing is known of a resource. `history` is what VPA would remember of it.
+    """The usage of one container; None for an unknown resource. `history` is VPA's memory of it.
 
-    `shared`: the samples are of pods with several containers, divided as their requests are. `killed` are the memory
-    limits (bytes) at which the kernel killed it, `throttled` the share of periods in which it was held back.
+    `shared`: the samples come from pods with several containers, divided in proportion to their requests. `killed` are
+    the memory limits (bytes) at which the kernel killed it, `throttled` is the share of throttled periods.
     """
 
     source: Source
@@ -98,7 +98,7 @@ class PodDay(NamedTuple):
 
 
 class PodSamples(NamedTuple):
-    """What one replica used: Unix seconds, and cores or bytes."""
+    """The usage of one replica: Unix seconds, and cores or bytes."""
 
     pod: str
     times: Floats
@@ -106,7 +106,7 @@ class PodSamples(NamedTuple):
 
 
 def over_days(days: Iterable[PodDay], *, of_peaks: bool, seconds_apart: float) -> ResourceUse | None:
-    """All replicas and days as one; None without any. The `busiest` is that of the peaks, or of the quantiles."""
+    """All replicas and days combined; None without any. `busiest` comes from the peaks, or else from the quantiles."""
     listed = list(days)
     if not listed:
         return None
@@ -114,7 +114,7 @@ def over_days(days: Iterable[PodDay], *, of_peaks: bool, seconds_apart: float) -
     decides = max(listed, key=lambda each: each.most if of_peaks else each.quantile)
     date = np.datetime64(decides.day, "D")
     points = sum(each.points for each in listed)
-    # Of the replica that was seen for longest: several at a time do not make a longer history.
+    # From the longest-running replica: several at a time do not make a longer history.
     by_pod: defaultdict[str, int] = defaultdict(int)
     by_date: defaultdict[int, int] = defaultdict(int)
     for each in listed:
@@ -132,7 +132,7 @@ def over_days(days: Iterable[PodDay], *, of_peaks: bool, seconds_apart: float) -
 
 
 def remember(cpu: Iterable[PodSamples], memory: Iterable[PodSamples]) -> VpaHistory:
-    """What VPA would remember of these samples."""
+    """VPA's memory of these samples."""
     history = VpaHistory()
     steps = [(time, value) for each in cpu for time, value in zip(each.times, each.values, strict=True)]
     for time, value in sorted(steps):
@@ -149,13 +149,13 @@ def remember(cpu: Iterable[PodSamples], memory: Iterable[PodSamples]) -> VpaHist
 
 @dataclass(frozen=True)
 class KnownUsage:
-    """What sources tell of a cluster's containers: the best source of each. `notes` say what is missing."""
+    """The known usage of a cluster's containers, each from its best source. `notes` say what is missing."""
 
     uses: Mapping[ContainerKey, ContainerUse] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def with_better(self, other: "KnownUsage") -> "KnownUsage":
-        """With containers of which the other knows from a better source."""
+        """With the containers that the other knows from a better source."""
         ranks = list(Source)
         better = {
             key: use

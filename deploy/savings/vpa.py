@@ -30,13 +30,13 @@ _ROW = np.array([0])
 
 
 class Multiplier(NamedTuple):
-    """Of a bound: (1 + factor / confidence) ^ exponent."""
+    """The multiplier of a bound: (1 + factor / confidence) ^ exponent."""
 
     factor: float
     exponent: float
 
     def at(self, confidence: float) -> float:
-        """Infinite, or 0, without any confidence."""
+        """The multiplier; infinite, or 0, without any confidence."""
         if confidence <= 0:
             return math.inf if self.exponent > 0 else 0.0
         return float((1.0 + self.factor / confidence) ** self.exponent)
@@ -46,12 +46,12 @@ UPPER, LOWER = Multiplier(1.0, 1.0), Multiplier(0.001, -2.0)
 
 
 def confidence(first: float, last: float, samples: int, interval_seconds: float = DAY_SECONDS) -> float:
-    """Days of history, or what the number of samples comes to at one a minute if that is less."""
+    """Days of history, or the number of samples at one a minute if that is less."""
     return min((last - first) / interval_seconds, samples / (interval_seconds / 60))
 
 
 def scale(amount: int, factor: float) -> int:
-    """An amount times a factor, cut to whole units, and to the largest amount that VPA knows."""
+    """An amount times a factor, truncated, and at most VPA's largest amount."""
     product = amount * factor
     return MOST_AMOUNT if product > MOST_AMOUNT else int(product)
 
@@ -61,12 +61,12 @@ def with_margin(amount: int, fraction: float = MARGIN) -> int:
 
 
 def oom_need(used: int) -> int:
-    """Bytes that a container needs which was killed when it used so many."""
+    """The bytes needed by a container that was killed at this usage."""
     return int(max(used + OOM_LEAST_BUMP_BYTES, used * OOM_BUMP_RATIO))
 
 
 class PeakEvent(NamedTuple):
-    """`what` is "add" or "sub": a peak of that many bytes, in the interval that ends then."""
+    """`what` is "add" or "sub": adds or removes a peak of that many bytes, in the interval that ends then."""
 
     what: str
     bytes: int
@@ -77,7 +77,7 @@ class PeakEvent(NamedTuple):
 class MemoryPeaks:
     """One peak for each interval of one container; `accepted` tells whether a sample counted.
 
-    A larger peak in the same interval takes the place of the one before. What a kill shows to be needed is a peak, too.
+    A larger peak replaces the previous one of the same interval. The need shown by a kill is a peak, too.
     """
 
     interval_seconds: float = DAY_SECONDS
@@ -88,14 +88,14 @@ class MemoryPeaks:
     _killed: int = 0
 
     def sample(self, time: float, used: int) -> bool:
-        """Usage in bytes at that time; false for what is invalid or late."""
+        """Records usage in bytes at that time; false if it is invalid or late."""
         if used < 0 or time < self._last:
             return False
         self._take(time, used, killed=False)
         return True
 
     def oom(self, time: float, requested: int) -> bool:
-        """A container with that request was killed; false for one that was too long ago."""
+        """Records the kill of a container with that request; false if it was too long ago."""
         if self._ends is not None and time < self._ends - self.interval_seconds:
             return False
         self._take(time, oom_need(max(requested, self._peak)), killed=True)
@@ -122,7 +122,7 @@ class MemoryPeaks:
 
 @dataclass
 class VpaHistory:
-    """What VPA remembers of one container, all replicas together. Times are Unix seconds."""
+    """VPA's memory of one container, all replicas together. Times are Unix seconds."""
 
     cpu: Bank = field(default_factory=lambda: Bank(CPU_BUCKETS, DAY_SECONDS, rows=1))
     memory: Bank = field(default_factory=lambda: Bank(MEMORY_BUCKETS, DAY_SECONDS, rows=1))
@@ -136,13 +136,13 @@ class VpaHistory:
         self.samples += 1
 
     def add_peaks(self, peaks: MemoryPeaks) -> None:
-        """Those of one replica."""
+        """Adds the peaks of one replica."""
         for what, used, ends in peaks.events:
             change = self.memory.add if what == "add" else self.memory.subtract
             change(_ROW, np.array([float(used)]), ends)
 
     def restore(self, cpu: CompactHistogram, memory: CompactHistogram) -> None:
-        """As a checkpoint has it. Raises ValueError."""
+        """The history in a checkpoint. Raises ValueError."""
         compact.load(self.cpu, 0, cpu)
         compact.load(self.memory, 0, memory)
 
@@ -155,18 +155,18 @@ class VpaHistory:
         return percentile(self.cpu, p), percentile(self.memory, p)
 
     def target(self, containers: int = 1) -> Resources:
-        """The requests that VPA would recommend now, for one of so many containers of a pod."""
+        """VPA's present recommendation for one of this many containers of a pod."""
         cores, used = self.percentiles(TARGET_PERCENTILE)
         return at_least(Resources(with_margin(int(cores * MILLI_PER_CORE)), with_margin(int(used))), floor(containers))
 
 
 def percentile(bank: Bank, p: float) -> float:
-    """The upper edge of the bucket where so much of the weight is reached."""
+    """The upper edge of the bucket at which this share of the weight is reached."""
     return float(bank.histograms.percentiles(_ROW, np.array([p]))[0, 0])
 
 
 def floor(containers: int) -> Resources:
-    """The least of each of so many containers."""
+    """The minimum for each of this many containers."""
     share = 1.0 / max(1, containers)
     return Resources(scale(POD_LEAST_MILLI, share), scale(POD_LEAST_BYTES, share))
 
@@ -176,7 +176,7 @@ def at_least(amount: Resources, least: Resources) -> Resources:
 
 
 def filled_buckets(bank: Bank) -> Iterator[float]:
-    """The ends of the buckets that are not empty."""
+    """The upper ends of the non-empty buckets."""
     starts = bank.histograms.buckets.starts
     for bucket in np.flatnonzero(bank.histograms.counting(_ROW)[0]).tolist():
         yield float(starts[min(bucket + 1, len(starts) - 1)])

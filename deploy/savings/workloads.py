@@ -1,7 +1,7 @@
-"""The containers of a cluster's workloads as they are set now. Pure.
+"""The containers of a cluster's workloads, as they are now. Pure.
 
-Containers are read from pods, not from templates: what a webhook injects counts, and so do sidecars among the init
-containers. Pods of one workload that differ, as in a rollout, count as the newest of them.
+Containers are read from pods, not from templates: containers that a webhook injects count, and so do sidecars among the
+init containers. Pods of one workload that differ, as in a rollout, count as the newest of them.
 """
 
 import enum
@@ -25,13 +25,13 @@ _JAVA_IMAGE = re.compile(r"(^|[/:_.-])(openjdk|temurin|corretto|jdk|jre|tomcat|z
 
 class ContainerRole(enum.StrEnum):
     MAIN = "container"
-    SIDECAR = "sidecar"  # an init container that runs on
+    SIDECAR = "sidecar"  # an init container that keeps running
     INIT = "init"  # one that ends before the others start
 
 
 @dataclass(frozen=True)
 class ScalingRule:
-    """Of a HorizontalPodAutoscaler: percentages of requests at which it adds replicas, None where it minds another."""
+    """The percentages of requests at which a HorizontalPodAutoscaler adds replicas; None if it watches others."""
 
     name: str
     least: int
@@ -42,7 +42,8 @@ class ScalingRule:
 
 @dataclass(frozen=True)
 class WorkloadContainer:
-    """`replicas` hold their requests now. Amounts are thousandths of a core and bytes, None where nothing is set.
+    """`replicas` is the number that hold their requests now. Amounts are thousandths of a core and bytes, None where
+    nothing is set.
 
     `killed` are the memory limits or requests (bytes) under which the kernel killed it, `is_java`: it holds what its
     heap was given. `containers` run in each pod.
@@ -63,7 +64,7 @@ class WorkloadContainer:
 
 @dataclass(frozen=True)
 class Listed:
-    """All containers, and pods that cannot be read by name, each with the reason. `owner_of` a pod, by its key."""
+    """All containers, and the reason for each unreadable pod, by name. `owner_of` maps each pod's key to its owner."""
 
     containers: tuple[WorkloadContainer, ...]
     refused: Mapping[str, str]
@@ -85,7 +86,7 @@ def list_containers(pods: Iterable[SeenPod], autoscalers: Iterable[HorizontalPod
     owner_of = {}
     for pod in pods:
         owner = owner_of[pod.metadata.key] = _owner(pod)
-        if owner[1] != "Node":  # a mirror of what a kubelet's own file says
+        if owner[1] != "Node":  # the mirror of a static pod
             by_owner[owner].append(pod)
     found: list[WorkloadContainer] = []
     refused: dict[str, str] = {}
@@ -138,7 +139,7 @@ def _containers(
 
 
 def _killed(members: Iterable[SeenPod]) -> Iterator[str]:
-    """The names of containers that the kernel has killed for their memory, once for each pod."""
+    """The containers that the kernel has killed for lack of memory, once for each pod."""
     for pod in members:
         for reports in (pod.status.container_statuses, pod.status.init_container_statuses):
             yield from (each.name for each in reports or () if _was_killed(each))
@@ -158,7 +159,7 @@ def _settings(amounts: Quantities | None) -> tuple[int | None, int | None]:
 
 
 def _is_java(container: SeenContainer) -> bool:
-    """By its image, its command line, or the variables that a JVM reads."""
+    """Judged by its image, its command line, or the variables that a JVM reads."""
     if any(each.name in _JAVA_VARIABLES for each in container.env or ()):
         return True
     words = (*(container.command or ()), *(container.args or ()))

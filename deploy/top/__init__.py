@@ -1,1 +1,1 @@
-"""`headroom top`: a live table of a cluster's nodes, which `headroom up` shows, too."""
+"""`headroom top`: a live table of a cluster's nodes; `headroom up` shows it, too."""

@@ -1,4 +1,4 @@
-"""`headroom top`: where the table gets its answers, and how it is printed where there is no terminal."""
+"""`headroom top`: polls the manager for the table, or prints it once without a terminal."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ PATH = "/api/v1/nodes"
 
 
 class Following:
-    """Asks the manager again and again, and keeps its last answer while it gives none."""
+    """Polls the manager, and keeps its last answer while it gives none."""
 
     def __init__(self, read: Callable[[], Nodes], monotonic: Callable[[], float] = time.monotonic) -> None:
         self._read = read
@@ -25,7 +25,7 @@ class Following:
         self._at = 0.0
 
     def look(self) -> tuple[Nodes | None, float, str]:
-        """The newest answer, its age in seconds, and why there is none newer."""
+        """The newest answer, its age in seconds, and why there is no newer one."""
         problem = ""
         try:
             self._answer, self._at = self._read(), self._monotonic()
@@ -35,7 +35,7 @@ class Following:
 
 
 def run(api: ManagerApi, *, style: str, sorting: str, containing: str) -> str:
-    """What to print; empty after a live table. Raises HeadroomError."""
+    """The text to print; empty after a live table. Raises HeadroomError."""
     if style == "table" and sys.stdout.isatty():
         _live(api, Sorting(sorting), containing)
         return ""
@@ -60,7 +60,7 @@ def printed_table(answer: Nodes, silent_seconds: float, warnings: Sequence[str],
 
 def _live(api: ManagerApi, sorting: Sorting, containing: str) -> None:
     try:
-        from deploy.top.screen import Frame, TopApp  # a terminal interface takes a while to load
+        from deploy.top.screen import Frame, TopApp  # the terminal library takes a while to load
     except ImportError as error:
         problem = "the live table needs textual: pip install 'headroom[top]'; `-o wide` prints the table without"
         raise HeadroomError(problem) from error

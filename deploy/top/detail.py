@@ -1,4 +1,4 @@
-"""One node in full: sparklines of what it has shown, and why. Pure."""
+"""One node in full: sparklines since the table was opened, and the reasons. Pure."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ _MEASURES: tuple[tuple[str, Callable[[NodeRow], Amount | None]], ...] = (
 
 
 def text(row: NodeRow, history: Sequence[NodeRow], width: int) -> str:
-    """The node's amounts, each with its course since the table was opened, by the scale of what is allocatable."""
+    """The node's amounts, each with its course since the table was opened, scaled to allocatable."""
     lines = [row.name + (" (simulated)" if row.simulated else ""), ""]
     for title, unit, value in _RESOURCES:
         top = value(row.allocatable) if row.allocatable else 0

@@ -1,4 +1,4 @@
-"""What each node has shown since the table was opened, for its sparklines."""
+"""The history of each node since the table was opened, for its sparklines."""
 
 from collections import defaultdict, deque
 
@@ -21,8 +21,8 @@ class ShownHistory:
         for row in answer.nodes:
             self._rows[row.name].append(row)
         for name in self._rows.keys() - {row.name for row in answer.nodes}:
-            del self._rows[name]  # a node that has gone
+            del self._rows[name]  # a deleted node
 
     def of(self, name: str) -> list[NodeRow]:
-        """Oldest first."""
+        """The samples, oldest first."""
         return list(self._rows.get(name, ()))

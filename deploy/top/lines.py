@@ -12,12 +12,12 @@ NO_REPORT = "no report yet"
 NARROW, WIDE = 80, 120
 LEAST_NAME, MOST_NAME = 12, 40
 GIB = 2**30
-_CHANGE_WORTH_TELLING = 0.05  # of what the node shows
+_CHANGE_WORTH_TELLING = 0.05  # resources that a node shows
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """`width` is the least; `right` for numbers."""
+    """A column; `width` is the minimum, `right` aligns numbers."""
 
     heading: str
     width: int
@@ -26,10 +26,10 @@ class TableColumn:
 
 
 def columns(answer: Nodes, width: int, silent_seconds: float = 0.0, *, cut: bool = True) -> list[TableColumn]:
-    """Those that fit into `width` columns of text, with requests and capacity where there is room.
+    """The columns that fit into `width` characters, with requests and capacity if there is room.
 
-    `silent_seconds` is how long ago the manager gave the answer. Without `cut` names are whole, for what reads them
-    from a pipe, and may take more columns.
+    `silent_seconds` is the age of the manager's answer. Without `cut`, names are whole, for readers of a pipe, and the
+    line may be longer.
     """
     wide = width >= WIDE
     others = [
@@ -45,7 +45,7 @@ def columns(answer: Nodes, width: int, silent_seconds: float = 0.0, *, cut: bool
 
 
 def _resource(unit: str, shown: Callable[[Amount | None], str], wide: bool) -> list[TableColumn]:
-    """USED of a resource names its unit, and those right of it have the same."""
+    """The columns of a resource: USED names its unit, which the columns to its right share."""
     more = [
         TableColumn("REQ", 5, lambda row: shown(row.requested)),
         TableColumn("ALLOC", 5, lambda row: shown(row.allocatable)),
@@ -63,7 +63,7 @@ def header(shown: Sequence[TableColumn]) -> str:
 
 
 def line(shown: Sequence[TableColumn], row: NodeRow) -> str:
-    """One node; as long as its words are."""
+    """The line of one node, as long as its words."""
     return _line(shown, [column.text(row) for column in shown])
 
 
@@ -76,7 +76,7 @@ def _line(shown: Sequence[TableColumn], cells: Sequence[str]) -> str:
 
 
 def why(row: NodeRow) -> str:
-    """In a word what decides Mid, and where it is going."""
+    """The reason for Mid in a word, and the direction of its change."""
     if row.bound is None:
         return explain.UNDECIDED
     if _waits_for_report(row):
@@ -89,7 +89,7 @@ def why(row: NodeRow) -> str:
 
 
 def why_in_full(row: NodeRow) -> str:
-    """The reason for Mid without Koordinator's words for every offer that is withheld."""
+    """The reason for Mid, without the phrase that Koordinator puts before every withheld offer."""
     if _waits_for_report(row):
         return NO_REPORT
     if row.bound is not None and row.bound.cpu == explain.DISABLED:
@@ -111,7 +111,7 @@ _WORDS = {
 
 
 def _direction(row: NodeRow) -> str:
-    """Whether the node is to show more or less than it does."""
+    """Whether the node will show more or less than it does."""
     if row.wanted is None or row.mid is None:
         return ""
     change = row.wanted.cpu_milli - row.mid.cpu_milli
@@ -121,7 +121,7 @@ def _direction(row: NodeRow) -> str:
 
 
 def shortened(name: str, width: int) -> str:
-    """Cut in the middle, as both ends of a node's name tell nodes apart."""
+    """The name cut in the middle, as both ends distinguish nodes."""
     if len(name) <= width:
         return name
     end = (width - 1) // 2
@@ -129,7 +129,7 @@ def shortened(name: str, width: int) -> str:
 
 
 def age(seconds: float | None, silent_seconds: float = 0.0) -> str:
-    """In the largest unit that fits four characters."""
+    """The age in the largest unit that fits four characters."""
     if seconds is None:
         return UNKNOWN
     total = int(seconds + silent_seconds)
@@ -143,7 +143,7 @@ _BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float], width: int, top: float = 0.0) -> str:
-    """The last `width` values as blocks, of `top` or the largest of them."""
+    """The last `width` values as blocks, scaled to `top` or to the largest of them."""
     last = values[-width:]
     most = max([top, *last], default=0.0)
     steps = len(_BLOCKS) - 1
@@ -159,5 +159,5 @@ def _gib(amount: Amount | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Five characters at most."""
+    """The number in at most five characters."""
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"

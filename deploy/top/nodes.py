@@ -10,7 +10,7 @@ from shared import durations
 
 
 class Sorting(enum.StrEnum):
-    """What comes first."""
+    """What the rows are sorted by."""
 
     NAME = "name"
     MID = "mid"
@@ -32,7 +32,7 @@ _KEYS: dict[Sorting, Callable[[NodeRow], tuple[float, ...]]] = {
 
 
 def chosen(nodes: Sequence[NodeRow], sorting: Sorting, first: str = "", containing: str = "") -> list[NodeRow]:
-    """The rows whose name or reason, short or whole, has the text; the node `first` leads an order by name."""
+    """The rows whose name or reason, short or full, contains the text; the node `first` leads an order by name."""
     text = containing.casefold()
     found = [row for row in nodes if any(text in said.casefold() for said in (row.name, lines.why(row), row.reason))]
     leads = first if sorting is Sorting.NAME else ""
@@ -40,11 +40,13 @@ def chosen(nodes: Sequence[NodeRow], sorting: Sorting, first: str = "", containi
 
 
 def _natural(name: str) -> tuple[str | int, ...]:
-    """sim-2 before sim-10. Words and numbers alternate, so that they are never compared with each other."""
+    """A sort key with sim-2 before sim-10. Words and numbers alternate, so that they are never compared with each
+    other.
+    """
     return tuple(int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name))
 
 
 def total(nodes: Sequence[NodeRow], of: Callable[[NodeRow], Amount | None]) -> Amount:
-    """The sum over the nodes that know it."""
+    """The sum over the nodes with a known value."""
     known = [amount for amount in map(of, nodes) if amount]
     return Amount(sum(each.cpu_milli for each in known), sum(each.memory_bytes for each in known))

@@ -102,7 +102,7 @@ class TopApp(App[None]):
         try:
             notices = self.query_one(RichLog)
         except (NoMatches, ScreenStackError):
-            return  # the table has been closed since it was asked to look
+            return  # the table was closed during the request
         if look.answer is not None:
             self.history.add(look.answer)
         self._shown = look
@@ -145,7 +145,7 @@ class TopApp(App[None]):
         return "\n".join([f"{answer.cluster}  {which}, by {self._sorting}", *amounts, *progress])
 
     def _fill(self, shown: Sequence[lines.TableColumn], rows: Sequence[NodeRow]) -> None:
-        """Changes what has changed; other rows, or another order, are written anew around the cursor."""
+        """Changes only the cells that differ; other rows, or another order, are rewritten around the cursor."""
         table: DataTable[str] = self.query_one(DataTable)
         headings = tuple(column.heading for column in shown)
         cells = {row.name: [_aligned(column, column.text(row)) for column in shown] for row in rows}
@@ -200,7 +200,7 @@ class TopApp(App[None]):
         self.push_screen(NodeDetail(event.row_key.value or ""))
 
     def row(self, name: str) -> NodeRow | None:
-        """The node as it was shown last."""
+        """The row last shown for the node."""
         nodes = self._shown.answer.nodes if self._shown.answer else []
         return next((row for row in nodes if row.name == name), None)
 
@@ -233,5 +233,5 @@ class NodeDetail(ModalScreen[None]):
 
 
 def _aligned(column: lines.TableColumn, text: str) -> str:
-    """With the space that the table does not put between its columns."""
+    """The text padded with the space that the table does not put between its columns."""
     return f"{text.rjust(column.width)} " if column.right else f"{text.ljust(column.width)} "
