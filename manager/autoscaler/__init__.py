@@ -1,1 +1,1 @@
-"""How many nodes, of which kind, at what cost."""
+"""Decides how many nodes of which kind the cluster has, and at what cost."""

@@ -26,14 +26,14 @@ from shared.errors import InvalidInput
 
 FLAGS = "flags"
 AUTO, PROVIDER, GCE, NONE = "auto", "provider", "gce", "none"
-_ORDER = tuple(Mode)  # from doing least to doing most
+_ORDER = tuple(Mode)  # from the least to the most effect
 
 Provided = Callable[[], PricingModel | None]
 
 
 @dataclass(frozen=True)
 class StartTimes:
-    """How long a new node may take, in seconds, where its group sets nothing else."""
+    """The time that a new node may take, in seconds, if its group sets none."""
 
     provision_seconds: float = 900.0
     startup_seconds: float = 900.0
@@ -41,13 +41,14 @@ class StartTimes:
 
 @dataclass(frozen=True)
 class DecisionSettings:
-    """`scale_up` holds the scale-up settings, except those that each iteration finds out: prices, priorities, GPU
+    """`scale_up` holds the scale-up settings, except those that each iteration determines: prices, priorities, GPU
     label.
 
     `mode` caps the mode of every group, `group_modes` holds the modes of the file's groups for pending pods. `groups`
-    are all groups of the file, `scanned` the rules of those that scale by utilization. `prices` is the value of
+    are all groups of the file, `scanned` are the rules of groups that scale by utilization. `prices` is the value of
     `--prices`, or the model from a file. Without `consolidation` no node is replaced for its price; `disruption` says
-    which are for other reasons. `minds_peaks`: nodes go only if the others also hold the predicted usage.
+    which nodes are replaced for other reasons. `minds_peaks`: nodes go only if the others also hold the predicted
+    usage.
     """
 
     provider: str = ""
@@ -101,7 +102,7 @@ class DecisionSettings:
 
     @property
     def group_options(self) -> GroupOptions:
-        """The options of a group whose cloud overrides none."""
+        """The options of a group without overrides from its cloud."""
         rules = self.scale_down.group
         return GroupOptions(
             scale_down_utilization_threshold=rules.utilization_threshold,
@@ -127,14 +128,14 @@ class DecisionSettings:
         return min(self.mode, mode, key=_ORDER.index)
 
     def unpriced(self, model: PricingModel | None) -> dict[str, InvalidInput]:
-        """The problem where options are compared by the cloud's own prices and the cloud has none."""
+        """The problem if options are compared by the cloud's own prices, and the cloud has none."""
         if model is not None or self.prices != PROVIDER or chain.PRICE not in self.scale_up.expanders:
             return {}
         problem = f"the cloud has no prices of its own, and the expander {chain.PRICE} needs some"
         return {"--prices": InvalidInput(source=FLAGS, field="prices", value=PROVIDER, problem=problem)}
 
     def pricing(self, provided: Provided) -> PricingModel | None:
-        """The pricing model; `provided` asks the cloud for its own, where that is configured."""
+        """The pricing model; `provided` asks the cloud for its own, if that is configured."""
         match self.prices:
             case str() as chosen if chosen == NONE:
                 return None

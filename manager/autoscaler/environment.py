@@ -1,8 +1,8 @@
-"""What an autoscaler is given: the cluster, the forecasts of the node side, the process that it runs in, and the cloud.
+"""The environment of an autoscaler: the cluster, the node side's forecasts, the process, and the cloud.
 
 Locks: the loop and the node deletions share the cloud lock, which stands for the guard's one thread. A plan request
 never takes it: it reads the observation without a lock, and asks the provider in its own thread, within its own
-deadline. So neither waits for the other, however slow the cloud is, and there is no lock order to keep.
+deadline. So neither waits for the other, even if the cloud is slow, and there is no lock order to keep.
 """
 
 import random
@@ -34,7 +34,7 @@ from shared.telemetry import Loops
 
 @dataclass(frozen=True)
 class NodeForecasts:
-    """What nodes will lend and use, as the node side sees it.
+    """The node side's forecasts of what nodes will lend and use.
 
     See `ClusterObjects` for `expected` and `peaks`, and `planning.plan` for `offered_by`.
     """
@@ -46,7 +46,7 @@ class NodeForecasts:
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """The cluster, and what this process may do there.
+    """The cluster, and this process's rights in it.
 
     `namespace` is the manager's own. Without a `recorder` there are no Events. A dry run writes nothing at all.
     """
@@ -84,7 +84,7 @@ class PlanCloud(CloudReader):
         self._observed = CloudObservation()
 
     def begin(self) -> None:
-        """Switches to the last observation. Raises ProviderError if there is none."""
+        """Switches to the last observation. Raises ProviderError without one."""
         observed = self._guard.observed
         if observed is not self._observed:
             self.forget()

@@ -62,7 +62,7 @@ class Iteration:
     under removal, and those whose removal ended since the iteration before; `scans` are the decisions about groups that
     scale by utilization. `consolidation` has a verdict on the nodes that might be replaced (None: none was considered).
     `buffers` has the state of the CapacityBuffers, and `requests` that of the ProvisioningRequests (None: none was
-    considered). `interruptions` are what the cloud has announced, by node.
+    considered). `interruptions` are the cloud's announcements, by node.
     """
 
     number: int

@@ -31,16 +31,16 @@ class IterationTimer:
         self._woken.clear()
 
     def wake(self) -> None:
-        """A pod turned unschedulable."""
+        """Wakes the loop, because a pod turned unschedulable."""
         self._woken.set()
 
     def shorten(self, seconds: float | None) -> None:
-        """The next iteration is due so long after the beginning of this one at the latest."""
+        """Makes the next iteration due at most this long after the beginning of this one."""
         if seconds is not None:
             self._pause_seconds = min(self._pause_seconds, seconds)
 
     def silent_seconds(self) -> float:
-        """How long the current iteration has been running; next to zero between iterations."""
+        """The time that the current iteration has been running; next to zero between iterations."""
         return self._clock.monotonic() - self._turned_at
 
     def overdue_seconds(self) -> float:

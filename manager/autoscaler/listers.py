@@ -1,4 +1,4 @@
-"""The objects that the autoscaler's decisions read: the manager's Nodes and Pods, and informers of its own."""
+"""The objects behind the autoscaler's decisions: the manager's Nodes and Pods, and its own informers."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,9 +58,9 @@ class ClusterObjects:
     the node's next report will add. `priorities` is the text of the priority expander's ConfigMap, None without one.
 
     `controllers` are None where they are not watched; then every owner counts as present. `peaks` holds the nodes with
-    a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced,
-    as are `capacity_buffers` and `provisioning_requests` where they are not planned for; `chunk_sources` has what those
-    name, or why it was not read, and `resource_quotas` limit the buffers.
+    a prediction; it is None where no agent reports. `capacity_quotas` are empty where they are not enforced, as are
+    `capacity_buffers` and `provisioning_requests` where they are not planned for; `chunk_sources` has the objects that
+    buffers and requests name, or why one was not read, and `resource_quotas` limit the buffers.
     """
 
     now: float
@@ -81,7 +81,7 @@ class ClusterObjects:
     provisioning_requests: tuple[ProvisioningRequest, ...] = ()
 
 
-ABSENT_SECONDS = 60.0  # between two checks for a custom kind while the cluster does not know it
+ABSENT_SECONDS = 60.0  # between two checks for a custom kind that the cluster does not know yet
 
 Expected = Callable[[Sequence[Node]], Mapping[str, Amounts]]
 Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
@@ -89,9 +89,9 @@ Peaks = Callable[[Sequence[Node]], Mapping[str, NodePeaks] | None]
 
 @dataclass(frozen=True)
 class WatchedKinds:
-    """What the settings make the decisions read: the priority expander's ConfigMap in this namespace (empty: not read),
-    the `controllers` and budgets that decide whether pods may be evicted, CapacityQuotas,
-    CapacityBuffers, and ProvisioningRequests.
+    """The kinds that the decisions read under the settings: the priority expander's ConfigMap in this namespace (empty:
+    not read), the `controllers` and budgets that decide whether pods may be evicted, CapacityQuotas, CapacityBuffers,
+    and ProvisioningRequests.
     """
 
     priorities_namespace: str = ""
@@ -187,7 +187,7 @@ class Listers:
             loops.start(f"autoscaler-informer-{name}", informer.run)
 
     def unsynced(self) -> list[str]:
-        """The informers that have not synced; while there are any, there are no objects to read."""
+        """The informers that have not synced; until all have, there are no objects to read."""
         return [name for name, informer in self._informers.items() if not informer.synced.is_set()]
 
     def stale(self) -> list[str]:

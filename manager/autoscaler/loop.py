@@ -150,7 +150,7 @@ class Autoscaler:
         return self._listers.unsynced()
 
     def silent_seconds(self) -> float:
-        """How long the current iteration has been running; next to zero between iterations."""
+        """The time that the current iteration has been running; next to zero between iterations."""
         return self._timer.silent_seconds()
 
     def overdue_seconds(self) -> float:
@@ -273,7 +273,7 @@ class Autoscaler:
         return self._is_blind and not self._unseen()
 
     def _unseen(self) -> str:
-        """Which informers are not current, in words; empty when all are."""
+        """The informers that are not current, in words; empty when all are."""
         if missing := self._listers.unsynced():
             return f"not all has been seen yet: {', '.join(missing)}"
         if stale := self._listers.stale():

@@ -1,4 +1,4 @@
-"""The rules by which nodes go or are replaced, from the settings."""
+"""Turns the settings into the rules for removing and replacing nodes."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ CONSOLIDATION_OFF = "off"
 
 
 def read_scale_down(settings: AutoscalerSettings) -> ScaleDownRules:
-    # Consolidation leaves to scale-down what can go without a new node, which saves the most, whatever its utilization.
+    # Nodes that can go without a new node are left to scale-down, which saves the most, regardless of utilization.
     threshold = 1.0 if settings.consolidation == "price" else 0.5
     return ScaleDownRules(
         group=GroupRules(
@@ -97,7 +97,7 @@ def read_consolidation(settings: AutoscalerSettings, limits: DisruptionLimits) -
 
 
 def read_disruption(settings: AutoscalerSettings, groups: Sequence[NodeGroup]) -> DisruptionRules:
-    """The budgets are checked even where nothing is replaced."""
+    """The rules of disruption. The budgets are checked even if nothing is replaced."""
     found = DisruptionRules(
         lifetime_seconds=settings.max_node_lifetime_seconds,
         replaces_drifted=settings.replace_drifted_nodes,

@@ -68,7 +68,9 @@ from shared.kube.errors import Conflict, NotFound, Unreachable
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0  # between two passes: each goes through all pods of the cluster
-ANNOTATION_HOLD = "delay-deletion.cluster-autoscaler.kubernetes.io/"  # the prefix of such annotations
+ANNOTATION_HOLD = (
+    "delay-deletion.cluster-autoscaler.kubernetes.io/"  # the prefix of annotations that ask to keep a node
+)
 
 
 class ClusterSource(Protocol):
@@ -136,14 +138,14 @@ class Actuator:
             return DeletionCounts(len(self._state.deletions) - drained, drained)
 
     def take_progress(self) -> tuple[DeletionProgress, ...]:
-        """All deletions in progress, and those that have ended since the last call."""
+        """All deletions in progress, and those that have ended since the last call; for the loop's thread."""
         with self._lock:
             state = self._state
             self._apply(EndedTaken())
         return (*state.ended, *(each.progress() for each in state.deletions.values()))
 
     def take_accepted(self) -> Mapping[str, int]:
-        """By group, how many node deletions the cloud has accepted since the last call."""
+        """The number of node deletions that the cloud has accepted since the last call, by group."""
         with self._lock:
             accepted = self._state.accepted
             self._apply(AcceptedTaken())
@@ -203,7 +205,7 @@ class Actuator:
         return instructions
 
     def _report(self, event: Event) -> None:
-        """For events that have no immediate consequences."""
+        """Applies an event that has no immediate consequences."""
         with self._lock:
             self._apply(event)
 

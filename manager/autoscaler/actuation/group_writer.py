@@ -1,7 +1,7 @@
-"""What is asked of the cloud about groups: larger and smaller targets, new groups, and groups and instances to delete.
+"""The writes to the cloud's groups: targets, new groups, and deletions of groups and instances.
 
-An increase is stored before the cloud is asked, and dropped if the cloud refuses. The decided targets are raised one
-after another or all at once.
+An increase is stored before the request to the cloud, and dropped if the cloud refuses it. The decided targets are
+raised one after another or all at once.
 """
 
 import logging

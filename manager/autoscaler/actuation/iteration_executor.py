@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class IterationExecutor:
-    """For the loop's thread. `scan_clients` are for the scans of groups that scale by utilization."""
+    """Runs in the loop's thread. `scan_clients` serve the scans of groups that scale by utilization."""
 
     def __init__(
         self,

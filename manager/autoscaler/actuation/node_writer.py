@@ -90,7 +90,7 @@ class NodeWriter:
         self.client.evict(namespace, name, uid=uid, grace_period_seconds=grace_seconds)
 
     def delete_machines(self, group: str, nodes: Sequence[NodeRef]) -> None:
-        """In one cloud call. The caller holds `cloud_lock`. Raises ProviderError."""
+        """Deletes machines in one cloud call. The caller holds `cloud_lock`. Raises ProviderError."""
         self.check_leads()
         self.guard.delete_nodes(group, nodes)
 

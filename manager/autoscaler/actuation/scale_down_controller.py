@@ -40,7 +40,7 @@ JUMP_SECONDS = 5.0  # wall clock against monotonic clock between two iterations;
 
 
 class ScaleDownController:
-    """For the loop's thread; calls to the cloud hold the lock."""
+    """Runs in the loop's thread; calls to the cloud hold the lock."""
 
     def __init__(
         self,

@@ -138,7 +138,7 @@ class ScanActuator:
         return self._increase(done, min(wanted, self.decision.most_increase - kept), why)
 
     def _places_of(self, decision: ScanDecision) -> int:
-        """How many of its deletions the decision counts as room."""
+        """The number of places that the decision expects from its deletions."""
         return len(decision.deletions) if self.rules.fixes.counts_deletions else 0
 
     def _advise(self) -> None:

@@ -56,7 +56,7 @@ class ScannedGroup:
 
     @property
     def deletable(self) -> int:
-        """How many nodes may go under the cloud's minimum."""
+        """The number of nodes that may go without violating the cloud's minimum."""
         seen = self._observed
         return 0 if seen is None else max(0, seen.group.settled_size - seen.group.min_size)
 
@@ -74,7 +74,7 @@ class ScannedGroup:
             return False
 
     def check_member(self, node: GroupNode) -> None:
-        """Nodes of no group, or of another one, are not ours, whatever their labels say."""
+        """Refuses nodes of no group or of another one, regardless of their labels."""
         if self._members.get(node.provider_id) is InstanceState.DELETING:
             raise PassedOver(f"{node.name}: the cloud is deleting it")
         if not self._is_member(node):
@@ -139,7 +139,7 @@ class ScannedGroup:
 
 @dataclass(frozen=True)
 class NodeReview:
-    """With the inputs of the scan; `healthy_may_go` as decided for the group."""
+    """Judges nodes by the inputs of the scan; `healthy_may_go` is the group's decision."""
 
     inputs: ScanInputs
     nodes: NodeWriter
@@ -192,7 +192,7 @@ class NodeReview:
             raise PassedOver(f"{node.name}: {'; '.join(refused[:MOST_NAMED])}")
 
     def judge_forced(self, seen: Observation) -> tuple[TaintedNodeStatus, ...]:
-        """The verdicts on nodes that are to go whatever runs there."""
+        """The verdicts on nodes that go regardless of their pods."""
         marked = classes.classify(seen.nodes).force_tainted
         return reaping.force_tainted_statuses(marked, reaping.pods_that_keep_nodes(self.inputs.rules, seen))
 

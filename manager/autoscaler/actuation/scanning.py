@@ -139,7 +139,7 @@ class Scans:
 def preview_scans(
     settings: DecisionSettings, objects: ClusterObjects, observed: CloudObservation
 ) -> tuple[ScanDecision, ...]:
-    """What the first scan of each group would decide. Acts on nothing, and remembers nothing."""
+    """The first scan's decision for each group. Acts on nothing, and remembers nothing."""
     found = []
     for rules in settings.scanned:
         seen = _observation(Observer(rules), objects, observed, _peaks(objects))

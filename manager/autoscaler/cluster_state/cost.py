@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Cost:
-    """In the price model's currency per hour.
+    """The cost in the price model's currency per hour.
 
     `by_node` holds the nodes that have a price, `by_group` has nodes without a group under the empty name. `unpriced`
     are the nodes without a price: no sum includes them. `unknown` says of these, and of nodes

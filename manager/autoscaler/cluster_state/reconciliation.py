@@ -44,7 +44,7 @@ def _enforced(_: str) -> Mode:
 
 @dataclass(frozen=True)
 class ReconcileRules:
-    """`modes` is by group. `node_states` has a `now` that does not matter.
+    """`modes` is by group. The `now` in `node_states` is ignored.
 
     A group's own options override the seconds here. `force_delete_unregistered`: also below the group's minimum.
     """
@@ -92,7 +92,7 @@ def _observe(
 
 
 def _counted_as(state: NodeState, readiness: NodeState) -> str:
-    """A node that the cloud takes is no failure while it is not ready, and does not become ready any more."""
+    """The state to count: a node that the cloud takes is not a failure, although it never becomes ready again."""
     return (
         "suspended" if state is NodeState.INTERRUPTED and readiness is not NodeState.READY else _COUNTED_AS[readiness]
     )
@@ -164,10 +164,10 @@ SETTLING_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """The `registry` is stored before any action. `corrections` are due whatever else is decided; the loop carries out
+    """The `registry` is stored before any action. `corrections` do not depend on other decisions; the loop carries out
     those of groups in enforce mode. Their deletions go to the cloud with `below_min`: they take a group below its
     minimum only where an instance never worked. `node_states` and `node_readiness` hold every node by name.
-    `blocked_reason` says why nothing may be decided now; it is empty when decisions are allowed.
+    `blocked_reason` says why no decision is allowed now, and is empty otherwise.
     """
 
     state: ClusterState
@@ -264,7 +264,7 @@ def _carry_over(
 def _record_failures(
     registry: Registry, status: GroupStatus, rules: ReconcileRules, now: float, incidents: list[Incident]
 ) -> Registry:
-    """Reports each instance that could not be made once, backs its group off, and stops waiting for the instance."""
+    """Reports each instance that could not be made once, backs off its group, and stops waiting for the instance."""
     told = registry.failed.get(status.id, ())
     new = [each for each in status.broken if each.provider_id not in told]
     if not new:
@@ -357,7 +357,7 @@ def _corrections(
 
     broken = [each.provider_id for each in status.broken] if healthy else []
     if broken and status.options.zero_or_max_node_scaling:
-        broken += [each for each in status.unregistered if each not in status.overdue]  # of no use without the others
+        broken += [each for each in status.unregistered if each not in status.overdue]  # useless without the others
     least = 0 if rules.force_delete_unregistered else group.min_size
     overdue = status.overdue[: max(0, target - least)]
     if overdue:
@@ -397,7 +397,7 @@ def _with_registry(status: GroupStatus, registry: Registry, rules: ReconcileRule
 
 
 def _asked_by_others(status: GroupStatus, registry: Registry, now: float) -> int:
-    """Nodes that others add to a group in recommend mode; without them the advice would count them twice."""
+    """Nodes that others add to a group in recommend mode; otherwise the advice would count them twice."""
     if status.mode is Mode.ENFORCE or status.id in registry.requests:
         return 0
     shortage = registry.short.get(status.id)

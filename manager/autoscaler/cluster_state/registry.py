@@ -35,12 +35,12 @@ class Shortage:
 
 
 class Registry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """By group.
+    """Requests, backoffs and failures, by group.
 
     `unregistered`: since when each instance without a Node is known, by its provider id; `failed`: the provider ids of
-    instances that could not be made, and were reported. `made_as`: the id that a created group had as a candidate,
-    which others of its kind have again. `replacement` is the one under way, `replaced_at` the end of the last; without
-    consolidation neither is written, so that a manager that knows of none can read the registry.
+    instances that could not be made, and were reported. `made_as`: the id that a created group had as a candidate; the
+    next candidate of its kind has the same id. `replacement` is under way, `replaced_at` is the end of the last one;
+    without consolidation neither is written, so that an older manager can read the registry.
     """
 
     version: int = VERSION
@@ -63,7 +63,7 @@ _DECODER = msgspec.json.Decoder(Registry)
 
 
 def encode_registry(registry: Registry) -> str:
-    """As JSON; equal registries have the same text."""
+    """The registry as JSON; equal registries have the same text."""
     return msgspec.json.encode(registry, order="deterministic").decode()
 
 
@@ -103,10 +103,10 @@ def fail_request(
     code: str = CLOUD_PROVIDER_ERROR,
     in_doubt: bool = False,
 ) -> Registry:
-    """The cloud did not do it: the group is backed off.
+    """Backs off the group, because the cloud did not fulfil the request.
 
-    `in_doubt`: the cloud may have done it nevertheless (no answer, or an impossible one), so the request stays until
-    the result is observed.
+    `in_doubt`: the cloud may have fulfilled it nevertheless (no answer, or an impossible one), so the request stays
+    until the result is observed.
     """
     if not in_doubt:
         registry = withdraw_request(registry, increase)
@@ -114,7 +114,7 @@ def fail_request(
 
 
 def withdraw_request(registry: Registry, increase: Increase) -> Registry:
-    """The increase was stored but never requested."""
+    """Removes an increase that was stored but never requested."""
     return remove_nodes(registry, increase.group, increase.nodes)
 
 
@@ -139,7 +139,7 @@ def lower_request(registry: Registry, group: str, nodes: int) -> Registry:
 
 
 def shift_times(registry: Registry, seconds: float) -> Registry:
-    """The registry after a clock jump of `seconds`: what was requested ten seconds ago still was."""
+    """The registry after a clock jump of `seconds`: the age of each request stays the same."""
 
     def moved(moment: float) -> float:
         return max(0.0, moment + seconds)
@@ -177,10 +177,10 @@ def with_replacement(registry: Registry, replacement: Replacement | None) -> Reg
 
 
 def back_off(registry: Registry, group: str, reason: str, now: float, times: BackoffTimes, *, code: str) -> Registry:
-    """The group has failed, or could not be created (then `group` is its provisional id).
+    """Backs off a group that has failed, or could not be created (then `group` is its provisional id).
 
-    A created group fails together with its candidate: otherwise the next of its kind would be created at once, and fail
-    alike.
+    A created group fails together with its candidate: otherwise the next group of its kind would be created at once,
+    and fail, too.
     """
     reason, code = reason[:MOST_REASON], code[:MOST_REASON]
     found = {
@@ -191,7 +191,7 @@ def back_off(registry: Registry, group: str, reason: str, now: float, times: Bac
 
 
 def remove_backoff(registry: Registry, group: str) -> Registry:
-    """The group has grown, so its backoff ends."""
+    """Ends the backoff of a group that has grown."""
     others = {name: each for name, each in registry.backoffs.items() if name != group}
     return msgspec.structs.replace(registry, backoffs=others)
 

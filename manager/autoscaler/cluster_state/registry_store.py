@@ -55,7 +55,7 @@ class RegistryStore:
         return self._registry
 
     def write(self, registry: Registry) -> None:
-        """Raises the client's errors, and LeadershipLost; no request may go out that is not written here."""
+        """Stores the registry before any request goes out. Raises the client's errors, and LeadershipLost."""
         self._registry = registry
         if registry == self._written:
             return

@@ -1,4 +1,4 @@
-"""One replacement of nodes as the books have it: it outlives an iteration and a restart. Times are Unix seconds."""
+"""One replacement of nodes in the registry: it outlives an iteration and a restart. Times are Unix seconds."""
 
 import enum
 from dataclasses import dataclass, replace
@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 class DisruptionReason(enum.StrEnum):
     """Why a node is replaced, in Karpenter's words.
 
-    UNDERUTILIZED: cheaper nodes hold its pods. EXPIRED: it is older than its group allows. DRIFTED: it is not what its
-    group would launch now. UNHEALTHY: it has had a condition for too long that asks for its repair. INTERRUPTED: the
-    cloud recommends to leave it, or is going to service it.
+    UNDERUTILIZED: cheaper nodes hold its pods. EXPIRED: it is older than its group allows. DRIFTED: it differs from
+    what its group would launch now. UNHEALTHY: a condition has called for its repair for too long. INTERRUPTED: the
+    cloud recommends leaving it, or will service it.
     """
 
     UNDERUTILIZED = "Underutilized"
@@ -20,8 +20,8 @@ class DisruptionReason(enum.StrEnum):
 
 
 class ReplacementPhase(enum.StrEnum):
-    """LAUNCHING: new nodes are on their way. READY: they are there; a second look is to confirm that the old nodes can
-    go. DRAINING: old nodes go.
+    """LAUNCHING: new nodes are on their way. READY: they are present; a second check must confirm that the old nodes
+    can go. DRAINING: old nodes go.
     """
 
     LAUNCHING = "launching"
@@ -38,8 +38,8 @@ class ReplacedNode:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """New nodes of one group. `newest` is when its newest Node was created before, by the API server's clock, so that
-    the nodes of this launch are those created later.
+    """New nodes of one group. `newest` is the creation time of the group's newest Node before the launch, by the API
+    server's clock; the nodes of this launch are younger.
     """
 
     group: str
@@ -50,8 +50,8 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """`left` is how many of the removed nodes still existed when that changed last; `deadline` ends the phase. Nodes
-    that are not replaced for their price may go without launches, if nodes that stay have room for their pods.
+    """`left` is the number of removed nodes that still existed at its last change; `deadline` ends the phase. Nodes
+    replaced for other reasons than price may go without launches, if the remaining nodes have room for their pods.
     """
 
     removed: tuple[ReplacedNode, ...]
@@ -68,7 +68,7 @@ class Replacement:
         return frozenset([*(each.group for each in self.removed), *(each.group for each in self.launches)])
 
     def renamed(self, launched: str, group: str) -> "Replacement":
-        """The same once the group that was to be `launched` exists, under the name that its cloud gave it."""
+        """The same after the group to be `launched` was created, under the name that its cloud gave it."""
         launches = tuple(replace(each, group=group) if each.group == launched else each for each in self.launches)
         return replace(self, launches=launches)
 

@@ -74,7 +74,7 @@ def is_group_healthy(
 
 
 def upcoming_nodes(readiness: Readiness, *, target: int, pending_increase: int | None) -> int:
-    """How many requested nodes are not up; none without a request under way."""
+    """The number of requested nodes that are not up; none without a request under way."""
     if not pending_increase:
         return 0
     there = readiness.ready + readiness.unready + readiness.suspended + readiness.long_unregistered
@@ -103,14 +103,14 @@ class GroupBackoff:
     ended: bool = False
 
     def holds(self, now: float) -> bool:
-        """It still holds at its very end."""
+        """Whether the backoff is in effect; its end is inclusive."""
         return now <= self.until
 
 
 def next_backoff(
     before: GroupBackoff | None, times: BackoffTimes, now: float, reason: str, code: str = ""
 ) -> GroupBackoff:
-    """The backoff after a failure now; `before` is the previous one."""
+    """The backoff after a failure now; `before` is the previous backoff."""
     seconds = times.initial_seconds
     if before is not None:
         seconds = before.seconds if before.holds(now) else min(before.seconds * 2, times.most_seconds)
@@ -118,7 +118,7 @@ def next_backoff(
 
 
 def is_forgotten(backoff: GroupBackoff, times: BackoffTimes, now: float) -> bool:
-    """Whether the group has not failed for so long that it starts again."""
+    """Whether the group has gone without a failure for so long that it starts again."""
     return backoff.failed_at + times.reset_seconds < now
 
 
@@ -188,8 +188,8 @@ class GroupStatus:
     The registry says the rest: `upcoming` nodes were requested and are not up yet; the target size that the cloud
     reports lacks the `unconfirmed` ones among them.
 
-    The context of an iteration adds the `template` of new nodes, and in `blocked_reason` why the group must not grow,
-    whatever else holds. `makes` is the number of groups that its creation adds.
+    The context of an iteration adds the `template` of new nodes, and in `blocked_reason` why the group must not grow in
+    any case. `makes` is the number of groups that its creation adds.
     """
 
     group: Group
@@ -224,12 +224,12 @@ class GroupStatus:
 
     @property
     def zero_or_max(self) -> bool:
-        """Whether it has all of its nodes or none."""
+        """Whether the group has all of its nodes or none."""
         return bool(self.options.zero_or_max_node_scaling)
 
     @property
     def room(self) -> int:
-        """How many nodes its own maximum leaves; a group may already exceed it."""
+        """The number of nodes up to its own maximum; negative if the group exceeds it."""
         return max(0, self.group.max_size - self.group.target_size)
 
     @property
@@ -267,16 +267,16 @@ class GroupStatus:
 
     @property
     def returnable(self) -> int:
-        """How many missing nodes may be taken off the target: it does not go below the minimum."""
+        """The number of missing nodes that may be taken off the target without falling below the minimum."""
         return min(self.missing, max(0, self.target - self.group.min_size))
 
 
 @dataclass(frozen=True)
 class ClusterState:
-    """All managed groups by id.
+    """The managed groups by id.
 
-    `refused` are those that cannot be judged, each with the reason; `ungrouped` nodes are in none. `readiness` counts
-    the nodes of the whole cluster.
+    `refused` gives the reason for each group that cannot be judged; `ungrouped` nodes are in no group. `readiness`
+    counts the nodes of the whole cluster.
     """
 
     groups: Mapping[str, GroupStatus] = field(default_factory=dict)

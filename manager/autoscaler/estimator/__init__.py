@@ -1,1 +1,1 @@
-"""How many new nodes the pending pods need."""
+"""Estimates how many new nodes the pending pods need."""

@@ -23,7 +23,9 @@ _NONE = -1
 
 
 class Permissions:
-    """How many nodes one estimate may still add: `most` in all (0: no limit, negative: none), while there is time."""
+    """The number of nodes that one estimate may still add: `most` in all (0: no limit, negative: none), while there is
+    time.
+    """
 
     def __init__(self, most: int = UNLIMITED, out_of_time: Callable[[], bool] | None = None) -> None:
         self._most = most
@@ -57,7 +59,7 @@ class Fit:
         return _probe(self._problem, self._template, self._after)
 
     def reasons(self, position: int) -> tuple[str, ...]:
-        """In kube-scheduler's words; empty for a class that fits."""
+        """Reasons in kube-scheduler's words; empty for a class that fits."""
         return tuple(refusals(self._probe, position, self._probe.known))
 
 
@@ -116,7 +118,7 @@ def fit_on_new_node(problem: PackingProblem, template: NodeTemplate, after: Pack
 def fits_on_new_nodes(
     problem: PackingProblem, templates: Iterable[NodeTemplate], after: Packing | None = None
 ) -> list[Fit]:
-    """The same of each template. New nodes that differ only in their free amounts are asked once what they admit."""
+    """The same for each template. New nodes that differ only in free amounts are checked once for admission."""
     open_to: dict[Hashable, Flags] = {}
     found = []
     for template in templates:
@@ -148,10 +150,10 @@ def estimate(
     after: Packing | None = None,
     fast_path: bool = False,
 ) -> Estimate:
-    """How many nodes of the template these classes need.
+    """Estimates how many nodes of the template these classes need.
 
-    `after` is the cluster with the pods on it that need no new node. With `fast_path` the class for which counting
-    saves most comes last, as with Cluster Autoscaler's option of that name.
+    `after` is the cluster holding the pods that need no new node. With `fast_path`, the class that saves most by
+    counting comes last, as with Cluster Autoscaler's option of that name.
     """
     packing = Packing(problem, template, after)
     order = in_order(problem, template, positions)
@@ -229,7 +231,7 @@ class FastPathCase:
 def fast_path_index(cases: Sequence[FastPathCase], capacity: Amounts) -> int:
     """The class for which simulating one node and dividing saves the most simulations; -1 if no class allows it.
 
-    That is the largest pods - floor(pods / nodes), the later one where they tie.
+    That class has the largest pods - floor(pods / nodes); of equal classes the last one counts.
     """
     best, most_saved = _NONE, 0
     for index, case in enumerate(cases):
@@ -291,7 +293,7 @@ def _on_new_nodes(packing: Packing, position: int, left: int, permissions: Permi
 
 
 def _by_counting(packing: Packing, position: int, left: int, permissions: Permissions) -> tuple[int, bool]:
-    """The same where every new node takes equally many pods, and the present nodes are full."""
+    """The same if every new node takes equally many pods, and the present nodes are full."""
     if packing.new_count and not packing.used[packing.size - 1]:
         return left, True
     each = packing.room_on_fresh(position)

@@ -168,7 +168,7 @@ class DomainCounters:
         return None
 
     def _in_domain(self, number: int, at: slice) -> Integers:
-        """How many pods a counter counts in the domain of each node; 0 if the node has no domain."""
+        """The number of pods that a counter counts in the domain of each node; 0 without a domain."""
         sums: Integers = self._sums[number][self._domains_of[number][at]]
         return sums
 
@@ -205,7 +205,7 @@ class DomainCounters:
         return holds, pods
 
     def _until_skewed(self, rule: SpreadRule, at: slice) -> int:
-        """How many pods may go to nodes that all share one domain; 1 if they do not."""
+        """The number of pods that may go to nodes that all share one domain; 1 if they do not."""
         key = self._bonds.counters[rule.counter].key
         if self._fresh is None or at.start < self._known or key in OF_ONE_NODE:
             return 1

@@ -1,4 +1,4 @@
-"""How far the cluster may still grow: quotas over the sum of all nodes, and limits of one scale-up.
+"""The limits of growth: quotas over the sum of all nodes, and limits of one scale-up.
 
 Quotas are not enforcing: a cluster beyond one stays as it is, and only ever moves towards its bounds ("Node
 Auto-provisioning", Configuration). Cores count whole, rounded up per node, as in Cluster Autoscaler.
@@ -31,7 +31,7 @@ class ResourceBounds:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What is left of each limited resource: whole cores, bytes, nodes, GPUs.
+    """The remainder of each limited resource: whole cores, bytes, nodes, GPUs.
 
     The quota covers the nodes that `selector` selects, or all without one.
     """
@@ -57,14 +57,14 @@ class Exceeded:
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How many nodes may be added, and the quotas that forbid the rest."""
+    """The number of nodes that may be added, and the quotas that forbid the rest."""
 
     nodes: int
     exceeded: tuple[Exceeded, ...] = ()
 
 
 def usage_of(capacity: Amounts, gpus: Mapping[str, int] | None = None) -> dict[str, int]:
-    """What one node uses of a quota; no GPU type is named cpu, memory or nodes."""
+    """The usage of a quota by one node; no GPU type is named cpu, memory or nodes."""
     taken = {
         **capacity,
         **(gpus or {}),
@@ -81,7 +81,7 @@ def remaining_quota(
     usages: Iterable[Mapping[str, int]],
     selector: LabelSelector | None = None,
 ) -> Quota:
-    """What these upper limits leave, given the usage of every node that they cover."""
+    """The remainder under these upper limits, given the usage of every node that they cover."""
     used = total_usage(most, usages)
     return Quota(name, {resource: max(0, limit - used[resource]) for resource, limit in most.items()}, selector)
 
@@ -96,13 +96,13 @@ def total_usage(resources: Iterable[str], usages: Iterable[Mapping[str, int]]) -
 
 
 def cluster_wide(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[str, int]]) -> Quota:
-    """What the cluster's upper bounds leave, given the usage of every node."""
+    """The remainder under the cluster's upper bounds, given the usage of every node."""
     most = {resource: bound.high for resource, bound in bounds.items() if bound.high is not None}
     return remaining_quota(CLUSTER_WIDE, most, usages)
 
 
 def check_quotas(quotas: Iterable[Quota], usage: Mapping[str, int], node_count: int) -> Allowance:
-    """How many of `node_count` nodes, each of this `usage`, all quotas allow.
+    """The number of nodes, up to `node_count` of this `usage` each, that all quotas allow.
 
     Raises ValueError for a negative count.
     """
@@ -168,6 +168,6 @@ def lowest_limit(first: int, second: int) -> int:
 
 
 def group_capacity(sizes: Iterable[tuple[int, int]]) -> int:
-    """How many nodes the groups can still take, from (max, target) of each; DENIED if none."""
+    """The number of nodes that the groups can still take, from (max, target) of each; DENIED if none."""
     room = sum(max(0, most - target) for most, target in sizes)
     return room or DENIED

@@ -46,9 +46,9 @@ class NodeRoom:
         return self._free[:, node]
 
     def sufficient(self, more: Integers) -> Integers | None:
-        """By resource, what a new node has to have free for what any of them took, and then for `more`.
+        """By resource, the free amount of a new node that suffices for the most that any took, plus `more`.
 
-        None without new nodes, and if one of them has not so much.
+        None without new nodes, or if one of them has less.
         """
         if self._fresh is None or self.size == self.known:
             return None
@@ -89,7 +89,7 @@ class NodeRoom:
                 self._ceiling[row] = int(np.maximum.reduce(self._rows[row][start : self.size]))
 
     def room(self, asked: Asked, nodes: Integers) -> Integers:
-        """How many such pods fit on each of these nodes."""
+        """The number of such pods that fit on each of these nodes."""
         rows = self._rows
         room: Integers = rows[0][nodes]  # every pod takes one of `pods`
         for row, amount in asked[1:]:
@@ -97,11 +97,11 @@ class NodeRoom:
         return room
 
     def room_on(self, asked: Asked, node: int) -> int:
-        """How many such pods fit on one node."""
+        """The number of such pods that fit on one node."""
         return min(int(self._rows[row][node]) // amount for row, amount in asked)
 
     def room_on_fresh(self, asked: Asked) -> int:
-        """How many such pods fit on a new node."""
+        """The number of such pods that fit on a new node."""
         return min(self._fresh_amounts[row] // amount for row, amount in asked)
 
     def shares(self, asked: Asked, nodes: Integers) -> Integers:
@@ -184,7 +184,7 @@ class Packing:
         self.counters.add_nodes(start, start + count)
 
     def start_over(self) -> None:
-        """Lets the next pod go to the first node that fits, wherever the last one went."""
+        """Lets the next pod go to the first node that fits, regardless of where the last one went."""
         self._pointer = 0
 
     def fill(
@@ -223,7 +223,7 @@ class Packing:
 
     def place_one(self, position: int, start: int, among: Flags, load: Asked = ()) -> int:
         """Places a pod of a class without rules on the first of these nodes of the snapshot, from `start` on, that
-        fits; returns its row, or -1. As `fill` does, without a look at the nodes behind it.
+        fits; returns its row, or -1. Equals `fill`, but does not examine the nodes behind it.
         """
         asked, admitting = self.problem.asked[position] + load, self.problem.admitting(position)
         if start < self.known and among[start] and admitting[start] and self.room.room_on(asked, start) > 0:
@@ -289,7 +289,7 @@ class Packing:
         return placed
 
     def room_on_fresh(self, position: int) -> int:
-        """How many pods of a class fit on a new node, regardless of other nodes."""
+        """The number of pods of a class that fit on a new node, regardless of other nodes."""
         if not self.admits_new[position]:
             return 0
         room = self.room.room_on_fresh(self.problem.asked[position])
@@ -321,9 +321,9 @@ class Packing:
     def _find_room(
         self, position: int, asked: Asked, start: int, opened: Flags | None, skip: int, enough: int | None = None
     ) -> tuple[Integers, Integers]:
-        """The nodes that fit at least one pod of a class, and how many pods the resources of each allow.
+        """The nodes that fit at least one pod of a class, and the number of pods that the resources of each allow.
 
-        Where so many nodes are `enough`, no more are looked at, and one pod counts for each.
+        With `enough`, the search ends after that many nodes, and each counts one pod.
         """
         new_only = start >= self.known
         if new_only and (not self.admits_new[position] or self.room.is_above_new_nodes(asked)):
@@ -365,7 +365,7 @@ class Packing:
                 room = np.concatenate((room[split:], room[:split]))
             counts, last = _counts_of_rounds(room, most)
             nodes, most = nodes[: len(counts)], min(most, int(np.add.reduce(counts)))
-        # Behind the last present node it starts again, as later nodes come after all.
+        # After the last present node it starts again, as later nodes were added after all these.
         self._pointer = (int(nodes[last]) + 1) % self.size
         self._commit(position, load, nodes, counts)
         return most
@@ -389,7 +389,7 @@ def _alone(part: Integers) -> Integers:
 
 
 def _counts_of_rounds(room: Integers, most: int) -> tuple[Integers, int]:
-    """How many of up to `most` pods each node gets, one per round while it has room, and which node gets the last."""
+    """The share of each node in up to `most` pods, one per round while it has room, and the node of the last pod."""
     if most <= len(room):
         return np.ones(most, np.int64), most - 1
     if int(np.add.reduce(room)) <= most:
@@ -405,7 +405,7 @@ def _counts_of_rounds(room: Integers, most: int) -> tuple[Integers, int]:
 
 
 def _full_rounds(room: Integers, most: int) -> int:
-    """In how many rounds all nodes get one pod each until full, with less than one more round remaining."""
+    """The number of rounds in which all nodes get one pod each until full, with less than one more round remaining."""
     low, high = most // len(room), int(room.max())
     while low < high:
         middle = (low + high + 1) // 2

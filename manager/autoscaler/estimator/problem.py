@@ -69,13 +69,13 @@ class PackingProblem:
     _new_nodes: dict[int, NewNode] = field(default_factory=dict)
 
     def new_node(self, template: NodeTemplate) -> NewNode:
-        """What a new node of this template is to the problem; computed once for each template."""
+        """The new node of this template in terms of the problem; computed once for each template."""
         if id(template) not in self._new_nodes:
             self._new_nodes[id(template)] = _new_node(self, template)
         return self._new_nodes[id(template)]
 
     def admitting(self, position: int) -> Flags:
-        """Which nodes of the snapshot admit a class, whatever runs there."""
+        """The nodes of the snapshot that admit a class, regardless of their pods."""
         return self.shapes.admitting(self.classes[position].facts.demands)
 
     def row(self, amounts: Amounts) -> Integers:

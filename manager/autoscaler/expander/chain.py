@@ -118,7 +118,7 @@ def parse(text: str, *, source: str) -> tuple[str, ...]:
 def filter_in_order(
     options: Sequence[T], filters: Mapping[str, Filter[T]], names: Sequence[str]
 ) -> list[tuple[str, list[T]]]:
-    """What each expander left, in order, up to the one that left no choice."""
+    """The options that each expander kept, in order, up to the expander that left no choice."""
     steps: list[tuple[str, list[T]]] = []
     left = list(options)
     for name in names:

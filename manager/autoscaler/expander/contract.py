@@ -16,9 +16,10 @@ from manager.autoscaler.expander.ranking import PricedOption
 
 @dataclass(frozen=True)
 class ExpanderContext:
-    """What expanders may read besides the options.
+    """The data that expanders may read besides the options.
 
-    `ranks` are the cost-based ranks of all options by group, `priorities` those of the priority expander's ConfigMap.
+        `ranks` are the cost-based ranks of all options by group, `priorities` those of the priority expander's
+    ConfigMap.
     """
 
     ranks: Mapping[str, PricedOption] = field(default_factory=dict)
@@ -34,6 +35,6 @@ class Expander(Protocol):
     def best_options(self, options: Sequence[Option], context: ExpanderContext) -> Sequence[Option]:
         """Those of the `options` that are equally good and better than the rest; none to add no node at all.
 
-        One option is never asked about. The next expander chooses among the answer, and chance at the end.
+        It is not called for a single option. The next expander chooses among the answer, and chance decides at the end.
         """
         ...

@@ -14,9 +14,9 @@ GPU_RESOURCES = (NVIDIA_GPU, "habana.ai/gaudi", "gpu.intel.com/xe", "amd.com/gpu
 
 
 class PodClass(NamedTuple):
-    """Pods of one kind: the requests of each, and their number; and what else is equal in them.
+    """Pods of one kind: the requests of each, their number, and their other common properties.
 
-    `members` are all pods of the kind by "namespace/name"; those meant begin at `first`.
+    `members` are all pods of the kind by "namespace/name"; those of the option begin at `first`.
     """
 
     requests: Amounts

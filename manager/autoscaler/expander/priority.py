@@ -3,8 +3,8 @@
 Its key `priorities` maps numbers to lists of regular expressions that are searched for in group ids. The highest number
 wins. A missing or invalid value leaves every option in.
 
-Patterns are Go's regular expressions, which are RE2's: these take time proportional to the pattern and to the text,
-whatever they are, and no more memory than their limit.
+Patterns are Go's regular expressions, which are RE2's: these always take time proportional to the pattern and to the
+text, and no more memory than their limit.
 """
 
 import re

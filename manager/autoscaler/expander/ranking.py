@@ -68,9 +68,9 @@ class Rank:
     """suppressed_unfitness x (nodes_price + stabilization_price) / (pods_price + stabilization_price)
     x new_group_factor; the lowest rank wins.
 
-    `nodes_price` (C) is what the new nodes cost per hour, `pods_price` (T) what their pods would cost on machines that
-    fit them perfectly, `stabilization_price` (X) that of one small pod. `unfitness` is how many times a machine is
-    larger or smaller than the preferred one, suppressed the more nodes there are. Null where it is infinite.
+    `nodes_price` (C) is the new nodes' cost per hour, `pods_price` (T) their pods' cost on machines that fit them
+    perfectly, `stabilization_price` (X) that of one small pod. `unfitness` is the factor by which a machine is larger
+    or smaller than the preferred one; more nodes suppress it. Null where it is infinite.
     """
 
     nodes_price: float
@@ -84,7 +84,7 @@ class Rank:
 
     @property
     def height(self) -> tuple[float, float]:
-        """What ranks are compared by: infinite ones by the price of the nodes."""
+        """The value that ranks are compared by: infinite ones by the price of the nodes."""
         return (math.inf, self.nodes_price) if self.rank is None else (self.rank, 0.0)
 
 
@@ -115,7 +115,7 @@ def best_options(ranks: Sequence[PricedOption]) -> list[Option]:
 
 
 def preferred_cpu_milli(preset: Preset, cluster_nodes: int) -> int | None:
-    """The machine size that fits a cluster of so many nodes best; None if the preset prefers none."""
+    """The machine size that best fits a cluster of this many nodes; None if the preset prefers none."""
     return next((size.cpu_milli for size in preset.preferred if cluster_nodes <= size.nodes), None)
 
 
@@ -127,7 +127,7 @@ def unfitness(preferred_milli: int | None, node_milli: int) -> float:
 
 
 def suppress(node_unfitness: float, node_count: int) -> float:
-    """The more nodes at once, the less their size matters: the unfitness falls towards 1."""
+    """The unfitness, suppressed towards 1 with more nodes at once, since their size then matters less."""
     return (node_unfitness - 1) * (1 - math.tanh((node_count - 1) / _STEEPNESS)) + 1
 
 

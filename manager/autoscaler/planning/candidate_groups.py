@@ -25,7 +25,7 @@ class CandidateGroups:
     context: AutoscalingContext
 
     def states(self, classes: Sequence[EquivalenceGroup]) -> list[GroupStatus]:
-        """The groups that could be created for these pods, and for those that no cloud would make the reason.
+        """The groups that could be created for these pods, and, with the reason, those that no cloud would make.
 
         If no candidate helps, the machine types without any labels say why.
         """
@@ -71,7 +71,7 @@ class CandidateGroups:
 
     @cached_property
     def groups_left(self) -> int:
-        """How many more groups may exist; unmanaged and refused groups count, too."""
+        """The number of groups that may still be created; unmanaged and refused groups count, too."""
         observed = self.context.cloud.observed
         others = (Group(each, 0, 0, 0) for each in (*observed.unmanaged, *observed.refused))
         return candidates.groups_left(
@@ -79,7 +79,7 @@ class CandidateGroups:
         )
 
     def _theoretical(self, spec: GroupSpec) -> GroupStatus:
-        """Without a template, but with the reason, if the group cannot be made."""
+        """The group without a template, but with the reason, if it cannot be made."""
         try:
             made = candidates.candidate_state(
                 self.context.cloud.theoretical(spec), self.context.daemons, self.context.settings.taints

@@ -116,9 +116,9 @@ def stable_since(node: Node) -> float:
 
 @dataclass(frozen=True, eq=False)
 class AutoscalingContext:
-    """What scale-up and scale-down of one iteration read: the cluster with its upcoming nodes, and the groups.
+    """The inputs of scale-up and scale-down in one iteration: the cluster with upcoming nodes, and the groups.
 
-    `settings` has what this iteration found out, too: prices, priorities, the GPU label. `chance` breaks ties.
+    `settings` includes what this iteration determined: prices, priorities, the GPU label. `chance` breaks ties.
     """
 
     objects: ClusterObjects
@@ -140,7 +140,7 @@ class AutoscalingContext:
 
     @cached_property
     def interruptions(self) -> dict[str, Interruption]:
-        """What the cloud has announced for nodes of groups, by node; what is being deleted here has no need of it."""
+        """The cloud's announcements for nodes of groups, by node, except those under deletion."""
         others = self.cloud.observed.group_of_node.keys() - self.underway.on_their_way.keys()
         return {
             node.metadata.name: found
@@ -152,7 +152,7 @@ class AutoscalingContext:
     def interrupted(self) -> frozenset[str]:
         """The nodes that the cloud takes within minutes, of groups that are more than observed.
 
-        A cloud that deletes a machine and wants as many as before replaces it itself.
+        A cloud that deletes a machine without lowering the target replaces it itself.
         """
         observed, groups = self.cloud.observed, self.reconciled.state.groups
         replaced = {
@@ -344,10 +344,10 @@ def open_context(
     offered_by: OfferedBy,
     underway: DeletionsInProgress,
 ) -> AutoscalingContext:
-    """The context of an iteration: the groups reconciled with the `known` registry, and the settings with the prices,
-    priorities and GPU label of now. Without a registry, missing nodes of a target count as upcoming.
+    """The context of an iteration: the groups reconciled with the `known` registry, and the settings with the current
+    prices, priorities and GPU label. Without a registry, missing nodes of a target count as upcoming.
 
-    Raises ProviderError.
+        Raises ProviderError.
     """
     gpus = none_if_unsupported(cloud.gpus) or Gpus()
     rules = ReconcileRules(

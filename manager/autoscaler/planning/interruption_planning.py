@@ -1,7 +1,7 @@
-"""Nodes that the cloud takes within minutes, once whatever drains them has emptied them: they leave their groups.
+"""Removes nodes that the cloud takes within minutes from their groups, once another component has drained them.
 
-Their pods have counted as pending since the announcement. A cloud that takes a machine wants as many as before, and
-would launch another one in its place, beside the one that was launched for the pods.
+Their pods have counted as pending since the announcement. A cloud that takes a machine keeps the target, and would
+launch another machine in its place, besides the one launched for the pods.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ def with_emptied(
     taken = sorted(name for name in kept if inputs.group_of[name] in inputs.groups)
     if not taken:
         return decision
-    spare = Counter(inputs.group_of[name] for name in taken)  # which count as deleted already
+    spare = Counter(inputs.group_of[name] for name in taken)  # already count as deleted
     spare.subtract(each.group for each in decision.removals)
     for name in spare:
         group = inputs.groups[name]
@@ -59,7 +59,7 @@ def with_emptied(
 
 
 def _occupied_nodes(context: AutoscalingContext) -> frozenset[str]:
-    """The nodes with pods other than their own, down to the last that is being terminated."""
+    """The nodes with pods other than their own, including pods that still terminate."""
     return frozenset(
         pod.spec.node_name
         for pod in context.objects.pods

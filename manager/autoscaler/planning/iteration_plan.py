@@ -280,7 +280,9 @@ def _decisions(
 def _salvo(
     scale_up_input: ScaleUpInput, context: AutoscalingContext, requests: RequestPlanner
 ) -> list[ScaleUpDecision]:
-    """The decision, in a salvo also those that follow; then those about requests, and at last the one about buffers."""
+    """The decision, followed in a salvo by further ones; then the decisions about requests, and last the one about
+    buffers.
+    """
     settings, buffers = context.settings, scale_up_input.buffers
     decisions = salvo.decide(
         scale_up_input, settings.scale_up, context.chance, seconds=settings.salvo_seconds, clock=settings.clock

@@ -101,7 +101,7 @@ def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) ->
         by_group = _by_group(
             (each, of_node[each])
             for each in names
-            if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # advice on soft taints is of no use
+            if each not in leaving and mode_of(of_node[each]) is Mode.ENFORCE  # advice on soft taints is useless
         )
         why = ScaleExplanation(reason)
         made += [Action(what, name, mode_of(name), nodes=nodes, explanation=why) for name, nodes in by_group.items()]
@@ -109,7 +109,7 @@ def removal_actions(decision: ScaleDownDecision, context: AutoscalingContext) ->
 
 
 def abandoned_nodes(context: AutoscalingContext, *, begins: bool) -> tuple[str, ...]:
-    """Nodes of managed groups with a deletion taint but no process that deletes them: it has died, or given up.
+    """Nodes of managed groups with a deletion taint whose deletion no process works on any more.
 
     A new leader (`begins`) takes all these taints off, and later those that are old. Without soft taints, a new leader
     also takes off soft taints. Nodes of groups that scale down by utilization get neither taint, and so keep none from
@@ -171,7 +171,7 @@ def _beside_replacement(inputs: ScaleDownInputs, context: AutoscalingContext) ->
 
 
 def scale_down_inputs(context: AutoscalingContext, waiting: ScaleUpInput) -> ScaleDownInputs:
-    """What a pass of scale-down reads, with the pods that `waiting` places on present nodes."""
+    """The inputs of a pass of scale-down, with the pods that `waiting` places on present nodes."""
     objects, config, underway = context.objects, context.settings, context.underway
     cutoff = config.pending.expendable_below
     observed = context.cloud.observed

@@ -1,8 +1,8 @@
-"""Where the chunks of CapacityBuffers find room: on nodes there are or upcoming, on Mid, on new nodes, or nowhere.
+"""Finds room for the chunks of CapacityBuffers: on present or upcoming nodes, on Mid, on new nodes, or nowhere.
 
-Chunks come after all pending pods, and stand for no pod: what has room needs no node, a pod that takes the room makes
-the chunk wait again, and the simulation of scale-down moves chunks as it moves pods, so that no node goes whose room no
-other node has.
+Chunks come after all pending pods, and stand for no pod: a chunk with room needs no node, a pod that takes the room
+makes the chunk wait again, and the simulation of scale-down moves chunks like pods, so that a node stays if no other
+node has its room.
 """
 
 import random
@@ -24,10 +24,10 @@ _MID_OF = {CPU: MID_CPU, MEMORY: MID_MEMORY}
 
 @dataclass(frozen=True)
 class BufferState:
-    """Of `chunks`, `on_nodes` have room on nodes there are or upcoming, `on_mid` have it in Mid on offer, `triggered`
-    get new nodes, and the rest get nothing now: `reasons` says why not, by group.
+    """`on_nodes` of the `chunks` have room on present or upcoming nodes, `on_mid` in Mid on offer, `triggered` get new
+    nodes, and the rest get nothing now: `reasons` says why not, by group.
 
-    `requests` are those of one chunk. There would be `wanted` chunks without the ResourceQuotas `limited_by`.
+        `requests` are those of one chunk. There would be `wanted` chunks without the ResourceQuotas `limited_by`.
     """
 
     key: str
@@ -47,7 +47,7 @@ class BufferState:
 
     @property
     def why(self) -> str:
-        """Why the rest gets nothing: every reason, with the number of groups it applies to."""
+        """Why the rest gets nothing: every reason, with its number of groups."""
         return count_groups(self.reasons)
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ def decide(
 
 
 def buffer_plan(buffers: Sequence[BufferChunks], decisions: Sequence[ScaleUpDecision]) -> BufferPlan:
-    """What came of the buffers in these decisions about them; the last one holds."""
+    """The buffers' state after these decisions about them; the last decision holds."""
     buffer_of = {chunk: each.key for each in buffers for chunk in each.group.pods}
     native = {each.key: each.facts.requests for each in buffers}
     states = {
@@ -151,6 +151,6 @@ def _as_mid(group: EquivalenceGroup, count: int) -> EquivalenceGroup:
 
 
 def _pending(waiting: ScaleUpInput, chunks: Iterable[EquivalenceGroup]) -> dict[str, int]:
-    """By the first pod of each class, how many find no room in the cluster, now or within a reporting interval."""
+    """By the first pod of each class, the number without room in the cluster, now or within a reporting interval."""
     left = orchestrator.filter_out_schedulable(replace(waiting, classes=[*waiting.classes, *chunks])).left
     return {each.pods[0]: count for each, count in zip(left.problem.classes, left.pending.tolist(), strict=True)}

@@ -1,6 +1,6 @@
-"""From CapacityBuffers to their chunks: virtual pods, alike, that wait for room.
+"""Reads CapacityBuffers into their chunks: identical virtual pods that wait for room.
 
-The number of chunks is what the API's description says: the larger one of `replicas` and `percentage` of the workload's
+The number of chunks follows the API's description: the larger one of `replicas` and `percentage` of the workload's
 replicas, rounded up, and not more than fit into `limits`. (Cluster Autoscaler 1.36 takes the smaller one, and rounds
 down.)
 """
@@ -38,7 +38,7 @@ WORKLOADS = frozenset(
 NO_SOURCE = ChunkSourceRef("", "", "", "")
 NOT_FOUND = "there is none"
 NOT_YET = "it has not been read yet"
-MOST_CHUNKS = 10_000  # of one buffer: more tiny chunks than that are a mistake
+MOST_CHUNKS = 10_000  # chunks of one buffer: more tiny ones are a mistake
 LOWEST_PRIORITY = -(1 << 31)  # of chunks: every real pod comes first
 
 
@@ -63,7 +63,7 @@ class BufferChunks:
 
     @cached_property
     def group(self) -> EquivalenceGroup:
-        """All chunks as a class of pending pods. Their keys are those of no pod, whose name has no colon."""
+        """All chunks as a class of pending pods. Their keys contain a colon, which no pod's name does."""
         digits = len(str(self.count))
         pods = tuple(f"{self.key}:{number:0{digits}}" for number in range(1, self.count + 1))
         return EquivalenceGroup(self.facts, pods, self.uid or self.key)
@@ -71,7 +71,7 @@ class BufferChunks:
 
 @dataclass(frozen=True)
 class BufferSources:
-    """What the chunks of buffers look like. `found` has the objects that buffers name, or why one was not read."""
+    """The objects that chunks are modelled on. `found` has the objects that buffers name, or why one was not read."""
 
     found: Mapping[ChunkSourceRef, ChunkSource | str] = field(default_factory=dict)
     pods: Iterable[Pod] = ()
@@ -84,7 +84,7 @@ def problem_key(key: str) -> str:
 
 
 def is_ours(buffer: CapacityBuffer) -> bool:
-    """Whether it asks for what an autoscaler gives; another strategy is another controller's."""
+    """Whether the buffer asks for an autoscaler; another strategy belongs to another controller."""
     return buffer.spec.provisioning_strategy in (None, "", ACTIVE_CAPACITY)
 
 
@@ -222,7 +222,7 @@ def _count(buffer: CapacityBuffer, ref: ChunkSourceRef, source: ChunkSource, fac
 
 
 def _fitting(buffer: CapacityBuffer, limits: Mapping[str, str | int | float], facts: PodInfo) -> int:
-    """How many chunks fit into the limits."""
+    """The number of chunks that fit into the limits."""
     counts = []
     for name, value in limits.items():
         try:

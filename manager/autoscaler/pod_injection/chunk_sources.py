@@ -1,6 +1,6 @@
-"""Reads what the chunks of CapacityBuffers look like: the PodTemplates and workloads that the buffers name.
+"""Reads the models of CapacityBuffers' chunks: the PodTemplates and workloads that the buffers name.
 
-They are few among many, so each is read by its name, and again after a while, instead of watching all of them.
+They are few among many, so each is read by name from time to time, instead of watching all of them.
 """
 
 import threading
@@ -35,7 +35,7 @@ TIMEOUT_SECONDS = 5.0
 
 
 class ChunkSources:
-    """For any thread. An object that cannot be read is as it was last."""
+    """Serves any thread. An unreadable object keeps its last content."""
 
     def __init__(self, client: Client) -> None:
         self._client = client.single_attempt(TIMEOUT_SECONDS)
@@ -54,7 +54,7 @@ class ChunkSources:
             ]:
                 self._due[ref] = now + READ_SECONDS
                 if not self._update(ref):
-                    break  # the next reads would wait as long
+                    break  # the next reads would wait equally long
             return dict(self._known)
 
     def _update(self, ref: ChunkSourceRef) -> bool:
@@ -81,7 +81,7 @@ def read_all(client: Client, wanted: Sequence[ChunkSourceRef]) -> dict[ChunkSour
 
 
 def named(buffers: Iterable[CapacityBuffer]) -> list[ChunkSourceRef]:
-    """The objects that our buffers name, in order; a buffer that names none is refused where it is read."""
+    """The objects that our buffers name, in order; a buffer that names none is refused when it is read."""
     found = set()
     for buffer in buffers:
         if buffer_reading.is_ours(buffer):

@@ -1,9 +1,8 @@
-"""Which ProvisioningRequests get their room: what is booked, what is bought as a whole, and what is found as it is.
+"""Plans the room of ProvisioningRequests: booked room, room bought as a whole, and room already present.
 
-The room of booked requests, and of those with nodes on their way, is taken before anything else is decided. After the
-pending pods come the requests that buy, all their pods or none; after the CapacityBuffers those that only ask, about
-nodes that are there. Everything that is promised follows from the conditions of the requests and the time; what is kept
-in between may be lost.
+Requests that are booked or have upcoming nodes get their room before all other decisions. Requests that buy come after
+the pending pods, all their pods or none; requests that only check present nodes come after the CapacityBuffers. Every
+promise follows from the requests' conditions and the time; the memory between iterations may be lost.
 """
 
 import copy
@@ -27,9 +26,9 @@ from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.api import provisioningrequest as api
 
 MOST_TRIED = 10  # requests that get an answer in one iteration
-MOST_DECISIONS = 8  # that buy the room of one request together
+MOST_DECISIONS = 8  # decisions that buy the room of one request together
 FIRST_RETRY_SECONDS, MOST_RETRY_SECONDS = 60.0, 600.0  # as in Cluster Autoscaler
-PROMISE_SECONDS = 60.0  # by when a booking shows in the request's conditions, or is given up
+PROMISE_SECONDS = 60.0  # the time for a booking to show in the request's conditions
 
 FOUND = "there is room in the cluster for all pods"
 ON_THEIR_WAY = "nodes are on their way for the pods that have no room yet"
@@ -41,7 +40,7 @@ _FIRST = 1 << 31  # the priority of booked pods where they stand among pending o
 
 @dataclass(frozen=True)
 class RequestRetry:
-    """A request without room is asked again `at`, in Unix seconds; the pause after that is twice `seconds`."""
+    """A request without room is checked again `at`, in Unix seconds; the pause after that is twice `seconds`."""
 
     at: float
     seconds: float
@@ -49,9 +48,9 @@ class RequestRetry:
 
 @dataclass(frozen=True)
 class RequestMemory:
-    """What is kept of requests, by uid. Without it they are asked again, and nothing is bought twice.
+    """The memory of requests, by uid. If it is lost, they are checked again, and nothing is bought twice.
 
-    `lost` are booked ones whose room was taken by others.
+    `lost` are booked requests whose room other pods took.
     """
 
     promises: Mapping[str, RoomPromise] = field(default_factory=dict)
@@ -62,8 +61,8 @@ class RequestMemory:
 
 @dataclass(frozen=True)
 class RequestPlan:
-    """What came of the requests that are not over, the `decisions` that buy for them, and how many are over, by class
-    and stage. `held` are the pods whose room is kept.
+    """The results for open requests, the `decisions` that buy for them, and the number of finished ones, by class and
+    stage. `held` are the pods with reserved room.
     """
 
     requests: tuple[RequestState, ...] = ()
@@ -89,7 +88,7 @@ class RequestPlanner:
     ) -> None:
         self._read = read
         self._memory = memory
-        # A request is as a whole bought for or not; the minimum sizes of groups are the pods' decision.
+        # A request is bought for as a whole or not at all; the pods' decision covers the groups' minimum sizes.
         self._settings = replace(settings, enforces_min_size=False)
         self._now = now
         self._chance = chance
@@ -102,7 +101,7 @@ class RequestPlanner:
         self._decisions: list[ScaleUpDecision] = []
 
     def copy(self) -> "RequestPlanner":
-        """One that goes on from here by itself."""
+        """A copy that changes independently."""
         other = copy.copy(self)
         other._states, other._retries = dict(self._states), dict(self._retries)
         other._held, other._short, other._decisions = [*self._held], [*self._short], [*self._decisions]
@@ -110,28 +109,28 @@ class RequestPlanner:
 
     @property
     def waits(self) -> bool:
-        """Whether a request is to be answered now."""
+        """Whether a request needs an answer now."""
         return any(self._due(is_atomic=each) for each in (True, False))
 
     @property
     def decisions(self) -> Sequence[ScaleUpDecision]:
-        """Those that buy."""
+        """The decisions that buy."""
         return self._decisions
 
     @property
     def has_checks(self) -> bool:
-        """Whether a request asks about the nodes that are there."""
+        """Whether a request only checks the present nodes."""
         return bool(self._due(is_atomic=False))
 
     @property
     def wanted(self) -> list[EquivalenceGroup]:
-        """The pods for which nodes could be bought."""
+        """The pods that nodes could be bought for."""
         return [group for each in self._due(is_atomic=True) for group in each.classes]
 
     def hold(self, current: ScaleUpInput) -> ScaleUpInput:
-        """The input with the room taken that is booked, or on its way. What has lost its room waits for it again.
+        """The input without the booked and upcoming room. A request that has lost its room waits again.
 
-        A booking that has lost its room gets other room, but not what was bought for other requests.
+        A booking that has lost its room gets other room, but none that was bought for other requests.
         """
         known = self._memory.lost
         booked = [each for each in self._read.requests if each.state.stage is RequestStage.BOOKED]
@@ -156,9 +155,9 @@ class RequestPlanner:
         return _take(current, left)
 
     def buy(self, after: ScaleUpInput, *, pods_wait: bool) -> ScaleUpInput:
-        """Decides for which requests nodes are bought; returns the input with the room of all that get theirs.
+        """Decides which requests get new nodes; returns the input without the room of all satisfied requests.
 
-        Buys for one of them in an iteration, and for none while pods wait for a later iteration.
+        It buys for one request per iteration, and for none while pods wait for a later iteration.
         """
         for each in self._due(is_atomic=True):
             found = self._find_room(each, after)
@@ -172,7 +171,7 @@ class RequestPlanner:
         return after
 
     def check(self, after: ScaleUpInput) -> None:
-        """Answers the requests that ask whether there is room now."""
+        """Answers the requests that only check whether there is room now."""
         for each in self._due(is_atomic=False):
             left = _place(_of_present(after), each.classes)
             if left.pending.any():
@@ -182,7 +181,7 @@ class RequestPlanner:
                 self._book(each, api.CAPACITY_IS_FOUND)
 
     def finish(self, *, is_advice: bool = False) -> RequestPlan:
-        """What came of all of them. With `is_advice` nothing is bought."""
+        """The results for all requests. With `is_advice` nothing is bought."""
         if is_advice and self._decisions:
             bought = {self._request_of(self._decisions[0])}
             for each in self._read.requests:
@@ -216,7 +215,7 @@ class RequestPlanner:
         )
 
     def _due(self, *, is_atomic: bool) -> list[RequestedPods]:
-        """The requests to be answered now: those that have lost their room first, then those that wait longest."""
+        """The requests to answer now: first those that have lost their room, then those that wait longest."""
         waiting = [
             (retry.at if retry is not None else each.created_at, each.state.key, each)
             for each in self._read.requests
@@ -229,7 +228,7 @@ class RequestPlanner:
         return [*short, *(each for *_, each in waiting)][:MOST_TRIED]
 
     def _find_room(self, each: RequestedPods, after: ScaleUpInput) -> ScaleUpInput | None:
-        """The input with the room taken that is there or on its way; None if there is not enough for all pods."""
+        """The input without the present or upcoming room for all pods; None if it does not suffice."""
         left = _place(_of_present(after), each.classes)
         if not left.pending.any():
             is_bought = each.state.stage is RequestStage.REQUESTED
@@ -242,7 +241,9 @@ class RequestPlanner:
         return _take(after, left)
 
     def _buy_for(self, each: RequestedPods, after: ScaleUpInput) -> ScaleUpInput:
-        """Buys of several groups, or of one that takes all pods, what is cheaper; nothing if a pod gets no node."""
+        """Buys from several groups, or from one that takes all pods, whichever is cheaper; nothing if a pod gets no
+        node.
+        """
         asked = replace(after, classes=list(each.classes), buffers=())
         several, one = (
             _decide_all(
@@ -272,7 +273,7 @@ class RequestPlanner:
             self._states[each.state.key] = state
 
     def _refuse(self, each: RequestedPods, why: str) -> None:
-        """There is no room now. The request is asked again, unless it asks only once."""
+        """Records that there is no room now. The request is checked again, unless it asks only once."""
         if each.fails:
             self._states[each.state.key] = each.state.fail(api.CAPACITY_IS_NOT_FOUND, why)
             return
@@ -288,7 +289,7 @@ class RequestPlanner:
 def _decide_all(
     asked: ScaleUpInput, settings: ScaleUpSettings, chance: random.Random
 ) -> tuple[list[ScaleUpDecision], ScaleUpInput]:
-    """Decisions one after the other until all pods have a node or one buys nothing, and the input after them."""
+    """Decides until all pods have a node or nothing is bought; returns the decisions, and the input after them."""
     decisions: list[ScaleUpDecision] = []
     while len(decisions) < MOST_DECISIONS:
         decision = orchestrator.decide(asked, settings, chance)
@@ -302,7 +303,7 @@ def _decide_all(
 
 
 def _cost(decisions: Iterable[ScaleUpDecision], asked: ScaleUpInput, pricing: PricingModel | None) -> tuple[float, int]:
-    """What the nodes cost per hour, and how many they are; without all prices the number alone."""
+    """The nodes' cost per hour, and their number; the number alone if a price is missing."""
     nodes = Counter[str]()
     for each in decisions:
         nodes.update(each.nodes)
@@ -322,17 +323,17 @@ def _explain(last: ScaleUpDecision, pods: int) -> str:
 
 
 def _place(current: ScaleUpInput, classes: Iterable[EquivalenceGroup]) -> Packing:
-    """These pods on nodes of the cluster, as far as there is room."""
+    """Places these pods on nodes of the cluster, as far as there is room."""
     return orchestrator.filter_out_schedulable(replace(current, classes=list(classes))).left
 
 
 def _take(current: ScaleUpInput, placed: Packing) -> ScaleUpInput:
-    """The input with the room of the placed pods taken."""
+    """The input without the room of the placed pods."""
     return replace(current, snapshot=cluster.extend(current.snapshot, [], packing.holdings(placed)))
 
 
 def _of_present(current: ScaleUpInput) -> ScaleUpInput:
-    """The input in which nodes on their way take no pods, and reclaiming adds nothing."""
+    """The input in which upcoming nodes take no pods, and reclaiming adds nothing."""
     return replace(current, snapshot=_without_upcoming(current.snapshot), expected={})
 
 

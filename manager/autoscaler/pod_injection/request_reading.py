@@ -1,7 +1,7 @@
-"""From ProvisioningRequests to the pods that they ask room for.
+"""Reads ProvisioningRequests into the pods that they request room for.
 
-What is wrong with a request itself cannot be put right, because its spec is fixed: it fails. What is wrong with a
-PodTemplate can; the request waits.
+A request with an invalid spec fails, because the spec is immutable. A PodTemplate can be corrected, so its request
+waits.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from shared.api.provisioningrequest import ProvisioningRequest
 from shared.errors import InvalidInput
 
 KIND = "ProvisioningRequest"
-MOST_PODS = 10_000  # of one request: all of them are simulated
+MOST_PODS = 10_000  # pods of one request: all of them are simulated
 MOST_POD_SETS = 32  # as in the CustomResourceDefinition
 MOST_ACTIVE = 1_000  # requests that are followed at once, the oldest first
 OURS = (api.CHECK_CAPACITY, api.BEST_EFFORT_ATOMIC)
@@ -33,7 +33,7 @@ OURS = (api.CHECK_CAPACITY, api.BEST_EFFORT_ATOMIC)
 
 @dataclass(frozen=True)
 class RoomPromise:
-    """What the request's conditions may not show yet: `state` holds `until` then, in Unix seconds."""
+    """A change that the request's conditions may not show yet: `state` holds `until` then, in Unix seconds."""
 
     state: RequestState
     until: float
@@ -41,7 +41,7 @@ class RoomPromise:
 
 @dataclass(frozen=True)
 class RequestedPods:
-    """The pods of a request that is not over and have no node, by class. With `fails`, it is asked only once."""
+    """The pods of an open request that have no node, by class. With `fails`, it asks only once."""
 
     state: RequestState
     created_at: float = 0.0
@@ -59,8 +59,8 @@ class RequestedPods:
 
 @dataclass(frozen=True)
 class ReadRequests:
-    """Our requests: those with pods to place, the `others` of which there is something to tell, and the number of those
-    that are over, by class and stage. `templates` are the classes of each request, by uid, to be known later.
+    """Our requests: those with pods to place, the `others` with news, and the number of finished ones, by class and
+    stage. `templates` are the classes of each request, by uid, for later iterations.
     """
 
     requests: tuple[RequestedPods, ...] = ()
@@ -76,7 +76,7 @@ class ReadRequests:
 
 @dataclass(frozen=True)
 class _Spec:
-    """The valid spec: the templates with the number of pods of each, and when a request without room fails."""
+    """The valid spec: the templates, the number of pods of each, and when a request without room fails."""
 
     sets: tuple[tuple[ChunkSourceRef, int], ...]
     valid_seconds: float
@@ -88,7 +88,7 @@ class _Spec:
 
 
 def is_ours(request: ProvisioningRequest) -> bool:
-    """Whether it is of a class that is served here; one for a processor instance is another autoscaler's."""
+    """Whether the request has a class of ours, and no processor instance of another autoscaler."""
     spec = request.spec
     if spec.provisioning_class_name == api.CHECK_CAPACITY and (spec.parameters or {}).get(api.PROCESSOR_INSTANCE):
         return False
@@ -114,7 +114,7 @@ def read_requests(
     promises: Mapping[str, RoomPromise],
     templates: Mapping[str, tuple[PodInfo, ...]],
 ) -> ReadRequests:
-    """What our requests ask for now. `promises` and `templates` are what is known of them from before, by uid."""
+    """The present content of our requests. `promises` and `templates` are known from earlier iterations, by uid."""
     active, over = _active(requests)
     consumers = _consumers([request for request, _ in active], sources.pods)
     found: list[RequestedPods] = []
@@ -163,7 +163,7 @@ def read_requests(
 def _active(
     requests: Iterable[ProvisioningRequest],
 ) -> tuple[list[tuple[ProvisioningRequest, RequestState]], Counter[tuple[str, RequestStage]]]:
-    """Our requests that are not over, the oldest first, and how many are over."""
+    """Our open requests, the oldest first, and the number of finished ones."""
     active, over = [], Counter[tuple[str, RequestStage]]()
     for request in requests:
         if not is_ours(request):
@@ -178,7 +178,7 @@ def _active(
 
 
 def _spec(request: ProvisioningRequest) -> _Spec:
-    """Raises InvalidInput."""
+    """The spec. Raises InvalidInput."""
     sets = request.spec.pod_sets or ()
     if not 0 < len(sets) <= MOST_POD_SETS:
         raise _invalid(request, "podSets", len(sets), f"there are between 1 and {MOST_POD_SETS}")
@@ -208,7 +208,7 @@ def _spec(request: ProvisioningRequest) -> _Spec:
 
 
 def _kinds(request: ProvisioningRequest, spec: _Spec, sources: BufferSources) -> tuple[PodInfo, ...]:
-    """What the pods of each set look like. Raises InvalidInput."""
+    """The pods of each set. Raises InvalidInput."""
     meta, found = request.metadata, []
     for number, (ref, _) in enumerate(spec.sets):
         where, source = f"podSets[{number}].podTemplateRef", sources.found.get(ref, NOT_FOUND)
@@ -236,7 +236,7 @@ def _unread(state: RequestState, error: InvalidInput) -> RequestState:
 
 
 def _consumers(requests: Iterable[ProvisioningRequest], pods: Iterable[Pod]) -> dict[str, list[Pod]]:
-    """The pods that have a node and consume one of these requests, finished ones among them, by the request's key."""
+    """The pods with a node that consume one of these requests, finished ones included, by the request's key."""
     found: dict[str, list[Pod]] = {request.metadata.key: [] for request in requests}
     if found:
         for pod in pods:
@@ -248,7 +248,7 @@ def _consumers(requests: Iterable[ProvisioningRequest], pods: Iterable[Pod]) -> 
 def _classes(
     state: RequestState, spec: _Spec, kinds: Sequence[PodInfo], consumers: Iterable[Pod]
 ) -> tuple[EquivalenceGroup, ...]:
-    """The pods of each set without those that have come. Their keys are those of no pod, whose name has no colon."""
+    """The pods of each set that have not appeared yet. Their keys contain a colon, which no pod's name does."""
     left = [count for _, count in spec.sets]
     for pod in consumers:
         facts = pod_info.requests_of(pod)

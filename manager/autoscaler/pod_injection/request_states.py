@@ -1,4 +1,4 @@
-"""How far a ProvisioningRequest has come, and what its conditions say of that."""
+"""The stages of a ProvisioningRequest, and the conditions that report them."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from shared.api import provisioningrequest as api
 from shared.api.provisioningrequest import ProvisioningRequest
 
 BOOKED_SECONDS = 600.0  # as in Cluster Autoscaler
-MOST_SECONDS = 7 * 86400.0  # that a request waits for its room, as there
+MOST_SECONDS = 7 * 86400.0  # the longest wait of a request for its room, as there
 
 
 class RequestStage(enum.StrEnum):
@@ -27,7 +27,7 @@ class RequestStage(enum.StrEnum):
 
 
 class SaidCondition(NamedTuple):
-    """A condition that is to be written."""
+    """A condition to write."""
 
     type: str
     holds: bool
@@ -57,7 +57,7 @@ class RequestState:
     said: tuple[SaidCondition, ...] = ()
 
     def turn(self, stage: RequestStage, *said: SaidCondition) -> "RequestState":
-        """The state after such news."""
+        """The state after this news."""
         return replace(self, stage=stage, reason=said[-1].reason, message=said[-1].message, said=said)
 
     def fail(self, reason: str, message: str) -> "RequestState":
@@ -70,12 +70,12 @@ class RequestState:
         return self.turn(RequestStage.BOOKED, IS_ACCEPTED, SaidCondition(api.PROVISIONED, True, reason, message))
 
     def postpone(self, stage: RequestStage, reason: str, message: str) -> "RequestState":
-        """Accepted, and without its room."""
+        """Accepted, but without its room."""
         return self.turn(stage, IS_ACCEPTED, SaidCondition(api.PROVISIONED, False, reason, message))
 
 
 def state_of(request: ProvisioningRequest) -> RequestState:
-    """The state that the request's conditions tell."""
+    """The state according to the request's conditions."""
     meta, found = request.metadata, _conditions(request)
     stage, news = RequestStage.PENDING, found.get(api.PROVISIONED, found.get(api.ACCEPTED, {}))
     for name, over in (

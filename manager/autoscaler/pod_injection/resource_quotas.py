@@ -1,7 +1,7 @@
-"""ResourceQuotas limit buffers: a namespace keeps no more room free than its pods may come to request.
+"""ResourceQuotas limit buffers: a namespace reserves no more room than its pods may still request.
 
-As in Cluster Autoscaler, buffers get what pods leave of a quota in the order of their names. Chunks are pods without a
-deadline; the scope CrossNamespacePodAffinity has none of them.
+As in Cluster Autoscaler, buffers get the rest of a quota after pods, in the order of their names. Chunks are pods
+without a deadline; the scope CrossNamespacePodAffinity excludes them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ def limit_chunks(
 
 
 def _remaining(quota: ResourceQuota) -> dict[str, int]:
-    """What pods leave of each resource of a pod's requests, in the units of requests. Raises InvalidInput."""
+    """The rest of each requested resource after pods, in the units of requests. Raises InvalidInput."""
     status = quota.status
     hard, used = status.hard or {}, status.used or {}
     found = {}
@@ -74,7 +74,7 @@ def _most(remaining: Mapping[str, int], asked: Amounts, wanted: int) -> int:
 
 
 def _counts(buffer: BufferChunks, quota: ResourceQuota) -> bool:
-    """Whether chunks are in all scopes of a quota."""
+    """Whether all scopes of a quota include chunks."""
     spec = quota.spec
     selector = spec.scope_selector
     required = [
