@@ -1,4 +1,4 @@
-"""What scale-up reads of the settings: bounds of the cluster, estimates and prices."""
+"""Scale-up's options from the settings: bounds of the cluster, estimates and prices."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

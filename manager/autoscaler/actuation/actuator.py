@@ -68,9 +68,7 @@ from shared.kube.errors import Conflict, NotFound, Unreachable
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0  # between two passes: each goes through all pods of the cluster
-ANNOTATION_HOLD = (
-    "delay-deletion.cluster-autoscaler.kubernetes.io/"  # the prefix of annotations that ask to keep a node
-)
+ANNOTATION_HOLD = "delay-deletion.cluster-autoscaler.kubernetes.io/"  # a prefix
 
 
 class ClusterSource(Protocol):

@@ -1,4 +1,4 @@
-"""How many nodes may go.
+"""Limits how many nodes may go.
 
 No group falls below its minimum size, nor the cluster below its lower bounds. At one time, atomic groups come first,
 whole or not at all, then empty nodes, then drained nodes.
@@ -23,12 +23,12 @@ class ShrinkingGroup:
 
     @property
     def spare(self) -> int:
-        """How many more nodes may go."""
+        """The number of further nodes that may go."""
         return max(0, self.group.target_size - self.deleting - self.group.min_size)
 
 
 def above_bounds(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[str, int]]) -> Quota:
-    """What the cluster has above its lower bounds, given the usage of every node; see `limits.usage_of`."""
+    """The cluster's resources above its lower bounds, given the usage of every node; see `limits.usage_of`."""
     least = {resource: bound.low for resource, bound in bounds.items() if bound.low}
     total = limits.total_usage(least, usages)
     left = {resource: max(0, total[resource] - low) for resource, low in least.items()}
@@ -36,7 +36,7 @@ def above_bounds(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[
 
 
 class GroupSizeLimits:
-    """What may still go within one pass."""
+    """The rest that may go within one pass."""
 
     def __init__(self, groups: Iterable[ShrinkingGroup], above: Quota) -> None:
         self._nodes = {each.group.id: each.spare for each in groups}
@@ -51,7 +51,7 @@ class GroupSizeLimits:
         return exceeded[0].resources if exceeded else ()
 
     def give(self, group: str) -> None:
-        """One node comes to the group before others go."""
+        """Counts a node that comes to the group before others go."""
         if group in self._nodes:
             self._nodes[group] += 1
 
@@ -85,7 +85,7 @@ class AtomicSize:
     registered: int
 
     def is_all(self, nodes: int) -> bool:
-        """Whether so many nodes are the whole group. Nodes that never registered go with the others."""
+        """Whether this many nodes are the whole group. Nodes that never registered go with the others."""
         return nodes in (self.target, self.registered)
 
 

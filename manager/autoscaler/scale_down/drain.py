@@ -109,7 +109,7 @@ _RESTARTS_ALWAYS = "Always"
 class DrainOutcome(enum.StrEnum):
     """What happens to a pod when its node goes.
 
-    SKIP: nothing; DRAIN: it may be evicted, whatever later rules say; WAIT: the node goes once the pod has ended;
+    SKIP: nothing; DRAIN: it may be evicted, regardless of later rules; WAIT: the node goes once the pod has ended;
     UNDECIDED: no rule objects.
     """
 

@@ -1,6 +1,6 @@
 """The candidates of scale-down: nodes whose state, annotations, group and utilization allow a removal.
 
-Utilization is Cluster Autoscaler's measure: how much of a node is requested.
+Utilization is Cluster Autoscaler's measure: the requested share of a node.
 """
 
 import math
@@ -30,7 +30,7 @@ Terms: TypeAlias = tuple[Term, ...]
 
 
 class NodeUtilization(NamedTuple):
-    """`share` is that of the most requested resource. `of_gpu`: the node has GPUs, and no other resource counts."""
+    """`share` is that of the most requested resource. `of_gpu`: the node has GPUs, so that only these count."""
 
     share: float
     resource: str
@@ -118,7 +118,7 @@ class Candidate:
 class NodeStatuses:
     """The verdicts of a pass as they are reached. A later verdict on a node replaces an earlier one.
 
-    `used` is what the pass has found of each node's utilization, `unremovable` which nodes are not tried again soon.
+    `used` is each node's utilization as found by the pass, `unremovable` the nodes that are not tried again soon.
     """
 
     def __init__(self, group_of: Mapping[str, str], retry_at: float) -> None:
@@ -129,7 +129,7 @@ class NodeStatuses:
         self.by_node: dict[str, NodeRemovalStatus] = {}
 
     def keep(self, node: NodeInfo, reason: UnremovableReason, detail: str, terms: Terms = ()) -> None:
-        """The cluster needs the node, or it may not go."""
+        """The cluster needs the node, or the node may not go."""
         self._record(node, NodeStanding.NEEDED, ScaleExplanation(detail, terms, reason))
 
     def keep_for_a_while(self, node: NodeInfo, reason: UnremovableReason, detail: str) -> None:

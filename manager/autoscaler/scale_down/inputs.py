@@ -1,4 +1,4 @@
-"""The inputs of a pass of scale-down, and what all of its steps read from them."""
+"""The inputs of a pass of scale-down, and what all of its steps derive from them."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +69,7 @@ class ScaleDownContext:
         self.peaks = None if told is None else pods_on_nodes.peaks_with_new_pods(told, self._pods, inputs.untold)
 
     def group_of(self, node: NodeInfo) -> str:
-        """The id of its group; empty for a node of none."""
+        """The id of the node's group; empty without one."""
         return self.inputs.group_of.get(node.name, "")
 
     def pods_on(self, node: str) -> Sequence[PodOnNode]:
@@ -85,7 +85,7 @@ class ScaleDownContext:
         return [each for each in self.pods_that_need_places(node) if not each.is_awaited]
 
     def why_leaving(self, node: NodeInfo) -> Objection:
-        """What takes a node that is leaving."""
+        """The cause of a node's leaving."""
         announced = self.inputs.interruptions.get(node.name)
         if announced is not None and announced.is_imminent:
             return Objection(UnremovableReason.INTERRUPTED, f"the cloud takes it: {announced}")

@@ -118,7 +118,7 @@ class _Selection:
         )
 
     def _delay_of(self, unneeded: _Unneeded) -> Objection | None:
-        """What an unneeded node waits for."""
+        """The reason why an unneeded node waits."""
         candidate, awaited = unneeded.candidate, unneeded.drain.awaited
         group = candidate.group
         short = removal_status.too_short(
@@ -168,7 +168,7 @@ class _Selection:
         return found
 
     def _crop(self, ripe: Sequence[_Unneeded], atomic: Mapping[str, AtomicSize]) -> list[_Unneeded]:
-        """As many as may go at one time, empty nodes first."""
+        """The nodes that may go at one time, empty nodes first."""
         empty = [each for each in ripe if not each.drain.evicted]
         drained = [each for each in ripe if each.drain.evicted]
         chosen = budgets.crop(

@@ -72,8 +72,8 @@ class BlockingPod:
 
 @dataclass(frozen=True, slots=True)
 class DrainPlan:
-    """What happens to a node's pods: those that need another place, those of them that are evicted, those awaited, and
-    the disruption budgets in use, one entry per eviction. All other pods go with the node.
+    """The plan for a node's pods: pods that need another place, the evicted ones among them, awaited pods, and the
+    disruption budgets in use, one entry per eviction. All other pods go with the node.
     """
 
     moving: tuple[PodOnNode, ...] = ()
@@ -116,7 +116,7 @@ def drain_plan(
 
 
 def forced_drain_plan(residents: Iterable[PodOnNode], now: float) -> DrainPlan:
-    """The same for a node that goes in the end whatever protects its pods."""
+    """The same for a node that goes in the end regardless of its pods' protection."""
     moving = tuple(each for each in sorted(residents, key=lambda resident: resident.key) if each.needs_a_place(now))
     return DrainPlan(moving, tuple(each for each in moving if each.drain_info is not None))
 
@@ -135,7 +135,7 @@ class NodePods:
 
 
 def needs_attention(pod: Pod, expendable_below: int) -> bool:
-    """Whether the pod matters when its node goes: an ended or expendable pod goes with the node."""
+    """Whether the pod matters when its node goes; an ended or expendable pod does not."""
     return podrules.is_active(pod) and not equivalence_groups.is_expendable(pod, expendable_below)
 
 
@@ -238,7 +238,7 @@ def drain_info(pod: Pod, controllers: Controllers | None = None) -> DrainInfo:
 
 
 class _SharedDrainInfo:
-    """The same for pods of one equivalence group, which are read once for all that agree in what else matters."""
+    """The same for pods of one equivalence group, read once for all pods that agree in the other relevant facts."""
 
     def __init__(self) -> None:
         self._known: dict[object, DrainInfo] = {}
@@ -345,7 +345,7 @@ def peaks_with_new_pods(
 def _most_brought(
     told: Mapping[str, Resources], known: Mapping[str, Sequence[PodOnNode]], wanted: Container[_Owner | None]
 ) -> dict[_Owner | None, Resources]:
-    """For each wanted controller, the largest share of a peak that one of its pods has."""
+    """The largest share of a peak that one pod of each wanted controller has."""
     found: dict[_Owner | None, Resources] = {}
     for node, pods in known.items() if wanted else ():
         movable = [each for each in pods if not each.facts.of_node]
@@ -356,7 +356,7 @@ def _most_brought(
 
 
 def room(allocatable: Amounts, peak: Resources, placed: Iterable[Amounts], margin_percent: int) -> Resources:
-    """What a node can still take: its allocatable without the margin (0 to 100 percent), less its predicted peak and
+    """The remaining room of a node: its allocatable without the margin (0 to 100 percent), less its predicted peak and
     the Mid of the pods placed there. Negative where the node is overcommitted.
     """
     usable = Resources(*(allocatable.get(name, 0) * (100 - margin_percent) // 100 for name in (CPU, MEMORY)))

@@ -161,7 +161,7 @@ def _batches(
 
 
 def _peak_room(context: ScaleDownContext, node: NodeInfo) -> Resources | None:
-    """What a node can still take, None without a prediction."""
+    """The remaining room of a node, None without a prediction."""
     peak = (context.peaks or {}).get(node.name)
     if peak is None:
         return None
@@ -170,7 +170,7 @@ def _peak_room(context: ScaleDownContext, node: NodeInfo) -> Resources | None:
 
 
 def _fresh_peak_room(context: ScaleDownContext, node: NodeInfo, template: NodeTemplate) -> Resources:
-    """The same of a node that does not exist yet: its peak is what its own pods request, as agents count pods without
+    """The same for a node that does not exist yet: its peak is its own pods' requests, as agents count pods without
     history.
     """
     placed = [each.requests for each in template.daemons]

@@ -1,5 +1,5 @@
-"""The verdict on each node: why it goes, or why it stays; and what one pass knows of the passes before it: since when
-nodes are unneeded, which deletions are under way, and what delays further ones. All times in Unix seconds.
+"""The verdict on each node: why it goes, or why it stays; and the history from earlier passes: since when nodes are
+unneeded, which deletions are under way, and what delays further ones. All times in Unix seconds.
 """
 
 import enum
@@ -111,7 +111,7 @@ class UnremovableNode:
 
 @dataclass(frozen=True)
 class ScaleDownHistory:
-    """What one pass passes on to the next, by node; times in Unix seconds."""
+    """The state that one pass hands to the next, by node; times in Unix seconds."""
 
     unneeded_since: Mapping[str, float] = field(default_factory=dict)
     unremovable: Mapping[str, UnremovableNode] = field(default_factory=dict)
@@ -168,7 +168,9 @@ class CooldownTimestamps:
 
 
 def unneeded_since(before: Mapping[str, float], unneeded: Iterable[str], now: float) -> dict[str, float]:
-    """By node. A node that was needed in between starts again; a clock that goes back does not prolong the wait."""
+    """The start of each node's unneeded time. It restarts if the node was needed in between; a clock set back does not
+    prolong it.
+    """
     return {name: min(before.get(name, now), now) for name in unneeded}
 
 
@@ -194,7 +196,7 @@ def too_short(since: float, is_ready: bool, rules: GroupRules, now: float) -> Ob
 
 
 def cooldown(happened: CooldownTimestamps, delays: Delays, now: float) -> str | None:
-    """What deletions wait for, None if nothing. If several delays apply, the one that ends last."""
+    """The delay of deletions, None without one. If several apply, the one that ends last."""
     waits = [
         (moment + seconds, what)
         for moment, seconds, what in (
@@ -285,7 +287,7 @@ def history_after_failures(
 
 
 def shifted_history(memory: ScaleDownHistory, seconds: float) -> ScaleDownHistory:
-    """The history after a clock jump of `seconds`: what has lasted ten minutes still has."""
+    """The history after a clock jump of `seconds`: all ages stay the same."""
     return ScaleDownHistory(
         {node: moment + seconds for node, moment in memory.unneeded_since.items()},
         {node: replace(each, until=each.until + seconds) for node, each in memory.unremovable.items()},

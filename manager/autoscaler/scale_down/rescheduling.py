@@ -69,7 +69,7 @@ class Rescheduling:
         # Nodes only fill up and leave. So the nodes before the first one that fitted do not fit the next such pod, and
         # thousands of pods of a few sizes find their places without a look at the full nodes.
         self._first_open: dict[int, int] = {}
-        self._before: dict[int, int] = {}  # the same when the node that leaves now began to
+        self._before: dict[int, int] = {}  # the same as of the start of the current node's removal
         alike: dict[Hashable, int] = {}
         self._fits_as = [
             alike.setdefault((asked, demands), len(alike))
@@ -158,13 +158,13 @@ class Rescheduling:
         ]
 
     def _where_to_start(self, position: int) -> int | None:
-        """The row before which no node fits such a pod; None under rules between pods, which open nodes again."""
+        """The row before which no node fits such a pod; None with rules between pods, which can open nodes again."""
         if position in self._problem.bonds.rules:
             return None
         return self._first_open.get(self._fits_as[position], 0)
 
     def _learn(self, position: int, first: int) -> None:
-        """That no node before this row fits such a pod."""
+        """Records that no node before this row fits such a pod."""
         kind = self._fits_as[position]
         self._before.setdefault(kind, self._first_open.get(kind, 0))
         self._first_open[kind] = first
@@ -175,7 +175,7 @@ class Rescheduling:
         return tuple(PodMove(pod, row) for row, batch in arrivals for pod in batch.pods)
 
     def _load_of(self, batch: PodBatch) -> Asked:
-        """What each of these pods takes of the peaks' rows, which come after those of the resources."""
+        """The load of each of these pods on the peaks' rows, which come after those of the resources."""
         if not self._counts_peaks:
             return ()
         first = len(self._problem.resources)

@@ -91,7 +91,7 @@ class DrainRules:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """How long nothing is deleted after nodes were added or deleted, or after a failed deletion; `local`: per group."""
+    """The pauses of deletion after nodes were added or deleted, or after a failed deletion; `local`: per group."""
 
     after_add_seconds: float = 600.0
     after_delete_seconds: float = 0.0
@@ -101,7 +101,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """The nodes under deletion at one time: all of them, and those that must be drained."""
+    """The limits on nodes under deletion at one time: all of them, and those that must be drained."""
 
     nodes: int = 10
     drained: int = 1

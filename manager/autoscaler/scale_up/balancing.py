@@ -33,9 +33,10 @@ IGNORED_LABELS = frozenset(
 
 @dataclass(frozen=True)
 class SimilarityRules:
-    """How far two nodes may differ, each as a share of the larger amount. All other resources must be equal.
+    """The permitted differences between two nodes, each as a share of the larger amount. All other resources must be
+    equal.
 
-    With `compared_labels` these labels alone decide, regardless of resources (`--balancing-label`).
+        With `compared_labels` these labels alone decide, regardless of resources (`--balancing-label`).
     """
 
     memory_capacity: float = 0.015
@@ -87,7 +88,7 @@ def similar_for_option(
 
 
 def _free_after_daemons(template: NodeTemplate) -> dict[str, int]:
-    """What a new node's own pods leave free, of cpu, memory and any other resource that they request."""
+    """The amounts of cpu, memory and any other requested resource that a new node's own pods leave free."""
     taken = template.overhead
     names = {"cpu", MEMORY, *taken} - {PODS}
     return {name: template.node.allocatable.get(name, 0) - taken.get(name, 0) for name in names}
@@ -113,7 +114,7 @@ class GroupSize:
 
 @dataclass(frozen=True)
 class BalancedIncreases:
-    """What each group gets of the decided nodes, and the remaining headroom."""
+    """The nodes that each group gets, and the remaining headroom."""
 
     increases: list[Increase]
     remaining: Headroom
@@ -148,7 +149,7 @@ def increases_to_min_sizes(
 
 
 def allow_nodes(state: GroupStatus, wanted: int, room: Headroom, usage: QuotaUsage, caps: list[Cap]) -> int:
-    """How many of the wanted nodes of a group the cluster's limits allow; adds the caps to `caps`."""
+    """The number of a group's wanted nodes that the cluster's limits allow; adds the caps to `caps`."""
     found = groups.allowance(state, room, usage, wanted)
     caps += [Cap(state.id, str(each), wanted, found.nodes) for each in found.exceeded]
     return found.nodes

@@ -90,7 +90,7 @@ def _is_own(toleration: Toleration) -> bool:
 
 
 def _wanted(demands: NodeDemands) -> dict[str, set[str]]:
-    """The labels that selector and required affinity ask for, with their values."""
+    """The labels that selector and required affinity require, with their values."""
     found: dict[str, set[str]] = {}
     for key, value in demands.selector:
         found.setdefault(key, set()).add(value)
@@ -126,7 +126,7 @@ class GpuDemand:
 
 
 def gpu_demands(classes: Iterable[EquivalenceGroup], rules: GpuRules) -> Sequence[GpuDemand]:
-    """By type and number, in order. An impossible number does not exclude the others."""
+    """The demands by type and number, in order. An impossible number does not exclude the others."""
     found: dict[str, list[EquivalenceGroup]] = {}
     for each in classes:
         if each.facts.requests.get(rules.resource, 0) > 0:
@@ -157,7 +157,7 @@ _OF_ONE_NODE = frozenset({LABEL_HOSTNAME})
 
 
 class Popularity(enum.StrEnum):
-    """What makes a selector popular."""
+    """The measure of a selector's popularity."""
 
     PODS = "pods"
     CPU = "cpu"

@@ -1,4 +1,4 @@
-"""The groups that could be created for pending pods: every machine type with the labels that suit the pods best.
+"""The groups that could be created for pending pods: every machine type with its best label set.
 
 For each machine type those pods count that would fit one such machine with the labels they ask for ("Node
 Auto-provisioning", Calculating best label set for nodes). Pods that tolerations separate, and pods that ask for GPUs,
@@ -49,13 +49,13 @@ class AutoprovisioningRules:
 
 
 def creatable_groups(left: int, states: Iterable[GroupStatus]) -> int:
-    """How many of these may be created if `left` groups are, whichever they are."""
+    """The number of these that may be created if `left` groups may."""
     most = max((each.makes for each in states if each.makes <= left), default=1)
     return left // most
 
 
 def groups_left(existing: Iterable[Group], rules: AutoprovisioningRules) -> int:
-    """How many more groups may be created."""
+    """The number of groups that may still be created."""
     if not rules.enabled:
         return 0
     known = list(existing)
@@ -69,7 +69,7 @@ def alternatives(
     rules: AutoprovisioningRules,
     zone: Mapping[str, str] | None = None,
 ) -> list[Iterator[GroupSpec]]:
-    """For every candidate its possible specs, the best first: if one helps no pod, the next one omits the most popular
+    """The possible specs of every candidate, the best first: if one helps no pod, the next omits the most popular
     labels.
 
     `machines` gives, by type, a new node without any label or taint of a group; `zone` is the zone label of the

@@ -17,8 +17,8 @@ from shared.errors import InvalidInput
 from shared.quantity import QuantityError
 
 KIND = "CapacityQuota"
-MOST_RESOURCES = 20  # of one quota, and
-MOST_CHARACTERS = 63  # of the name of one; both as in the CustomResourceDefinition
+MOST_RESOURCES = 20  # of one quota, as in the CustomResourceDefinition
+MOST_CHARACTERS = 63  # of a resource's name, as there
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class CapacityLimits:
     selector: LabelSelector | None = None
 
     def remaining_quota(self, nodes: Iterable[NodeInfo], templates: Mapping[str, NodeInfo], usage: QuotaUsage) -> Quota:
-        """What the quota leaves beside these nodes; `templates` are those of their groups, by the node's name."""
+        """The quota's remainder beside these nodes; `templates` are those of their groups, by the node's name."""
         return remaining_quota(
             self.name, self.most, usage.selected_quota(self.selector, nodes, templates), self.selector
         )
 
     def usage_of(self, nodes: Iterable[NodeInfo], usage: QuotaUsage) -> dict[str, int]:
-        """What these nodes use of the quota. Devices whose drivers are not ready do not count."""
+        """The quota's usage by these nodes. Devices without ready drivers do not count."""
         return total_usage(self.most, usage.selected_quota(self.selector, nodes, {}))
 
 

@@ -14,13 +14,13 @@ from shared.explanation import ScaleExplanation, Term
 from shared.quantity import Amounts
 
 BELOW_MINIMUM = "below its minimum"
-ALLOWED = "allowed"  # the term that binds a growth that a limit or quota cuts
+ALLOWED = "allowed"  # the term that binds a growth cut by a limit or quota
 
 Reasons = Mapping[str, tuple[str, ...]]  # by group, in the words of kube-scheduler or of `groups`
 
 
 def count_groups(reasons: Reasons) -> str:
-    """Every reason, with the number of groups it applies to; one of no group stands alone."""
+    """Every reason, with its number of groups; a reason without a group stands alone."""
     count = Counter(reason for those in reasons.values() for reason in those)
     return ", ".join(f"{many} {reason}" if all(reasons) else reason for reason, many in sorted(count.items()))
 
@@ -151,7 +151,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class UnscheduledPods:
-    """Pods of one class that get no node now. `awaiting`: some group could take them, in a later round."""
+    """Pods of one class that get no node now. `awaiting`: some group could take them in a later iteration."""
 
     position: int
     pods: tuple[str, ...]
@@ -204,18 +204,18 @@ class ScaleUpDecision:
         return sum(self.nodes.values())
 
     def reasons(self, left: UnscheduledPods) -> Reasons:
-        """Why each group that cannot take these pods cannot. Computed on demand."""
+        """The reason of each group that cannot take these pods. Computed on demand."""
         return self.why_not(left.position)
 
     def reasons_or_limit(self, left: UnscheduledPods) -> Reasons:
-        """The same; of no group, where the cluster has its most nodes."""
+        """The same; without a group if the cluster has its maximum of nodes."""
         if self.outcome is ScaleUpOutcome.ALL_NODES:
             return {"": (self.outcome.value,)}
         return dict(self.reasons(left))
 
 
 def explain_growth(decision: ScaleUpDecision, group: str, nodes: int, max_size: int) -> ScaleExplanation:
-    """Why a group gets so many nodes: for which pods, by which rank, and what cut it."""
+    """Explains a group's growth: the pods, the rank, and the caps."""
     own, caps = f"node group {group}", [each for each in decision.caps if each.group == group]
     limit = min(caps, key=lambda each: each.allowed, default=None)
     ranks = {each.group: each.ranked.rank for each in decision.considered}

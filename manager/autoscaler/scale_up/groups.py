@@ -30,7 +30,7 @@ LABEL_VIRTUAL = ("type", "virtual-kubelet")  # nodes without a machine
 
 @dataclass(frozen=True)
 class Headroom:
-    """What the cluster as a whole may still take: `quotas`, and `nodes` up to the cluster's maximum (None: any)."""
+    """The remaining capacity of the whole cluster: `quotas`, and `nodes` up to the cluster's maximum (None: any)."""
 
     quotas: tuple[Quota, ...] = ()
     nodes: int | None = None
@@ -46,7 +46,7 @@ class Headroom:
         return [*self.quotas, *([] if self.nodes is None else [Quota(MAX_NODES_TOTAL, {NODES: self.nodes})])]
 
     def check(self, usage: Mapping[str, int], count: int) -> Allowance:
-        """How many of `count` nodes fit, under the limit on all nodes, too."""
+        """The number of nodes, up to `count`, that fit, including the limit on all nodes."""
         return limits.check_quotas(self.all_quotas, usage, count)
 
     def less(self, usage: Mapping[str, int], count: int) -> "Headroom":
@@ -76,8 +76,8 @@ class QuotaUsage:
     def cluster_wide(
         self, bounds: Mapping[str, ResourceBounds], nodes: Sequence[NodeInfo], templates: Mapping[str, NodeInfo]
     ) -> Quota:
-        """What the bounds of the whole cluster leave beside these nodes; `templates` are those of their groups, by the
-        node's name.
+        """The remainder under the whole cluster's bounds beside these nodes; `templates` are those of their groups, by
+        the node's name.
         """
         return limits.cluster_wide(bounds, [self.node_usage(node, templates.get(node.name)) for node in nodes])
 
@@ -146,7 +146,7 @@ def skip_reason(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, owner
 
 
 def allowance(state: GroupStatus, headroom: Headroom, usage: QuotaUsage, count: int) -> Allowance:
-    """How many of `count` further nodes of a group the cluster's limits allow."""
+    """The number of further nodes of a group, up to `count`, that the cluster's limits allow."""
     assert state.template is not None
     of_group = Headroom(tuple(quotas_for(headroom.quotas, state)), headroom.nodes)
     return of_group.check(usage.node_usage(state.template.node), count)

@@ -37,7 +37,7 @@ _ANY = 1 << 31
 
 @dataclass(frozen=True)
 class MixPrices:
-    """Per hour: the price of a node of each group that has one, and the worth of one pod of each class."""
+    """Per hour: the price of a node of each group, if known, and the worth of one pod of each class."""
 
     nodes: Mapping[str, float]
     pods: Mapping[int, float]
@@ -212,7 +212,7 @@ class _Search:
         return plan
 
     def _exchanged(self, start: _Partial, plan: _Partial) -> _Partial | None:
-        """The plan with the first of the exchanges, in the order of what they save, after which all pods fit."""
+        """The plan after the first exchange, in the order of savings, after which all pods fit."""
         counts = Counter(dict(plan.nodes))
         counts.subtract(start.nodes)
         free = self._sum_of_free(counts) - start.remaining @ self.left.problem.requests
@@ -233,7 +233,7 @@ class _Search:
 
     @cached_property
     def _additions(self) -> "tuple[list[Counter[str]], np.ndarray[tuple[int, ...], np.dtype[np.float64]], Integers]":
-        """Up to two new nodes of the candidates: what they cost, and what they have room for, by resource."""
+        """Up to two new nodes of the candidates: their cost, and their room by resource."""
         few = [Counter(groups) for groups in _few([each.state.id for each in self.candidates])]
         return few, np.array([self._cost(each) for each in few]), np.array([self._sum_of_free(each) for each in few])
 
@@ -298,7 +298,7 @@ class _Search:
         return partial
 
     def _share_costs(self, each: GroupEstimate) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
-        """By class: the price of the largest share that one of its pods takes of a node; infinite if none fits."""
+        """The price of the largest share of a node that one pod of each class takes; infinite if none fits."""
         assert each.state.template is not None
         free = self.left.problem.row(each.state.template.free)
         asked = self.left.problem.requests

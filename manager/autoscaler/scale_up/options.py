@@ -58,7 +58,8 @@ class TimeLimits:
 class EstimateRules:
     """How options are computed. Without `time` there is no time limit.
 
-    Of up to `all_estimated` groups each has an estimate, and a rank to be seen; of more, those that may rank first.
+    Up to `all_estimated` groups all get an estimate, and a visible rank; of more groups, only those that may rank first
+    do.
     """
 
     balance_similar: bool = False
@@ -100,9 +101,7 @@ def compute_options(
     rules: EstimateRules,
     bounds: RankBounds | None = None,
 ) -> GroupEstimates:
-    """An estimate of each group for the pods `left`; with `bounds`, and of many groups, only of those that may rank
-    first.
-    """
+    """An estimate of each group for the pods `left`; with `bounds` and many groups, only of possible winners."""
     able = [(state, state.template) for state in states if state.template is not None]
     found_fits = binpacking.fits_on_new_nodes(left.problem, [template for _, template in able], left)
     fits = [(state, fit) for (state, _), fit in zip(able, found_fits, strict=True)]
@@ -139,7 +138,7 @@ def compute_options(
 
 
 def most_nodes(states: Iterable[GroupStatus], headroom: Headroom, rules: EstimateRules) -> int:
-    """How many nodes the estimate of a group and those similar to it may add; see `limits.lowest_limit`."""
+    """The limit on an estimate's nodes of a group and its similar groups; see `limits.lowest_limit`."""
     sizes = [(each.group.max_size, each.group.target_size) for each in states]
     most = limits.lowest_limit(rules.most_nodes, limits.group_capacity(sizes))
     return limits.lowest_limit(most, headroom.most_nodes)
@@ -199,7 +198,7 @@ class _OptionMaker:
 
 
 class _KnownEstimates:
-    """Estimates of new nodes that only their free amounts tell apart."""
+    """Estimates for new nodes that differ only in free amounts."""
 
     def __init__(self) -> None:
         self._exact: dict[bytes, Estimate] = {}
@@ -218,7 +217,7 @@ class _KnownEstimates:
 
 
 def _pod_class(group: EquivalenceGroup, pending: int, placed: int) -> PodClass:
-    """The first `placed` of the last `pending` pods: those before them have a place."""
+    """The first `placed` of the last `pending` pods; earlier pods have a place."""
     facts = group.facts
     return PodClass(
         requests=facts.requests,
@@ -252,7 +251,7 @@ def limit_nodes(left: Packing, each: GroupEstimate, nodes: int, why: Sequence[st
 
 
 def _similar_groups(fits: list[tuple[GroupStatus, Fit]], rules: EstimateRules) -> dict[str, tuple[GroupStatus, ...]]:
-    """By group, the groups that would share its nodes."""
+    """The groups that would share each group's nodes."""
     if not rules.balance_similar:
         return {}
     by_id = {state.id: state for state, _ in fits}

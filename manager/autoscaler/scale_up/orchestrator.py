@@ -1,4 +1,4 @@
-"""Which groups grow, and by how many nodes, for the pods that do not fit in the cluster.
+"""Decides which groups grow, and by how many nodes, for the pods that do not fit in the cluster.
 
 One observation in, one decision out; nothing here acts, and the order of the inputs does not matter.
 """
@@ -47,7 +47,7 @@ NO_PRICES = "there are no prices"
 
 
 def headroom(scale_up_input: ScaleUpInput, settings: ScaleUpSettings) -> Headroom:
-    """What the cluster may still take; upcoming nodes count as present."""
+    """The cluster's remaining capacity; upcoming nodes count as present."""
     nodes = scale_up_input.snapshot.nodes
     cluster_wide = settings.usage.cluster_wide(settings.bounds, nodes, scale_up_input.templates_of_nodes)
     quotas = (cluster_wide, *scale_up_input.quotas)
@@ -71,7 +71,7 @@ def decide(scale_up_input: ScaleUpInput, settings: ScaleUpSettings, chance: rand
 
 
 class UnschedulablePods(NamedTuple):
-    """The cluster with the pods on it that need no new node.
+    """The cluster holding the pods that need no new node.
 
     `before` counts, by class, the pods that do not fit in the cluster as it is, `left` has those that do not fit after
     reclaiming either. The classes are in the order of their pods.
@@ -82,7 +82,7 @@ class UnschedulablePods(NamedTuple):
 
 
 def filter_out_schedulable(scale_up_input: ScaleUpInput, templates: Sequence[NodeTemplate] = ()) -> UnschedulablePods:
-    """First on the present capacity, then, if needed, on the capacity within a reporting interval."""
+    """Places pods on the present capacity first, then, if needed, on the capacity within a reporting interval."""
     classes = sorted(scale_up_input.classes, key=lambda each: each.pods)
     left = binpacking.pack_on_existing_nodes(problem.packing_problem(scale_up_input.snapshot, classes, templates))
     before: list[int] = left.pending.tolist()
@@ -193,7 +193,7 @@ class _ScaleUp:
         ]
 
     def _rank_bounds(self, left: Packing) -> RankBounds | None:
-        """None unless the lowest rank wins."""
+        """The bounds; None unless the lowest rank wins."""
         settings = self.settings
         if settings.pricing is None or settings.expanders[0] != chain.PRICE:
             return None
@@ -210,7 +210,7 @@ class _ScaleUp:
         return ranking.preferred_cpu_milli(self.settings.preset, self.scale_up_input.cluster_nodes)
 
     def _choose(self, considered: Sequence[RankedOption]) -> tuple[RankedOption | None, list[ExpanderStep], list[str]]:
-        """The chosen option, what each expander left, and the groups that no priority matches."""
+        """The chosen option, the options that each expander kept, and the groups that no priority matches."""
         settings = self.settings
         context = ExpanderContext({each.group: each.ranked for each in considered}, settings.priorities)
         unmatched: list[str] = []
@@ -231,7 +231,7 @@ class _ScaleUp:
         if not steps and settings.expanders[0] == chain.PRICE:  # an unpriced option is not bought
             left = list(filters[chain.PRICE](left))
         equals = steps[-1][1] if steps else left
-        if chain.PRICE in settings.expanders:  # no group is created that is no better than an existing one
+        if chain.PRICE in settings.expanders:  # a group is only created if it is better than every existing one
             equals = [option for option in equals if option.exists] or equals
         picked = chain.pick(equals, self.chance)
         found = next((each for each in considered if picked is not None and each.group == picked.group), None)

@@ -1,4 +1,4 @@
-"""Which groups need no estimate because they cannot rank first, nor be among the candidates of a mix.
+"""Finds groups that need no estimate: they can neither rank first, nor be candidates of a mix.
 
 The bound of a group comes from pods that its estimate certainly places. These are the pods whose place only the node
 itself decides: they need so many nodes by their requests, and one node each where they exclude each other. The nodes
@@ -27,7 +27,7 @@ from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, Flags, Integers
 from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
-_TOLERANCE = 1e-9  # of the rounding of sums in different orders
+_TOLERANCE = 1e-9  # the rounding of sums in different orders
 
 
 class LeastCost(NamedTuple):
@@ -38,8 +38,8 @@ class LeastCost(NamedTuple):
 
 
 class _Worth(NamedTuple):
-    """Of the classes that fit on a node: what they are worth at most, in all and apart from new nodes; what those
-    request that are certainly placed, by resource; and how many nodes these need because they exclude each other.
+    """The classes that fit on a node: their greatest worth, in all and apart from new nodes; by resource, the requests
+    of certainly placed pods; and the number of nodes that these need because they exclude each other.
     """
 
     of_all: float
@@ -129,13 +129,13 @@ class RankBounds:
 
     @cached_property
     def _is_certain(self) -> Flags:
-        """Which classes an estimate places completely if they fit on a new node, and nodes may be added."""
+        """The classes that an estimate places completely if they fit on a new node, and nodes may be added."""
         rules = self._asked.bonds.rules
         return np.array([at not in rules or rules[at].of_one_node for at in range(len(self._asked.classes))], np.bool_)
 
     @cached_property
     def _may_move_others(self) -> Flags:
-        """Which classes may find a place on present nodes after all, once new nodes have evened out their spread."""
+        """The classes that may find a place on present nodes once new nodes have evened out their spread."""
         found = np.zeros(len(self._asked.classes), np.bool_)
         if self.left.known:
             for position, rules in self._asked.bonds.rules.items():
@@ -164,7 +164,7 @@ class RankBounds:
         flags: Flags,
         worths: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]",
     ) -> float:
-        """No pods that fit on a node together are worth more.
+        """An upper bound on the worth of pods that fit on a node together.
 
         The pods' shares of each resource sum up to one at most; each resource weighs as much as it costs.
         """
@@ -208,7 +208,7 @@ class RankContest:
         return least.rank > self._best * (1 + _TOLERANCE) and least.per_worth > last * (1 + _TOLERANCE)
 
     def _likeness(self, state: GroupStatus) -> object:
-        """A mix leaves out groups to create that are like existing ones in this."""
+        """The properties by which a mix excludes groups to create that resemble existing ones."""
         assert state.template is not None
         return tuple(sorted(state.template.free.items()))
 

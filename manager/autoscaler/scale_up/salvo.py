@@ -23,7 +23,7 @@ def decide(
     seconds: float | None,
     clock: Callable[[], float] | None,
 ) -> list[ScaleUpDecision]:
-    """The decision, and for so many `seconds` after it those that follow, until one buys nothing; None for no salvo."""
+    """The decision and, for `seconds` after it, further ones, until one buys nothing; None for no salvo."""
     decisions = [orchestrator.decide(scale_up_input, settings, chance)]
     if not seconds:
         return decisions
@@ -38,7 +38,7 @@ def decide(
 
 
 def apply_decisions(scale_up_input: ScaleUpInput, decisions: Iterable[ScaleUpDecision]) -> ScaleUpInput:
-    """The same of decisions that follow one another."""
+    """The input after all of these consecutive decisions."""
     for decision in decisions:
         if scale_up_input.classes or decision.nodes:
             scale_up_input = apply_decision(scale_up_input, decision)

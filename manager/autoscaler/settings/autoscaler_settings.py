@@ -15,9 +15,9 @@ _NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"  # 
 
 
 class AutoscalerSettings(DisruptionSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All sections, and what is told of the decisions.
+    """All sections, and the settings of reporting.
 
-    Without a `cloud_provider` there is no autoscaler, and nothing else here means anything.
+    Without a `cloud_provider` there is no autoscaler, and all other settings have no effect.
     """
 
     write_status_configmap: Annotated[bool, Meta(description="keep the status ConfigMap")] = True

@@ -1,4 +1,4 @@
-"""How new nodes are estimated, and how long they may take."""
+"""The estimation of new nodes, and the time that they may take."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from manager.autoscaler.settings.values import MOST_SECONDS, Key
 
 
 class EstimateSettings(RequestSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How new nodes are estimated, and shared out over similar groups."""
+    """The estimation of new nodes, and their distribution over similar groups."""
 
     max_nodes_per_scaleup: Annotated[int, Meta(ge=0, description="nodes in one estimate at most; 0: any number")] = 1000
     fastpath_binpacking_enabled: Annotated[
@@ -50,7 +50,7 @@ class EstimateSettings(RequestSettings, frozen=True, kw_only=True, forbid_unknow
 
 
 class GroupHealthSettings(EstimateSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long nodes may take, and when a group is left alone."""
+    """The time that nodes may take, and the conditions under which a group is left alone."""
 
     max_node_provision_time_seconds: Annotated[
         float, Meta(gt=0, le=MOST_SECONDS, description="how long a node may take to register before it is given up")

@@ -42,7 +42,7 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class GroupSettings(CloudSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The groups that there are, and those that may be created."""
+    """The existing groups, and those that may be created."""
 
     nodes: Annotated[
         tuple[str, ...], Meta(description="a group that may grow, <min>:<max>:<id>; may be given more than once")

@@ -1,4 +1,4 @@
-"""How far the autoscaler may go with a group."""
+"""The extent to which the autoscaler may act on a group."""
 
 import enum
 

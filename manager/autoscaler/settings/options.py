@@ -11,7 +11,7 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class ExpanderSettings(GroupSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How options are ranked and priced."""
+    """The ranking and pricing of options."""
 
     expander: Annotated[
         str,
@@ -46,7 +46,7 @@ class ExpanderSettings(GroupSettings, frozen=True, kw_only=True, forbid_unknown_
 
 
 class LimitSettings(ExpanderSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How large the cluster may become."""
+    """The size limits of the cluster."""
 
     min_cpu: Annotated[_Count | None, Meta(description="cores in the cluster at least")] = None
     max_cpu: Annotated[_Count | None, Meta(description="cores in the cluster at most")] = None

@@ -1,4 +1,4 @@
-"""What room is needed: for pods that wait, kept free, or promised."""
+"""The demand for room: pending pods, reserved room, and promised room."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from manager.autoscaler.settings.values import MOST_SECONDS
 
 
 class PendingPodSettings(LimitSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When the loop runs, and which pods it is about."""
+    """The timing of the loop, and the pods that it considers."""
 
     scan_interval_seconds: Annotated[float, Meta(ge=0.1, le=MOST_SECONDS, description="between two rounds")] = 10.0
     frequent_loops_enabled: Annotated[
@@ -40,7 +40,7 @@ class PendingPodSettings(LimitSettings, frozen=True, kw_only=True, forbid_unknow
 
 
 class BufferSettings(PendingPodSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which room is kept free."""
+    """The room that is kept free."""
 
     capacity_buffer_pod_injection_enabled: Annotated[
         bool, Meta(description="keep the room free that CapacityBuffers ask for, and write their status")
@@ -55,7 +55,7 @@ class BufferSettings(PendingPodSettings, frozen=True, kw_only=True, forbid_unkno
 
 
 class RequestSettings(BufferSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which room is promised."""
+    """The room that is promised."""
 
     enable_provisioning_requests: Annotated[
         bool,

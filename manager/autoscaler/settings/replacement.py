@@ -1,4 +1,4 @@
-"""Which nodes are replaced."""
+"""The replacement of nodes."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from manager.autoscaler.settings.values import MOST_SECONDS, Key
 
 
 class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which nodes are replaced by cheaper ones."""
+    """The replacement of nodes by cheaper ones."""
 
     consolidation: Annotated[
         str,
@@ -43,7 +43,7 @@ class ConsolidationSettings(ScaleDownSettings, frozen=True, kw_only=True, forbid
 
 
 class DisruptionSettings(ConsolidationSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which nodes are replaced for their own sake, and how many nodes at one time."""
+    """The replacement of nodes for reasons other than price, and the number of nodes at one time."""
 
     disruption_budgets: Annotated[
         tuple[Key, ...],

@@ -1,4 +1,4 @@
-"""Which nodes go."""
+"""The removal of nodes."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ _Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class ScaleDownSettings(GroupHealthSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which nodes go, when and how."""
+    """The choice, the timing and the steps of node removals."""
 
     scale_down_enabled: Annotated[bool, Meta(description="take away nodes that the cluster can do without")] = True
     scale_down_unready_enabled: Annotated[bool, Meta(description="also those that are unready")] = True

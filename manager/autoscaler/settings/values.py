@@ -1,4 +1,4 @@
-"""The kinds of values that several sections have."""
+"""The kinds of values that several sections share."""
 
 from typing import Annotated
 

@@ -24,7 +24,7 @@ Holding: TypeAlias = "tuple[int, PodInfo, int]"  # the row of a node, and how ma
 PODS = "pods"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 TAINT_TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
-TAINT_UNREGISTERED = "karpenter.sh/unregistered"  # on a node of Karpenter's that it has not seen yet
+TAINT_UNREGISTERED = "karpenter.sh/unregistered"  # on a node that Karpenter has not seen yet
 ANNOTATION_UPCOMING = "cluster-autoscaler.kubernetes.io/upcoming-node"
 
 # Controllers remove these taints only after the node has become ready; until then no pod comes there.
@@ -32,7 +32,7 @@ _NOT_READY_TAINTS = frozenset(
     f"node.kubernetes.io/{condition}"
     for condition in ("not-ready", "unreachable", "disk-pressure", "network-unavailable")
 ) | {"node.cloudprovider.kubernetes.io/uninitialized", TAINT_UNREGISTERED}
-_NEVER_READY_SECONDS = 120.0  # a node that turned unready so soon after its creation never was ready
+_NEVER_READY_SECONDS = 120.0  # a node that turned unready this soon after its creation never was ready
 
 
 class NodeState(enum.StrEnum):
@@ -62,7 +62,7 @@ class NodeInfo:
     allocatable: Amounts = field(default_factory=dict)
     state: NodeState = NodeState.READY
     unschedulable: bool = False
-    readiness: NodeState | None = None  # of a cordoned or tainted node; None where `state` has it
+    readiness: NodeState | None = None  # set for a cordoned or tainted node; None if `state` has it
 
     @property
     def machine(self) -> Machine:
@@ -113,7 +113,7 @@ class ClusterSnapshot:
 
     @property
     def is_empty(self) -> Flags:
-        """Which nodes have no pods except those that come with every node; upcoming nodes have none."""
+        """Whether each node has no pods except those that come with every node; upcoming nodes have none."""
         empty = np.ones(len(self.nodes), np.bool_)
         of_node = np.array([kind.of_node for kind in self.kinds], np.bool_)
         if len(of_node):
@@ -121,7 +121,7 @@ class ClusterSnapshot:
         return empty
 
     def free_of(self, resource: str) -> Integers:
-        """What every node has free of one resource."""
+        """The free amount of one resource on every node."""
         if resource not in self.resources:
             return np.zeros(len(self.nodes), np.int64)
         return self.free[:, self.resources.index(resource)]

@@ -1,4 +1,4 @@
-"""What the cloud has announced for a node, as others write it into the Node: taints and conditions.
+"""The cloud's announcements for a node, in the taints and conditions that other components write into the Node.
 
 aws-node-termination-handler, GKE and Karpenter write taints, whose values and effects differ by their settings and do
 not matter here; the node-problem-detector of AKS writes conditions, which name an event of Azure in their message.
@@ -14,7 +14,7 @@ from shared.api.core import Condition, Node
 
 
 class InterruptionKind(enum.StrEnum):
-    """The most urgent first. The first two take the node away within minutes, whatever is on it."""
+    """The most urgent first. The first two take the node away within minutes, regardless of its pods."""
 
     SPOT = "SpotInterruption"
     TERMINATION = "InstanceTermination"
@@ -31,7 +31,7 @@ _ORDER = {kind: number for number, kind in enumerate(InterruptionKind)}
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """`source` is the taint or condition that tells of it; `since` is its time in Unix seconds, None if unknown."""
+    """`source` is the taint or condition that reports it; `since` is its time in Unix seconds, None if unknown."""
 
     kind: InterruptionKind
     source: str
@@ -53,7 +53,7 @@ TAINTS = {
     "cloud.google.com/impending-node-termination": InterruptionKind.TERMINATION,
     "karpenter.sh/disrupted": InterruptionKind.TERMINATION,
 }
-# Of AKS, by type: what is announced where the message does not begin with an event.
+# AKS conditions by type: the announcement if the message does not begin with an event.
 CONDITIONS: dict[str, InterruptionKind | None] = {
     "PreemptionScheduled": InterruptionKind.SPOT,
     "PreemptScheduled": InterruptionKind.SPOT,
@@ -75,7 +75,7 @@ _FIRST_WORD = re.compile(r"\s*([A-Za-z]*)")
 
 
 def read_interruption(node: Node) -> Interruption | None:
-    """The most urgent of what is announced for the node."""
+    """The most urgent announcement for the node."""
     return min(_announced(node), key=lambda each: _ORDER[each.kind], default=None)
 
 

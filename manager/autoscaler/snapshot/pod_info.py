@@ -30,7 +30,7 @@ ZONE_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-_BETWEEN_ZONES = "__"  # in the label of a volume that is in several zones
+_BETWEEN_ZONES = "__"  # separates zones in the label of a volume that is in several
 _DO_NOT_SCHEDULE = "DoNotSchedule"
 _POLICIES = {"Honor": True, "Ignore": False}
 
@@ -52,7 +52,7 @@ class HostPort(NamedTuple):
 
 
 class NodeDemands(NamedTuple):
-    """What a pod requires of a node, whatever else runs there; equal demands are judged once.
+    """A pod's requirements of a node, regardless of other pods; equal demands are judged once.
 
     `terms` is the required node affinity, None without one; `volumes` are the demands of the pod's volumes; `zones` are
     the volumes' location labels, each with the permitted values.

@@ -1,6 +1,6 @@
-"""What a pod requires of a node, whatever runs there: schedulable, taints, selector, affinity and volumes.
+"""A pod's requirements of a node, regardless of other pods: schedulable, taints, selector, affinity and volumes.
 
-Judged once for each kind of demands and each shape of node. Reasons are in kube-scheduler's words.
+They are judged once for each kind of demands and each shape of node. Reasons are in kube-scheduler's words.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -38,7 +38,7 @@ NodePatch = dict[str, dict[str, object]]  # a merge patch
 
 
 def has_taint(taints: Iterable[Taint], key: str) -> bool:
-    """Whether a taint with this key is present, whatever its value and effect."""
+    """Whether a taint with this key is present, with any value and effect."""
     return any(taint.key == key for taint in taints)
 
 
@@ -87,7 +87,7 @@ def is_being_deleted(node: Node) -> bool:
 
 
 def deletion_patch(node: Node, now: float, *, cordons: bool) -> NodePatch | None:
-    """For a node under deletion: no further pods come to it."""
+    """Taints a node under deletion, so that it gets no further pods."""
     spec: dict[str, object] = {}
     annotations: NodePatch = {}
     taints = with_taint(node.spec.taints or (), Taint(TAINT_TO_BE_DELETED, str(int(now)), "NoSchedule"))
@@ -115,13 +115,13 @@ def retention_patch(node: Node) -> NodePatch | None:
 
 
 def candidate_patch(node: Node, now: float) -> NodePatch | None:
-    """For a node that is likely to be deleted."""
+    """Taints a node that is likely to be deleted."""
     taint = Taint(TAINT_DELETION_CANDIDATE, str(int(now)), "PreferNoSchedule")
     return taints_patch(with_taint(node.spec.taints or (), taint))
 
 
 def needed_patch(node: Node) -> NodePatch | None:
-    """For a node that is no longer likely to be deleted."""
+    """Untaints a node that is no longer likely to be deleted."""
     return taints_patch(without_taints(node.spec.taints or (), TAINT_DELETION_CANDIDATE))
 
 

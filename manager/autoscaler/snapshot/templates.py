@@ -157,10 +157,10 @@ class TemplateCache:
         daemons: Sequence[Daemon],
         now: float,
     ) -> NodeTemplate | None:
-        """From a good node of the group, else as last seen, else from its provider, now or as last returned, else from
-        any of its nodes.
+        """The template from a good node of the group, else the last one seen, else the provider's, now or as last
+        returned, else from any of its nodes.
 
-        Raises InvalidInput for an unreadable node.
+                Raises InvalidInput for an unreadable node.
         """
         for live in sorted(nodes, key=lambda each: each.node.metadata.name):
             if live.state is NodeState.READY and now - live.stable_since > STABLE_SECONDS:

@@ -64,7 +64,7 @@ def nodes_more(utilized: GroupUtilization, threshold_percent: int, nodes: int) -
 
 
 def nodes_from_zero(demand: Resources, node: Resources, threshold_percent: int) -> int:
-    """How many nodes of this size hold the demand at the threshold; 1 while no size is known.
+    """The number of nodes of this size that hold the demand at the threshold; 1 while no size is known.
 
     Raises Uncomputable.
     """

@@ -12,7 +12,7 @@ from manager.autoscaler.utilization.rules import ScanRules
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Every node is in exactly one class. The scan leaves cordoned nodes alone, whatever their taints."""
+    """Every node is in exactly one class. The scan leaves cordoned nodes alone, regardless of their taints."""
 
     untainted: tuple[GroupNode, ...] = ()
     tainted: tuple[GroupNode, ...] = ()
@@ -38,7 +38,7 @@ def classify(nodes: Iterable[GroupNode]) -> Classes:
 
 
 def classify_dry(nodes: Iterable[GroupNode], tainted: Collection[str], force_tainted: Collection[str] = ()) -> Classes:
-    """Classifies only by what would have been done to the nodes so far."""
+    """Classifies only by what a dry run would have done to the nodes so far."""
 
     def class_of(node: GroupNode) -> str:
         if node.name in force_tainted:

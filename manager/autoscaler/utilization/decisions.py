@@ -55,7 +55,7 @@ class Picks:
 
 @dataclass(frozen=True, slots=True)
 class Fullness:
-    """What the thresholds were compared with: demand on the capacity of untainted nodes."""
+    """The values compared with the thresholds: demand on the capacity of untainted nodes."""
 
     requested: Resources = field(default_factory=Resources)
     demand: Resources = field(default_factory=Resources)
@@ -108,7 +108,7 @@ class ScanDecision:
         return (*self.forced.nodes, *self.reaped.nodes)
 
     def increase_after(self, untainted: int) -> int:
-        """By how much to raise the cloud's target if only so many nodes could be untainted."""
+        """The increase of the cloud's target if only this many nodes could be untainted."""
         return min(self.increase + self.untaint.count - untainted, self.most_increase)
 
     @property
@@ -149,7 +149,7 @@ def explain_delta(rules: ScanRules, decision: ScanDecision) -> ScaleExplanation:
 
 
 def terms_of(decision: ScanDecision) -> tuple[Term, ...]:
-    """What the thresholds were compared with, and what they are."""
+    """The values compared with the thresholds, and the thresholds."""
     used, group = decision.fullness.utilization, f"group {decision.group}"
     shares = () if used is None or used.is_from_zero else ((CPU, used.cpu_percent), (MEMORY, used.memory_percent))
     values = (("lower", "lower"), ("upper", "upper"), ("scaleUp", "scale_up"))

@@ -1,4 +1,4 @@
-"""What a group's next scan must know of earlier scans. In memory only: a new process starts without it.
+"""A group's state between scans. It is in memory only: a new process starts without it.
 
 The node itself records how long it has been tainted. This module only maps that time to today's clock, because a time
 written before a clock correction belongs to another clock.
@@ -13,7 +13,7 @@ from manager.autoscaler.utilization.rules import ScanRules
 from shared.errors import InvalidInput
 from shared.quantity import Resources
 
-PATIENCE_SECONDS = 900.0  # for so long a requested node counts as upcoming
+PATIENCE_SECONDS = 900.0  # how long a requested node counts as upcoming
 
 
 def is_within(seconds: float, *, since: float | None, now: float) -> bool:
@@ -96,7 +96,7 @@ class Awaited:
     nodes: int
 
     def is_late(self, nodes: int, *, now: float) -> bool:
-        """Whether equally many are still missing after so long that they no longer count as upcoming."""
+        """Whether just as many are still missing after so long that they no longer count as upcoming."""
         return nodes == self.nodes and not is_within(PATIENCE_SECONDS, since=self.since, now=now)
 
 
@@ -129,7 +129,7 @@ class Memory:
 
 
 def shifted(memory: Memory, seconds: float) -> Memory:
-    """The memory after a clock jump of `seconds`: what was ten seconds ago still was."""
+    """The memory after a clock jump of `seconds`: all ages stay the same."""
 
     def moved(moment: float | None) -> float | None:
         return None if moment is None else moment + seconds

@@ -100,7 +100,7 @@ class Observation:
 
     @property
     def size(self) -> int:
-        """How many instances run."""
+        """The number of running instances."""
         return len(self.nodes) if self.cloud.size is None else self.cloud.size
 
     @property
@@ -203,7 +203,7 @@ def _or_refused(read: Callable[[K], T], given: K) -> T | InvalidInput:
 
 
 def free(nodes: Iterable[GroupNode], pods: Iterable[GroupPod]) -> Iterator[Resources]:
-    """What the pods on each node leave of it; may be negative."""
+    """The free amount on each node after its pods; may be negative."""
     taken: dict[str, list[Resources]] = {}
     for pod in pods:
         if pod.node and pod.scheduled and pod.phase in (_PENDING, _RUNNING):

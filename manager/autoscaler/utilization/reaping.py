@@ -15,7 +15,7 @@ BELOW_MIN_SIZE = "terminating nodes will breach minimum node size"
 
 
 class TaintedNodeReason(enum.StrEnum):
-    """What happens to a tainted node, and why."""
+    """The fate of a tainted node, and the reason."""
 
     EMPTY = "empty for long enough"
     OVERDUE = "past its hard deadline"
@@ -102,7 +102,7 @@ class PodsByNode:
         return cls({name: tuple(each) for name, each in found.items()})
 
     def remaining(self, node: str) -> int | None:
-        """How many pods the node's deletion would lose; None if unknown."""
+        """The number of pods that the node's deletion would lose; None if unknown."""
         pods = self.by_node.get(node)
         return None if pods is None else sum(not pod.of_node for pod in pods)
 

@@ -26,10 +26,10 @@ class Fixes:
     counts_sidecars: bool = True  # sidecar init containers add to the running containers
     ignores_pod_affinity: bool = True  # pods with only pod affinity belong to the default group
     reaps_while_growing: bool = True  # nodes that may go, and cannot come back, are deleted while others are added
-    clamps_deletions: bool = True  # as many nodes are deleted as the cloud's minimum allows, instead of none
+    clamps_deletions: bool = True  # the scan deletes as many nodes as the cloud's minimum allows, instead of none
     counts_deletions: bool = True  # the rest of a scan uses the target less the scan's deletions
     excludes_unavailable: bool = True  # pods on nodes that are being removed are no demand on the others
-    taints_what_others_hold: bool = True  # no node is tainted whose pods would fill the other nodes
+    taints_what_others_hold: bool = True  # a node whose pods would fill the other nodes is not tainted
     marks_once: bool = True  # in dry mode an unhealthy node is tainted once, not at every scan
     locks_in_doubt: bool = True  # a request without an answer may have worked, so the scan waits as after an answer
     keeps_min_nodes: bool = True  # deletions respect the group's own minimum, too, not only the cloud's

@@ -138,7 +138,7 @@ class _Scan:
         return replace(begun, delta=self.step(rule, delta), steps=tuple(self.steps))
 
     def wanted_change(self, demand: Resources, utilized: GroupUtilization) -> int:
-        """How many nodes to add or remove, before clamps. Raises Uncomputable."""
+        """The number of nodes to add or remove, before clamps. Raises Uncomputable."""
         group, untainted = self.context.rules.group, len(self.context.classes.untainted)
         rule = thresholds(self.context.rules, utilized)
         delta = 0
@@ -195,7 +195,7 @@ class _Scan:
         )
 
     def raise_to_min(self, begun: ScanDecision) -> ScanDecision:
-        """Raises the group to its minimum at once, whatever else is due; nodes in the way are deleted."""
+        """Raises the group to its minimum at once, before all else; nodes in the way are deleted."""
         wanted = self.context.min_nodes - len(self.context.classes.untainted)
         decision = self.end(begun, ScanRule.BELOW_MIN, wanted)
         if self.context.rules.fixes.reaps_while_growing:
@@ -234,7 +234,7 @@ def _dry_tainted(tainted: tuple[str, ...], decision: ScanDecision, here: Contain
 
 
 def room(wanted: int, *, target_size: int, max_size: int) -> int:
-    """How many of the wanted nodes a cloud may add; negative if it has too many."""
+    """The number of wanted nodes that a cloud may add; negative if it has too many."""
     return min(wanted, max_size - target_size)
 
 
@@ -280,7 +280,7 @@ def scale_up(context: ScanContext, decision: ScanDecision, delta: int) -> ScanDe
 
 
 def scale_down(context: ScanContext, decision: ScanDecision, wanted: int) -> ScanDecision:
-    """The refusals say what keeps each node that is not tainted after all."""
+    """The refusals say why each node stays untainted."""
     cloud, untainted = context.seen.cloud, context.classes.untainted
     gone = len(decision.deletions) if context.rules.fixes.counts_deletions else 0
     kept: list[str] = []
@@ -316,12 +316,12 @@ def _is_fresh(context: ScanContext, node: GroupNode) -> bool:
 
 
 def _fullest_percent(context: ScanContext) -> int:
-    """How full the remaining nodes may get: below scale-up, and never more than full."""
+    """The highest utilization for the remaining nodes: below scale-up, and never more than full."""
     return min(context.rules.group.scale_up_threshold_percent, 100)
 
 
 def _removable_count(context: ScanContext, candidates: tuple[GroupNode, ...], count: int) -> int:
-    """How many of them may go so that the others can hold every pod of the group without a scale-up.
+    """The number of nodes that may go such that the others can hold every pod of the group without a scale-up.
 
     That includes pods on nodes that are being removed, because their controllers recreate them elsewhere.
     """

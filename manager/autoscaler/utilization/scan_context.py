@@ -1,4 +1,4 @@
-"""What all steps of one scan of a group read: its bounds, classes of nodes, capacity and demand."""
+"""The inputs that all steps of one scan of a group share: its bounds, classes of nodes, capacity and demand."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class ScanInputs:
 
 
 class ScanContext:
-    """The inputs, and what follows from them alone."""
+    """The inputs, and the values derived from them alone."""
 
     def __init__(self, inputs: ScanInputs) -> None:
         rules, seen, memory = inputs.rules, inputs.seen, inputs.memory
@@ -42,13 +42,13 @@ class ScanContext:
 
     @property
     def most_nodes(self) -> int:
-        """How many nodes the cloud may be asked for."""
+        """The maximum of nodes to request from the cloud."""
         most = self.seen.cloud.max_size
         return min(most, self.max_nodes) if self.rules.fixes.keeps_max_nodes else most
 
     @property
     def on_its_way(self) -> int:
-        """How many requested nodes are still expected."""
+        """The number of requested nodes that are still expected."""
         awaited = self.memory.awaited
         is_late = awaited is not None and awaited.is_late(self.seen.missing, now=self.now)
         return self.seen.missing if self.rules.fixes.counts_ordered and not is_late else 0
@@ -93,11 +93,11 @@ class ScanContext:
         return tuple(node for node in bad if node.name not in known)
 
     def reap_forced(self) -> Reaping:
-        """What becomes of nodes that are to go whatever runs there."""
+        """The reaping of nodes that go regardless of their pods."""
         return self._let(reaping.force_tainted_statuses(self.classes.force_tainted, self._pods_by_node), gone=0)
 
     def reap_tainted(self, forced: Reaping, healthy_may_go: bool, *, coming_back: Iterable[GroupNode] = ()) -> Reaping:
-        """What becomes of the other tainted nodes, without those that are `coming_back`."""
+        """The reaping of the other tainted nodes, without those `coming_back`."""
         staying = {node.name for node in coming_back}
         marked = tuple(node for node in self.classes.tainted if node.name not in staying)
         verdicts = reaping.tainted_statuses(
@@ -117,10 +117,10 @@ class ScanContext:
         )
 
     def _spare(self) -> int:
-        """How many tainted nodes may go under the group's own minimum.
+        """The number of tainted nodes that may go under the group's own minimum.
 
-        As many as the group has above it: replacements are present before these nodes go. If the group is at its
-        maximum, so that replacements cannot come, as many useless nodes go first as block them.
+        That is the number above the minimum: replacements are present before these nodes go. If the group is at its
+        maximum, which blocks replacements, as many useless nodes go first as are needed to make room.
         """
         beyond = len(self.seen.nodes) - self.min_nodes
         back = len(untaintable(self.rules, self.classes.tainted, now=self.now))
