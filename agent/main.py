@@ -262,10 +262,10 @@ def spare_the_garbage_collector() -> None:
 
 
 def return_large_arrays() -> None:
-    """Has the kernel get back each large array as soon as it is freed.
+    """Makes glibc return each large array to the kernel as soon as it is freed.
 
-    Else glibc raises the threshold to the largest array that was ever freed, and keeps up to twice as much of each
-    thread's heap: 11 MB after an aggregate over an hour.
+    Otherwise glibc raises the threshold to the largest array ever freed, and keeps up to twice as much of each thread's
+    heap: 11 MB after an aggregate over an hour.
     """
     with contextlib.suppress(AttributeError):  # other C libraries
         ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, MAPPED_BYTES)

@@ -30,7 +30,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     authorization: Annotated[
         Literal["auto", "delegated", "off"],
         Meta(
-            description="who may ask; delegated: whom the API server lets; off: anybody; auto: on a loopback address "
+            description="who may ask; delegated: whom the API server lets; off: all; auto: on a loopback address "
             "this machine alone, elsewhere delegated"
         ),
     ] = "auto"

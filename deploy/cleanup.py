@@ -21,7 +21,7 @@ from manager.autoscaler.cloudprovider.simulated import fake_nodes, ledger
 from manager.autoscaler.settings.autoscaler_settings import AutoscalerSettings
 from manager.nodeside.eviction import condition
 from manager.nodeside.noderesource import topology, writing
-from manager.nodeside.noderesource.explain import NOBODY_HOLDS
+from manager.nodeside.noderesource.explain import NOTHING_HELD
 from shared import names
 from shared.api.core import Node, Quantities
 from shared.api.nodemetric import NodeMetric
@@ -88,7 +88,7 @@ class CleanupStep:
 
 
 def removal(
-    node: Node, tiers: Collection[Tier] = ALL_TIERS, holding: Mapping[Tier, Resources] = NOBODY_HOLDS
+    node: Node, tiers: Collection[Tier] = ALL_TIERS, holding: Mapping[Tier, Resources] = NOTHING_HELD
 ) -> NodeCleanup | None:
     """The patch that removes what the product left on the Node under these tiers; None if there is nothing.
 
@@ -163,7 +163,7 @@ def due(client: Client, namespace: str, past: FormerManager = FormerManager()) -
             delete = partial(client.delete, NODES, name, uid=node.metadata.uid)
             yield CleanupStep(f"node {name} of the simulated cloud", delete)
             continue
-        if found := removal(node, tiers, held.get(name, NOBODY_HOLDS)):
+        if found := removal(node, tiers, held.get(name, NOTHING_HELD)):
             patch = partial(client.patch, NODES, name, found.patch, subresource="status")
             yield CleanupStep(f"from node {name}: {', '.join(found.removed)}", patch)
         if said := [type_ for type_ in condition.types(tiers) if condition.find(node, type_)]:

@@ -277,7 +277,7 @@ def _estimation(pod: Pod) -> Estimation | None:
 
 
 def _dispensability(pod: Pod) -> Dispensability:
-    """From its annotations and labels; invalid ones count as absent.
+    """The values of its annotations and labels; invalid ones count as absent.
 
     Upstream evicts some pods only with a label that permits it; here a strategy that enables eviction permits it, and
     the label can only forbid it. Pods that belong to the node itself would come back at once, so they are never

@@ -29,7 +29,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     authorization: Annotated[
         Literal["auto", "delegated", "off"],
         Meta(
-            description="who may ask; delegated: whom the API server lets; off: anybody; auto: on a loopback address "
+            description="who may ask; delegated: whom the API server lets; off: all; auto: on a loopback address "
             "this machine alone, elsewhere delegated"
         ),
     ] = "auto"

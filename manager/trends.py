@@ -59,7 +59,7 @@ class Trends:
             return times, self._series.get(name, self._nothing())[:, : len(times)].tolist()
 
     def read_some(self, names: Iterable[str]) -> tuple[list[float], dict[str, list[list[float]]]]:
-        """The same of several at once, by name; without those that have no series."""
+        """Reads several series at once, by name; names without a series are left out."""
         with self._lock:
             times = self._times.copy()
             found = {name: self._series[name] for name in names if name in self._series}

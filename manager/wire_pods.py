@@ -1,6 +1,7 @@
-"""What the autoscaler reads of a pod in its wire form, with the parts that pods have in common held once.
+"""Pods in wire form, reduced to the fields that the autoscaler reads, with common parts stored once.
 
-The pods of one controller differ in little more than their names: of 150,000 pods most parts are one of some hundreds.
+The pods of one controller differ in little more than their names: most parts of 150,000 pods have only some hundreds of
+values.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Who may ask: the API server authenticates a caller (TokenReview) and authorizes it (SubjectAccessReview).
+"""Access control: the API server authenticates a caller (TokenReview) and authorizes it (SubjectAccessReview).
 
 A request is authorized as its method on a non-resource URL: `/metrics` keeps that name, because roles for Prometheus
 use it; everything else gets our prefix. Without the prefix it would be `/api/...`, which every service account may
@@ -19,7 +19,7 @@ from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.resources import SUBJECTACCESSREVIEWS, TOKENREVIEWS
 from shared.telemetry import OncePerMinute
-from shared.web.requests import Gate, Headers, Refusal, anybody, own_machine
+from shared.web.requests import Gate, Headers, Refusal, allow_all, own_machine
 from shared.web.server import is_loopback
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Delegated:
         except _TooMany:
             return Refusal(429, "too many unknown credentials", {"Retry-After": "5"})
         except HeadroomError as error:
-            logger.warning("nobody can be authorized: %s", error)
+            logger.warning("no client can be authorized: %s", error)
             return Refusal(503, "the API server, which says who may ask, does not answer", {"Retry-After": "5"})
         return Refusal(403, f"{identity.username} may not {verb} {path}")
 
@@ -212,7 +212,7 @@ def gate(authorization: Literal["auto", "delegated", "off"], listen: str, client
     local = is_loopback(listen)
     if authorization == "delegated" or (authorization == "auto" and not local):
         return Delegated(client, prefix)
-    return own_machine if local else anybody
+    return own_machine if local else allow_all
 
 
 def of_certificate(certificate: dict[str, Any] | None) -> Identity | None:

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 def cached_property(work_out: "Callable[[S], T]") -> "_CachedProperty[S, T]":
-    """`functools.cached_property` as it is from Python 3.12 on, without a lock.
+    """`functools.cached_property` without a lock, as in Python 3.12 and later.
 
     In Python 3.11 it has one lock for each attribute of a class, which all objects share. Two threads with different
     objects wait for each other, and deadlock if one holds a lock that the other's computation needs. Threads that share

@@ -1,4 +1,4 @@
-"""How many files and connections this process may have open."""
+"""Limits of the files and connections that this process may have open."""
 
 import resource
 

@@ -30,7 +30,7 @@ class Term(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: object, handler: Any) -> Any:
-        """For the OpenAPI document alone, which knows dataclasses; msgspec encodes the answers."""
+        """The schema of the OpenAPI document, which knows dataclasses; msgspec encodes the answers."""
         fields = [(each.name, each.type, field(default=None)) for each in msgspec.structs.fields(cls)]
         return handler.generate_schema(make_dataclass(cls.__name__, fields))
 

@@ -28,16 +28,17 @@ class PluginGroup:
         return tuple(sorted(_installed(self.name, tuple(sys.path)).names))
 
     def built_in(self) -> tuple[str, ...]:
-        """The names of those that come with Headroom."""
+        """The names of the built-in plug-ins."""
         return tuple(sorted(each.name for each in _installed(self.name, tuple(sys.path)) if _is_ours(each)))
 
     def has(self, name: str) -> bool:
         return bool(self._entry_points(name))
 
     def load(self, name: str, *, source: str, field: str) -> object:
-        """What the entry point of that name stands for, imported at the first call.
+        """The object behind the entry point of that name, imported at the first call.
 
-        Raises InvalidInput, with the entry point and the reason, for a missing one and for one that cannot be imported.
+                Raises InvalidInput, with the entry point and the reason, for a missing one and for one that cannot be
+        imported.
         """
         found = self._entry_points(name)
         if not found:

@@ -153,12 +153,12 @@ class Resources(NamedTuple):
 
     @classmethod
     def parse(cls, quantities: Mapping[str, str | int | float]) -> Self:
-        """From a Kubernetes resource list; a missing key is 0. Raises QuantityError."""
+        """The amounts of a Kubernetes resource list; a missing key is 0. Raises QuantityError."""
         return cls(milli(quantities.get("cpu", "0")), whole(quantities.get("memory", "0")))
 
     @classmethod
     def parse_amount(cls, quantities: Mapping[str, str | int | float]) -> Self:
-        """As `parse`, but refuses negative amounts and amounts beyond int64. Raises QuantityError."""
+        """Parses like `parse`, but refuses negative amounts and amounts beyond int64. Raises QuantityError."""
         amount = cls.parse(quantities)
         if min(amount) < 0:
             raise QuantityError("must not be negative")
@@ -167,7 +167,7 @@ class Resources(NamedTuple):
         return amount
 
     def quantities(self) -> dict[str, str]:
-        """As a Kubernetes resource list."""
+        """The amounts as a Kubernetes resource list."""
         return {
             "cpu": format_milli(self.cpu_milli),
             "memory": format_bytes(self.memory_bytes),

@@ -54,7 +54,7 @@ def load_with_sources(
     argv: Sequence[str],
     environment: Mapping[str, str],
 ) -> tuple[S, dict[str, str]]:
-    """As `load`, with the source of each value by field; fields with their defaults are not in it.
+    """Loads like `load`, and returns the source of each value by field, without fields at their defaults.
 
     Raises InvalidInput.
     """

@@ -49,7 +49,7 @@ def configure_logging(*, level: str = "info", style: str = "auto") -> None:
 
 
 class OncePerMinute(logging.Filter):
-    """For loggers that outside input can trigger: per kind of message, passes the first in a minute with a count."""
+    """For loggers that outside input can trigger: passes the first message of a kind per minute, with a count."""
 
     MOST_KINDS = 1000
 

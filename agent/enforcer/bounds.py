@@ -79,13 +79,13 @@ def _is_the_same(old: CgroupBound, new: CgroupBound) -> bool:
 
 
 def of_pod(key: str, tier: str, found: Iterable[CgroupBound]) -> ReportedBounds:
-    """As many bounds as fit."""
+    """The pod's bounds, as many as fit."""
     bounds = tuple(found)
     return ReportedBounds(key=key, tier=tier, bounds=bounds[:MOST_BOUNDS], omitted=max(0, len(bounds) - MOST_BOUNDS))
 
 
 def encoded(pods: dict[str, ReportedBounds], most_bytes: int = MOST_BYTES) -> bytes:
-    """As many pods as fit, the first ones first."""
+    """The encoded pods, as many as fit, the first ones first."""
     kept = dict(pods)
     while True:
         body = msgspec.json.encode(BoundsReport(pods=kept, omitted=len(pods) - len(kept)))

@@ -29,7 +29,7 @@ WINDOW_SECONDS = 5  # of the usage that determines the quota of best-effort pods
 
 
 class Publisher:
-    """For one thread. It leaves out unknown values, so that the enforcer drops their bounds when that lasts."""
+    """Serves one thread. It omits unknown values, so that the enforcer drops their bounds when that lasts."""
 
     def __init__(
         self,

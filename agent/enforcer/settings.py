@@ -19,7 +19,7 @@ class EnforcerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         int, Meta(ge=1, le=100, description="share of what Batch pods request that counts for their weight of cpu")
     ] = 25
     batch_idle: Annotated[
-        bool, Meta(description="run Batch pods only when nobody else wants the cpu, where the kernel has cpu.idle")
+        bool, Meta(description="run Batch pods only when no other pod wants the cpu, where the kernel has cpu.idle")
     ] = True
     log_level: Annotated[str, Meta(pattern="^(debug|info|warning|error)$", description="least level shown")] = "info"
     log_format: Annotated[str, Meta(pattern="^(auto|json|text)$", description="auto: text on a terminal")] = "auto"

@@ -279,7 +279,7 @@ def _percent(percent: float) -> float:
 
 
 def histograms(rooms: Rooms, key: str) -> dict[str, Histogram] | None:
-    """By resource; None for a key without a model."""
+    """The histograms by resource; None for a key without a model."""
     found = rooms.predict_server.histograms(key)
     if found is None:
         return None

@@ -58,7 +58,7 @@ def document(about: Schema, operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _tidied(components: Schema) -> dict[str, Any]:
-    """With docstrings as they read, and the type of enumerations, which are all of strings."""
+    """The schema with tidied docstrings, and with the type of enumerations, which are all of strings."""
     return {
         name: {"type": "string", **schema, "description": inspect.cleandoc(schema.get("description", ""))}
         for name, schema in components.items()

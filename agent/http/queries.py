@@ -107,7 +107,7 @@ def read(kind: type[Query], path: Mapping[str, str], query: Iterable[tuple[str, 
 
 
 def _choice_problem(kind: object, value: str) -> str:
-    """Empty for one of the values of an enumeration, and for what is none."""
+    """The problem, empty for a valid value of an enumeration; other types have no choices."""
     if not (isinstance(kind, type) and issubclass(kind, enum.StrEnum)):
         return ""
     choices = list(kind)
@@ -139,14 +139,14 @@ def _rfc3339(field: str, text: str) -> float:
 
 
 class Span(NamedTuple):
-    """In Unix seconds, both included."""
+    """A period in Unix seconds, both ends included."""
 
     start: int
     end: int
 
 
 def span(start: str | None, end: str | None, now: float, tier: StorageTier) -> Span:
-    """From `start` to `end`; the default `end` is now, and the default `start` a while before the end."""
+    """The period from `start` to `end`; the default `end` is now, and the default `start` a while before the end."""
     last = now if end is None else instant("end", end)
     first = last - DEFAULT_RANGE_SECONDS[tier] if start is None else instant("start", start)
     if first > last:

@@ -52,7 +52,7 @@ def summary(samples: Samples) -> Samples:
 
 
 def aggregate_rows(means: Samples, maxima: Samples, counts: Samples, how: Aggregation) -> Values:
-    """As `aggregate`, from rows that each summarise `counts` samples, all of shape (rows, series).
+    """Equals `aggregate`, for rows that each summarise `counts` samples, all of shape (rows, series).
 
     Average, maximum and count are exact for the samples themselves; a percentile is one of the rows' means, and the
     last value is the last row's mean.

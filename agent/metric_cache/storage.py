@@ -72,7 +72,7 @@ class Storage:
 
     @property
     def used_bytes(self) -> int:
-        """On disk and in memory."""
+        """Bytes used on disk and in memory."""
         return self.geometry.base_bytes + len(self.blocks) * self.geometry.block_bytes
 
     def extend(self) -> bool:

@@ -44,5 +44,5 @@ class Timeline:
 
     @property
     def _behind(self) -> int:
-        """How far the counter is behind the wall clock; constant within a second."""
+        """The lag of the counter behind the wall clock; constant within a second."""
         return math.floor(self._clock.now() - self._exact + _NOISE_SECONDS)

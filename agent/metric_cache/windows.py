@@ -55,7 +55,7 @@ class Windows:
     def aggregate(
         self, how: Aggregation, window_seconds: int, until: int | None, wanted: Callable[[SeriesKey], bool] | None
     ) -> dict[SeriesKey, float]:
-        """By series that are `wanted` (None: all); those without a sample are absent."""
+        """The aggregates of the `wanted` series (None: all); series without a sample are absent."""
         window = self.window(window_seconds, until)
         fine = self.is_fine(window)
         with self._lock:

@@ -68,7 +68,7 @@ class MetricsAdvisor:
 
     @property
     def source(self) -> str:
-        """How usage is read."""
+        """The way in which usage is read."""
         return self._source.description
 
     def collect(self) -> None:

@@ -56,7 +56,7 @@ class NumaNodes:
             readings[SeriesKey(Kind.NUMA, system_entity(number), Metric.MEMORY)] = system_bytes
 
     def _directories(self) -> dict[int, Path]:
-        """By number. Raises ValueError."""
+        """The node directories by number. Raises ValueError."""
         return {int(path.name.removeprefix("node")): path for path in self._nodes.glob("node[0-9]*")}
 
     def _cores(self, now: dict[int, CounterReading]) -> dict[int, float]:

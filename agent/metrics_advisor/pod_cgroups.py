@@ -54,7 +54,7 @@ def container_key(uid: str, name: str) -> str:
 
 
 def containers_of(pod: Pod) -> Sequence[ContainerStatus]:
-    """The pod's created containers, also those that run before or beside the others or came later."""
+    """The pod's created containers, including init, sidecar and ephemeral containers."""
     status = pod.status
     kinds = (status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses)
     return [one for kind in kinds for one in kind or () if one.container_id]

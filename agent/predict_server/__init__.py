@@ -1,1 +1,1 @@
-"""From samples to a peak, and from a peak to the reclaimable amount."""
+"""Predicts a peak from samples, and the reclaimable amount from the peak."""

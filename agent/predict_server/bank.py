@@ -49,7 +49,7 @@ class Bank:
         self.histograms.subtract(rows, values, weights * self.weights_at(rows, time))
 
     def weights_at(self, rows: Rows, time: float) -> Floats:
-        """What weight 1 at `time` adds to each row; moves references that lie too far in the past."""
+        """The amount that weight 1 at `time` adds to each row; moves references that lie too far in the past."""
         late = rows[decay.must_shift(self.references[rows], time, self.half_life_seconds)]
         if len(late):
             self._shift(late, decay.rounded_reference(time, self.half_life_seconds))

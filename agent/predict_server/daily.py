@@ -56,7 +56,7 @@ class DailyMeans:
 
 
 def _passed(day: int | None, time: float) -> tuple[int, int]:
-    """How many days have passed since `day`, and the present day."""
+    """The number of days since `day`, and the present day."""
     today = int(time // DAY_SECONDS)
     return (0, today) if day is None else (max(0, today - day), max(day, today))
 

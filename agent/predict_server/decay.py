@@ -33,5 +33,5 @@ def shift_factors(references: Floats, new_reference: float | Floats, half_life_s
 
 
 def sample_weights(references: Floats, time: float, half_life_seconds: float) -> Floats:
-    """What a sample of weight 1 at `time` adds under each reference."""
+    """The amount that a sample of weight 1 at `time` adds under each reference."""
     return np.exp2((time - references) / half_life_seconds)

@@ -12,7 +12,7 @@ SHARES = 10_000
 
 
 class Distribution(NamedTuple):
-    """Of the weight, `shares[i]` ten-thousandths lie from `bounds[i]` to `bounds[i + 1]`.
+    """`shares[i]` ten-thousandths of the weight lie from `bounds[i]` to `bounds[i + 1]`.
 
     `percentiles` are those of `PERCENTILES`, each the end of its bucket as the models read it.
     """
@@ -23,7 +23,9 @@ class Distribution(NamedTuple):
 
 
 def of(bank: Bank, row: int, units: float) -> Distribution | None:
-    """In so many units of a core or a byte; None without a sample. Neighbouring buckets are merged into few bars."""
+    """The distribution in this fraction of a core or a byte; None without a sample. Neighbouring buckets are merged
+    into few bars.
+    """
     histograms, rows = bank.histograms, np.array([row])
     if histograms.empty(rows)[0]:
         return None

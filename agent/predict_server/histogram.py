@@ -187,7 +187,7 @@ class Histograms:
 
 
 def _search_rows(ascending: Floats, thresholds: Floats) -> Rows:
-    """How many values of each row (rows, values) are below each of its thresholds (rows, thresholds).
+    """The number of values of each row (rows, values) below each of its thresholds (rows, thresholds).
 
     `np.searchsorted` of every row at once: one bisection whose steps all rows and thresholds take together.
     """

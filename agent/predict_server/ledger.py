@@ -19,7 +19,7 @@ RESOURCES = 2  # cpu and memory
 
 
 class Ledger:
-    """For the node series `nodes`. Not thread-safe. Times are Unix seconds.
+    """The promises of the node series `nodes`. Not thread-safe. Times are Unix seconds.
 
     After a longer gap between samples, earlier promises get no outcome.
     """

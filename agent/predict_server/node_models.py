@@ -30,7 +30,7 @@ MISSED_STEPS = 5  # of training; promises can still be judged after such a gap, 
 
 
 class PreparedPolicy(NamedTuple):
-    """A policy with its models, and what was refused, whose last good values stay."""
+    """A policy with its models, and the refused parts, whose last good values stay."""
 
     policy: PredictionPolicy
     model: Model
@@ -89,7 +89,7 @@ class NodeModels:
         self._follow_half_lives()
 
     def prepare(self, spec: dict[str, object]) -> PreparedPolicy:
-        """What a NodeMetric's policy asks for. It changes nothing, and creating models may take its time."""
+        """Prepares the models for a NodeMetric's policy. It changes nothing, and creating models may take its time."""
         new, problems = policy.followed(self._base, self.policy, spec)
         try:
             if new != self.policy:

@@ -81,7 +81,7 @@ class Forecast:
     scale: Floats
 
     def peaks(self, margin: Floats, usage: Floats, ceilings: Floats) -> Floats:
-        """For a margin by node: never below current usage, never above the most that all pods may use."""
+        """The peaks for a margin by node: never below current usage, never above the most that all pods may use."""
         peaks: Floats = np.minimum(ceilings, np.maximum(usage, self.base + margin * self.scale))
         return peaks
 

@@ -37,7 +37,9 @@ _PER_UNIT = np.array([MILLI_PER_CORE, 1.0])
 
 
 class Percentile(Predictor):
-    """By default p95 of cpu and p98 of memory, plus 10 %; summed over pods, or over classes and system."""
+    """The percentile model: by default p95 of cpu and p98 of memory, plus 10 %; summed over pods, or over classes and
+    system.
+    """
 
     name = PERCENTILE
     uses = frozenset({Uses.PERCENTILE})

@@ -199,7 +199,7 @@ def _unusable(name: str, source: str, problem: str) -> InvalidInput:
 
 
 def _observed(answer: ObservedTail) -> ObservedTail:
-    """As plain numbers. Raises ValueError and TypeError for other values."""
+    """The values as plain numbers. Raises ValueError and TypeError for other values."""
     (quantile, excess), days = answer
     return ObservedTail(Tail(float(quantile), float(excess)), float(days))
 

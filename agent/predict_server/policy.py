@@ -24,7 +24,7 @@ _TRAINING_INPUTS: dict[TrainingInput, Aggregation] = {
     "max": Aggregation.MAX,
 }
 
-# Of the fields of a NodeMetric's policy: those named otherwise here, and those that may be texts of numbers.
+# Fields of a NodeMetric's policy: those with another name here, and those whose numbers may be text.
 _OTHER_NAMES = {"cold_start_period_seconds": "cold_start_seconds"}
 _DECIMALS = frozenset(
     {"target_violation_percent", "sigma_cpu", "sigma_memory", "cpu_percentile", "memory_percentile", "borg_ratio"}
@@ -73,10 +73,7 @@ class PredictionPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return _TRAINING_INPUTS[self.training_input]
 
     def identity(self, names: tuple[str, ...]) -> str:
-        """Identifies whose promises they are: those models' names, and their parameters in the policy.
-
-        The fleet's prior is not included: it changes by itself, and the promises remain the same model's.
-        """
+        """Identifies the models behind the promises: their names, and their parameters in the policy."""
         own = msgspec.structs.replace(self, prior=None)
         terms = [f"{term.name}={term.value}{term.unit}" for resource in (0, 1) for term in own.terms(resource, names)]
         return " ".join([",".join(names), *terms])

@@ -1,4 +1,4 @@
-"""What a node's models promise now, and how their promises held."""
+"""A node's present promises, and the outcomes of earlier ones."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence

@@ -35,7 +35,7 @@ class HorizonPromise(NamedTuple):
 
 
 class ShadowResult(NamedTuple):
-    """A model beside the active one, and the outcomes it would have had for the promise that decides what is lent."""
+    """A model beside the active one, and its outcomes had it decided what is lent."""
 
     model: str
     kept: PromiseRecord
@@ -86,6 +86,6 @@ def recommended(
 
 
 def covered_percent(history_seconds: float, cold_start_seconds: float) -> int:
-    """How much of the cold start the history covers."""
+    """The share of the cold start that the history covers, in percent."""
     covered_seconds = max(0.0, history_seconds)
     return 100 if covered_seconds >= cold_start_seconds else int(100 * covered_seconds / cold_start_seconds)

@@ -155,7 +155,7 @@ def standing_in(requests: Requests) -> dict[str, Resources]:
 
 
 def rounded_up(usage: Usage) -> Resources:
-    """As integers, on the safe side; a thousandth of a unit is float noise and is not rounded up."""
+    """The amounts as integers, on the safe side; a thousandth of a unit is float noise and is not rounded up."""
     return Resources(
         math.ceil(round(usage.cpu_cores * MILLI_PER_CORE, 3)),
         math.ceil(round(usage.memory_bytes, 3)),

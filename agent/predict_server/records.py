@@ -60,7 +60,7 @@ class Totals(NamedTuple):
 
     @classmethod
     def of(cls, promised: Singles, realised: Singles) -> "Totals":
-        """From outcomes, shape (outcomes, 2)."""
+        """The record of outcomes, shape (outcomes, 2)."""
         broken = realised > promised * (1 + VIOLATION_TOLERANCE)
         excess = np.where(broken, realised - promised, 0.0) / np.where(realised > 0, realised, 1.0)
         sums = (each.sum(axis=0, dtype=np.float64) for each in (broken, excess, promised, realised))
@@ -71,7 +71,7 @@ NO_OUTCOMES = Totals()
 
 
 class WithdrawalRecord(NamedTuple):
-    """The share of lent capacity that is taken back per day, in percent, over the last so many seconds."""
+    """The share of lent capacity that is taken back per day, in percent, over the last `window_seconds`."""
 
     window_seconds: int
     percents_per_day: Pair
@@ -123,7 +123,7 @@ class Record:
         return promised
 
     def kept(self) -> tuple[PromiseRecord, ...]:
-        """By horizon."""
+        """The kept promises by horizon."""
         if self._kept is None:
             self._kept = tuple(_kept(seconds, window.rows) for seconds, window in self._judged.items())
         return self._kept

@@ -114,9 +114,9 @@ class PredictServer:
             self.save()
 
     def _unseen_seconds(self, second: int) -> int:
-        """How many seconds of the cache up to `second` no model has seen yet.
+        """The number of seconds of the cache up to `second` that no model has seen yet.
 
-        Without a checkpoint, or with one for another cache, those of one interval. Seconds beyond the cache's reach are
+        Without a checkpoint, or with one for another cache, one interval counts. Seconds beyond the cache's reach are
         left out.
         """
         if second < 0:

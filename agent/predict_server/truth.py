@@ -22,7 +22,7 @@ _RECORD = "record "  # in a checkpoint, followed by the horizon, a space, and th
 
 
 class Truth:
-    """For the node series `node`. Not thread-safe. Times are Unix seconds.
+    """The promises of the node series `node`. Not thread-safe. Times are Unix seconds.
 
     After a longer gap between samples, earlier promises get no outcome.
     """
@@ -41,10 +41,7 @@ class Truth:
     def follow(
         self, active: str, shadows: Iterable[str], horizons_seconds: Sequence[float], *, keep_others: bool = False
     ) -> None:
-        """Sets the models whose promises count from now on: the active one for all horizons, the shadows for the first.
-
-        By default it drops the records of other models.
-        """
+        """Sets the models to judge from now on: the active one for all horizons, the shadows for the first."""
         if tuple(horizons_seconds) != self._horizons:
             ledger = Ledger(self._ledger.nodes, horizons_seconds, self._longest_gap_seconds)
             ledger.restore(self._ledger.parts())
@@ -89,7 +86,7 @@ class Truth:
         self._loans.lend(amounts, time)
 
     def kept(self, model: str) -> tuple[PromiseRecord, ...]:
-        """How that model kept its promises, by horizon."""
+        """The promises that this model kept, by horizon."""
         return self._records[model].kept()
 
     @property

@@ -86,7 +86,7 @@ def _judged(problem: str, reason: str, reason_if_good: str, message_if_good: str
 
 
 def _trained(prediction: NodePrediction) -> str:
-    """With the reason when nothing of a resource can be reclaimed, because users then ask for it."""
+    """The condition; its reason says when nothing of a resource can be reclaimed, because users then ask for it."""
     steps = f"{prediction.prod.samples if prediction.prod else 0} training steps"
     answer = prediction.reclaimable
     return steps if answer is None or min(answer.result) > 0 else f"{steps}; {answer.explanation.reason}"

@@ -1,4 +1,4 @@
-"""Limits requests to what a cluster of thousands of nodes can bear, whatever makes a report due. Pure."""
+"""Limits requests to the capacity of a cluster of thousands of nodes, regardless of why a report is due. Pure."""
 
 
 class Limiter:

@@ -14,7 +14,7 @@ from agent.reporter.policy import ReportPolicy
 
 AGGREGATIONS = (Aggregation.AVG, Aggregation.P50, Aggregation.P90, Aggregation.P95, Aggregation.P99)
 COLD_START_RATIO = 0.5
-READABLE_SECONDS = 30  # a node without samples for this long is unreadable, whatever the window of its reports
+READABLE_SECONDS = 30  # a node without samples for this long is unreadable, regardless of its reports' window
 
 _NODE_CPU = SeriesKey(Kind.NODE, "", Metric.CPU)
 

@@ -92,7 +92,7 @@ def numa(usages: Iterable[measurements.NumaAverages]) -> tuple[NumaUsage, ...] |
 
 
 def amount(usage: Usage) -> Resources:
-    """As integers, truncated as Koordinator reports usage."""
+    """The amount in integers, truncated as Koordinator reports usage."""
     return Resources(math.floor(usage.cpu_cores * MILLI_PER_CORE), math.floor(usage.memory_bytes))
 
 
@@ -169,7 +169,7 @@ def _prediction(
 
 
 def _histograms(distributions: tuple[Distribution, ...]) -> tuple[UsageHistogram, ...] | None:
-    """Of cpu and memory; None without either."""
+    """The histograms of cpu and memory; None without either."""
     if len(distributions) < len(RESOURCES):
         return None
     return tuple(
@@ -226,7 +226,7 @@ def _withdrawal(withdrawn: WithdrawalRecord) -> Withdrawal:
 
 
 def _judged(kept: PromiseRecord, percents: Pair) -> tuple[str, str] | tuple[None, None]:
-    """For cpu and memory; None without outcomes, which give no percentage."""
+    """The outcomes of cpu and memory; None without outcomes, which give no percentage."""
     cpu, memory = map(_decimal, percents)
     return (cpu, memory) if kept.outcomes else (None, None)
 

@@ -164,7 +164,7 @@ class Reporter:
             schedule.failed(self._clock.monotonic(), reason, self._backoff.delay_seconds(failure))
 
     def _held_back_seconds(self, now: float) -> float:
-        """How long to delay a report without a claim while the pods are unknown; 0 for no delay.
+        """The delay of a report without a claim while the pods are unknown; 0 for none.
 
         After an outage the pods are known again in a moment, but such a report would withdraw the whole claim for much
         longer.

@@ -58,7 +58,7 @@ class Schedule:
         self._pressed_again = now  # before then no pressure is reported
 
     def idle(self, now: float, intervals: Intervals, *, pressed: bool = False) -> bool:
-        """Whether no report can be due, whatever the claim."""
+        """Whether no report can be due, regardless of the claim."""
         if self._retry_at is not None:
             return now < self._retry_at
         if pressed and now >= self._pressed_again:

@@ -1,4 +1,4 @@
-"""The node's pods from its kubelet: also those that the API server does not have, or cannot deliver just now."""
+"""Reads the node's pods from its kubelet, including pods that the API server lacks, or cannot deliver just now."""
 
 import logging
 import time
@@ -37,7 +37,7 @@ class KubeletAccess:
 
 
 def access(settings: AgentSettings, cluster_ca: Path = CLUSTER_CA) -> KubeletAccess | None:
-    """How to ask the kubelet for pods, by the settings; None when pods do not come from it. Raises InvalidInput.
+    """The access to the kubelet's pods by the settings; None if pods do not come from the kubelet. Raises InvalidInput.
 
     In a pod, the cluster's authority verifies the kubelet, unless the settings name another one.
     """

@@ -74,7 +74,7 @@ def _prediction(scrape: Scrape) -> Iterator[Metric]:
 
 
 def _promises(prediction: NodePrediction) -> Iterator[Metric]:
-    """How promises were kept: sums since the start, and their results in the last 28 days."""
+    """The outcomes of promises: sums since the start, and their results in the last 28 days."""
     labels = ["resource", "horizon_seconds"]
 
     def counter(name: str, help_text: str, more: Sequence[str] = ()) -> CounterMetricFamily:

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes DESTINATION, a folder with all that the image adds to its base: a virtual environment that holds the runtime
-# part of requirements.lock and Headroom, compiled, writable by its owner only. The Dockerfile calls this; so may
-# whoever wants that folder without a container engine. It stays where it was made: its scripts name their interpreter.
+# part of requirements.lock and Headroom, compiled, writable by its owner only. The Dockerfile calls this; users may, too,
+# to get that folder without a container engine. It stays where it was made: its scripts name their interpreter.
 # usage: deploy/image/build.sh DESTINATION     (with python3 of version 3.11 or newer in PATH)
 set -eu
 umask 022
@@ -33,7 +33,7 @@ python3 -m venv --without-pip "$destination"
 pip_destination $locked "$work/runtime.txt"
 pip_destination install --no-deps --no-index --find-links "$work/wheel" --no-compile headroom
 pip_destination check
-rm "$destination"/bin/[Aa]ctivate* "$destination"/bin/*.py  # scripts that nobody calls
+rm "$destination"/bin/[Aa]ctivate* "$destination"/bin/*.py  # unused scripts
 
 "$here/precompile.sh" "$destination/lib"
 du -sh "$destination"

@@ -121,7 +121,7 @@ class PodRow:
 
 @dataclass(frozen=True)
 class ShortfallRow:
-    """Pods hold more of a tier than there is (null: nobody knows); `pods` would have to go, in this order.
+    """Pods hold more of a tier than there is (null: unknown); `pods` would have to go, in this order.
 
     `reason` is all of it on one line, `since` when it began, so far as that is known (RFC 3339). Pods go
     `evicts_after_seconds` later (null: they stay).

@@ -1,4 +1,4 @@
-"""What would bring a node to its desired state, decided from the present caches and what time has shown."""
+"""Plans the writes that bring a node to its desired state, from the present caches and the elapsed time."""
 
 import enum
 import logging
@@ -34,7 +34,7 @@ class NodePart(enum.Enum):
 
 @dataclass(frozen=True)
 class NodePlan:
-    """What would bring a node to its desired state."""
+    """The writes that bring a node to its desired state."""
 
     step: lifecycle.Step | None
     decided: DecidedNode | None = None

@@ -98,12 +98,12 @@ class NodeTrends:
         self._trends.record(lambda: _sample(self._amounts()))
 
     def answer(self, name: str = CLUSTER) -> NodeTrend:
-        """Of a node without a trend, all is null."""
+        """The node's trend; without one, all is null."""
         times, values = self._trends.read(name)
         return NodeTrend(name, [durations.timestamp(time) for time in times], *amount_series(values))
 
     def sparklines(self, names: Iterable[str]) -> Sparklines:
-        """Of these nodes in few samples, the newest among them. A node without a trend is left out."""
+        """The sparklines of these nodes in few samples, including the newest. A node without a trend is left out."""
         times, by_name = self._trends.read_some(names)
         step = -(-len(times) // SPARKLINE_SAMPLES) or 1
         kept = slice((len(times) - 1) % step, None, step)

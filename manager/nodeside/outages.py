@@ -1,4 +1,4 @@
-"""How long offers stay after an outage of the API server.
+"""Decides how long offers stay after an outage of the API server.
 
 After an outage all NodeMetrics are stale at once, although most agents work: each gets one report interval before its
 node's offers are withdrawn. Nothing new is lent meanwhile, since decisions do not change: only their writes wait. An

@@ -1,6 +1,6 @@
-"""The predicted peaks of pods, read from a NodeMetric when they are asked for.
+"""The predicted peaks of pods, read from a NodeMetric on request.
 
-Kept for every pod of a cluster they would take much memory, and few are ever looked at.
+Keeping them for every pod of a cluster would take much memory, and few are ever read.
 """
 
 import logging
@@ -40,7 +40,7 @@ class _Metric(Wire, frozen=True):
 
 
 class _NodePeaks(NamedTuple):
-    """By "namespace/name" of a pod, until a monotonic time."""
+    """The peaks by a pod's "namespace/name", until a monotonic time."""
 
     peaks: Mapping[str, Resources]
     until: float
@@ -56,9 +56,9 @@ class PodPeaks:
         self._kept: dict[str, _NodePeaks] = {}
 
     def read(self, nodes: Collection[str]) -> Mapping[str, Resources]:
-        """The peaks of the pods on these nodes by "namespace/name"; none of a pod that has no known one.
+        """The peaks of the pods on these nodes by "namespace/name", as far as they are known.
 
-        Of more than `MOST_READ` nodes nothing is known.
+        Beyond `MOST_READ` nodes, none are read.
         """
         if len(nodes) > MOST_READ:
             return {}
@@ -97,7 +97,7 @@ def _peaks(pods: Collection[_ReportedPod]) -> dict[str, Resources]:
 
 
 def _amount(reported: Quantities) -> Resources | None:
-    """None for what cannot be a peak."""
+    """The amount; None if it cannot be a peak."""
     try:
         peak = Resources.parse(reported)
     except (QuantityError, ValueError):

@@ -60,14 +60,14 @@ class ShadowModel(msgspec.Struct, frozen=True, gc=False):
 
 
 class WithdrawalRate(msgspec.Struct, frozen=True, gc=False):
-    """How much of the lent amount is withdrawn per day, over the last `window_seconds`."""
+    """The share of the lent amount that is withdrawn per day, over the last `window_seconds`."""
 
     window_seconds: int
     percents_per_day: Percents
 
 
 class KeptPromises(msgspec.Struct, frozen=True, gc=False):
-    """How a node's promises were kept: those of the active model by horizon and resource, as reported."""
+    """A node's kept promises: those of the active model by horizon and resource, as reported."""
 
     promises: tuple[KeptPromise, ...] = ()
     shadows: tuple[ShadowModel, ...] = ()
@@ -90,7 +90,7 @@ class PooledWithdrawal(msgspec.Struct, frozen=True, gc=False):
 
 
 def pool_withdrawals(nodes: Iterable[tuple[Resources, KeptPromises]]) -> PooledWithdrawal | None:
-    """Of nodes that lend so much, each by its longest window; None if no lending node reports any."""
+    """The rate over nodes, weighted by lending, each by its longest window; None if no lending node reports any."""
     lent, taken, count, window = [0, 0], [0.0, 0.0], 0, 0
     for amounts, kept in nodes:
         longest = max(kept.withdrawals, key=lambda each: each.window_seconds, default=None)
@@ -236,7 +236,7 @@ def prior(of: PriorInUse | None) -> str:
 
 
 def forgotten(last: LastForgotten | None) -> str:
-    """What was last forgotten on request of the Node's annotations; empty if nothing was."""
+    """What the agent last forgot on request of the Node's annotations; empty if nothing."""
     return "" if last is None else f"{last.of[:MOST_TEXT]} until {last.until[:MOST_TEXT]}"
 
 

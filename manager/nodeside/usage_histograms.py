@@ -36,9 +36,10 @@ class HistogramRow:
 
 @dataclass(frozen=True)
 class NodeHistograms:
-    """What Prod and the system use of one node, without pods of Mid, Batch and Free; empty if its agent does not say.
+    """The usage of one node by Prod and the system, without pods of Mid, Batch and Free; empty without an agent's
+    report.
 
-    `problem` is why a report is left out.
+        `problem` is why a report is left out.
     """
 
     node: str

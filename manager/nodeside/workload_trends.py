@@ -1,6 +1,6 @@
-"""What workloads and pods used and requested in the last day: `GET /api/v1/workloads/{...}/history`.
+"""The usage and requests of workloads and pods in the last day: `GET /api/v1/workloads/{...}/history`.
 
-A series takes 3 kB. Of very many workloads, and of very many pods, those that request most CPU are remembered.
+A series takes 3 kB. If there are too many workloads or pods, only those that request most CPU are kept.
 """
 
 import heapq

@@ -1,4 +1,4 @@
-"""What the pods on nodes request and use, by the workload that they belong to: `GET /api/v1/workloads`."""
+"""The requests and usage of the pods on nodes, by workload: `GET /api/v1/workloads`."""
 
 import operator
 import threading
@@ -101,7 +101,7 @@ class PodSource(Protocol):
 
 @dataclass(slots=True)
 class WorkloadSum:
-    """What the pods of a workload request, and what those use that are measured.
+    """The requests of a workload's pods, and the usage of the measured ones.
 
     Integers in place, because they are added up over every pod of the cluster.
     """

@@ -83,7 +83,7 @@ class WorkQueue:
             return name in self._queued or name in self._delayed or name == self._taken
 
     def oldest_seconds(self) -> float:
-        """For how long the next name has waited."""
+        """The time that the next name has waited."""
         with self._filled:
             return self._clock.monotonic() - self._queued[self._ready[0]] if self._ready else 0.0
 
@@ -103,7 +103,7 @@ class WorkQueue:
 
 
 class TokenBucket:
-    """At most `per_second` on average and `burst` at once."""
+    """Grants at most `per_second` on average and `burst` at once."""
 
     def __init__(self, clock: Clock, *, per_second: float, burst: float) -> None:
         self._clock = clock
@@ -195,7 +195,7 @@ class Outbox:
         return any(name not in self._popped for lane in self._lanes.values() for name in lane)
 
     def oldest_seconds(self) -> float:
-        """For how long the first name of each urgency has waited, at most."""
+        """The longest time that the first name of each urgency has waited."""
         with self._lock:
             since = [next(iter(lane.values())) for lane in self._lanes.values() if lane]
         return self._clock.monotonic() - min(since) if since else 0.0

@@ -1,4 +1,4 @@
-"""What the annotations of a Node ask its agent to forget: everything it predicts from, or some workloads. Pure."""
+"""A Node's annotations that ask its agent to forget: everything it predicts from, or some workloads. Pure."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -25,7 +25,7 @@ NOTHING: Final = Wanted({})
 
 
 def read(annotations: Mapping[str, str]) -> Wanted:
-    """What the annotations ask for. An invalid annotation is refused alone."""
+    """The requests in the annotations. An invalid annotation is refused alone."""
     until: dict[str, float] = {}
     problems = []
     for annotation, meaning in ((names.ANNOTATION_FORGET, _node), (names.ANNOTATION_FORGET_WORKLOADS, workloads)):

@@ -50,7 +50,7 @@ class _ResourceStatus(Wire, frozen=True):
 
 
 def requests(pod: Pod) -> dict[str, int]:
-    """What the pod asks of a node, per resource: cpu in milli, everything else in whole units.
+    """The pod's requests per resource: cpu in milli, everything else in whole units.
 
     Kubernetes' rule: the sum over containers and sidecars, or the largest init container together with the sidecars
     started before it if that is more. Pod-level requests of cpu, memory and huge pages override that. Overhead is
@@ -82,7 +82,7 @@ def resizing(pod: Pod) -> dict[str, tuple[Resizable, ...]]:
 
 
 def limits(pod: Pod) -> dict[str, int]:
-    """What the pod may use, in the units and by the rule of `requests`; a container without a limit adds nothing.
+    """The pod's limits, in the units and by the rule of `requests`; a container without a limit adds nothing.
 
     Overhead is added to resources with a limit. Raises QuantityError.
     """
@@ -317,7 +317,7 @@ def _resized(held: Mapping[str, Iterable[Resizable]], container: Container) -> d
 def _differing(
     containers: Iterable[Container], statuses: Iterable[ContainerStatus]
 ) -> dict[str, tuple[Resizable, ...]]:
-    """By name: the amounts requested, in force and allocated, where they are not all equal."""
+    """By name: the requested, effective and allocated amounts, where they differ."""
     reported = {each.name: each for each in statuses}
     found: dict[str, tuple[Resizable, ...]] = {}
     for container in containers:

@@ -82,9 +82,9 @@ def pooled(fleet: Sequence[ObservedTail]) -> Tail:
     A node counts by its days of outcomes, up to a week's worth, and the built-in prior as 20 nodes. So one node,
     whatever it reports, moves a median by at most half a node's weight.
     """
-    everybody = [*((one.tail, min(one.days, FULL_WEIGHT_DAYS) / FULL_WEIGHT_DAYS) for one in fleet)]
-    everybody.append((BUILT_IN, BUILT_IN_NODES))
-    medians = (weighted_median([(tail[part], weight) for tail, weight in everybody]) for part in range(len(BUILT_IN)))
+    votes = [*((one.tail, min(one.days, FULL_WEIGHT_DAYS) / FULL_WEIGHT_DAYS) for one in fleet)]
+    votes.append((BUILT_IN, BUILT_IN_NODES))
+    medians = (weighted_median([(tail[part], weight) for tail, weight in votes]) for part in range(len(BUILT_IN)))
     bounded = (min(max(low, found), high) for low, found, high in zip(LEAST, medians, LARGEST, strict=True))
     return Tail(*(round(value, 3) for value in bounded))
 
@@ -122,7 +122,7 @@ def report(observed: ObservedTail | None) -> WireTail | None:
 
 
 def to_wire(prior: Prior) -> PredictionPrior:
-    """For the spec of a NodeMetric."""
+    """The prior in the form of a NodeMetric's spec."""
 
     def wire(tail: Tail) -> WireTail:
         return WireTail(f"{tail.quantile:.3f}", f"{tail.excess:.3f}")

@@ -49,5 +49,5 @@ class PodDisruptionBudget(Wire, frozen=True):
 
     @property
     def allowed(self) -> int:
-        """How many evictions of its pods the API server grants now: 0 until it has seen a changed budget."""
+        """The evictions of its pods that the API server grants now: 0 until it has seen a changed budget."""
         return self.status.disruptions_allowed if self.status.observed_generation >= self.metadata.generation else 0

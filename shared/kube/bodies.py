@@ -1,4 +1,4 @@
-"""What requests carry besides whole objects."""
+"""The bodies of requests other than whole objects."""
 
 from collections.abc import Mapping, Sequence
 

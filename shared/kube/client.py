@@ -33,7 +33,7 @@ PAGE_SIZE = 500  # what client-go and kubectl ask for
 
 
 class Patch(enum.StrEnum):
-    """How the server reads a patch; the value is its content type."""
+    """The kinds of patches; the value is the content type."""
 
     MERGE = "application/merge-patch+json"
     JSON = "application/json-patch+json"
@@ -107,7 +107,7 @@ class Client:
         return objects.decode(response.body, into)
 
     def read(self, path: str, *, into: type[T], headers: Mapping[str, str] | None = None) -> T:
-        """What the server says at a path that is no object's: the versions of a group, or what a pod says behind it."""
+        """The answer at a path without an object: the versions of a group, or a pod's answer through the proxy."""
         return objects.decode(self._requester.send(ApiCall("get", "GET", path, headers=headers or {})).body, into)
 
     @overload

@@ -1,6 +1,6 @@
-"""What can go wrong between us and the API server, named so that a caller can act on it.
+"""Errors between us and the API server, named so that a caller can act on them.
 
-An ApiError is an answer, which is no; Unreachable is no complete answer, and InvalidResponse one of another protocol.
+ApiError means a refusal, Unreachable no complete answer, and InvalidResponse an answer of another protocol.
 """
 
 from collections.abc import Mapping

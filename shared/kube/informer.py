@@ -69,7 +69,7 @@ class Informer(Generic[RecordT]):
         return 0.0 if self.current.is_set() else self._client.clock.monotonic() - self._complete_at
 
     def subscribe(self, on_change: Callable[[Change[RecordT]], None]) -> None:
-        """Announces changes to `on_change`, too, after those that came first. To be called before `run`."""
+        """Also announces changes to `on_change`, after earlier subscribers. Call it before `run`."""
         self._cache.subscribe(on_change)
 
     def get(self, key: str) -> RecordT | None:

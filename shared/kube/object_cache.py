@@ -75,7 +75,7 @@ class ObjectCache(Generic[RecordT]):
         self._refused: dict[str, str] = {}  # key -> resourceVersion
 
     def subscribe(self, on_change: Callable[[Change[RecordT]], None]) -> None:
-        """Announces changes to `on_change`, too, after those that came first. To be called before any change."""
+        """Also announces changes to `on_change`, after earlier subscribers. Call it before any change."""
         self._reactions.append(on_change)
 
     def get(self, key: str) -> RecordT | None:

@@ -1,4 +1,4 @@
-"""From the server's bytes to the caller's structs; a malformed object is refused alone, never its neighbours.
+"""Decodes the server's bytes into the caller's structs; a malformed object is refused alone, never its neighbours.
 
 The common path decodes a whole page or event in one pass. Only when that fails are objects decoded one by one, to find
 and name the malformed one.

@@ -41,7 +41,7 @@ class ApiCall:
 
 
 class Requester:
-    """For all threads. `stop` ends waits between attempts; `answers` notes when the server has answered last."""
+    """Serves all threads. `stop` ends waits between attempts; `answers` notes the time of the server's last answer."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How long to wait before trying again, and when to stop trying.
+"""Decides how long to wait before another attempt, and when to give up.
 
 Every delay has full jitter (uniform between nothing and an exponentially growing, capped bound), so that the agents of
 thousands of nodes do not come back to a recovering API server in step. A caller that waits because the server did not

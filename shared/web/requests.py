@@ -39,7 +39,7 @@ Gate: TypeAlias = Callable[["Scope", Headers], Awaitable[Refusal | None]]
 
 
 class Port(Protocol):
-    """What a request knows of its connection."""
+    """A request's knowledge of its connection."""
 
     @property
     def overloaded(self) -> bool: ...
@@ -126,7 +126,7 @@ class _Exchange:
         return self._port is not None and self._port.overloaded
 
 
-async def anybody(_scope: "Scope", _headers: Headers) -> Refusal | None:
+async def allow_all(_scope: "Scope", _headers: Headers) -> Refusal | None:
     """A gate that lets every request pass."""
     return None
 

@@ -221,7 +221,7 @@ def listening(listen: str) -> socket.socket:
 
 def default_gate(listen: str) -> Gate:
     """On a loopback address a gate for this machine, elsewhere one for every client. Raises InvalidInput."""
-    return requests.own_machine if is_loopback(listen) else requests.anybody
+    return requests.own_machine if is_loopback(listen) else requests.allow_all
 
 
 def is_loopback(listen: str) -> bool:

@@ -83,7 +83,7 @@ class ShortfallCollector(ScrapedCollector):
         lasted = family("shortfall_seconds", "For how long there has been a shortfall", *by_node)
         nodes = family(
             "shortfall_nodes",
-            "Nodes whose pods hold more than there is, by cause; unknown: nobody knows what there is",
+            "Nodes whose pods hold more than there is, by cause; unknown: it is not known how much there is",
             "tier",
             "cause",
         )

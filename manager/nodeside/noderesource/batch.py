@@ -192,7 +192,7 @@ def _with_dangling(found: Resources, above: Above, reported: Mapping[str, Report
 
 
 def _sum(policy: str, above: Above, reported: Mapping[str, ReportedUsage]) -> Resources:
-    """What a policy subtracts for the pods above Batch."""
+    """The amount that a policy subtracts for the pods above Batch."""
     if policy == REQUEST:
         return above.requested
     return used(above, reported) if policy == USAGE else most(above, reported)

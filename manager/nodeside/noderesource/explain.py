@@ -41,8 +41,8 @@ CLOCK_SKEW_SECONDS = 60  # tolerance for an agent's clock, ahead or behind; no m
 UNDECIDED_REASON = "no colocation configuration could be read yet; the Node is left as it is"
 
 ALL_TIERS = tuple(Tier)
-NOBODY = NodeRequests()
-NOBODY_HOLDS: Mapping[Tier, Resources] = {}
+NO_REQUESTS = NodeRequests()
+NOTHING_HELD: Mapping[Tier, Resources] = {}
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -132,11 +132,11 @@ class Known(msgspec.Struct, frozen=True):
     `prod_requested_lately` is the recent maximum of the requests of pods above Mid; see `plausibility`.
     """
 
-    requested: NodeRequests = NOBODY
+    requested: NodeRequests = NO_REQUESTS
     above_batch: Above = Above.from_pods(())
     was_ahead: float | None = None
     prod_requested_lately: Resources = NOTHING
-    held: Mapping[Tier, Resources] = NOBODY_HOLDS
+    held: Mapping[Tier, Resources] = NOTHING_HELD
 
     @classmethod
     def from_pods(cls, requested: NodeRequests, pods: Collection[PodRecord]) -> "Known":

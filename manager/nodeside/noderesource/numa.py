@@ -62,7 +62,7 @@ def _held_in_zone(
     pods: Collection[PodRecord],
     zones: Collection[int],
 ) -> dict[int, int]:
-    """What the pods above Batch hold of each zone, in thousandths."""
+    """The amounts that the pods above Batch hold of each zone, in thousandths."""
     finer = _FINER[where]
     held = dict.fromkeys(zones, 0)
     for pod in pods:

@@ -61,7 +61,7 @@ def limit(requested: int, peak: int | None) -> int:
 
 
 def contradiction(seen: NodeSituation) -> str:
-    """How the report contradicts itself or the node's pods, on one line; empty if it does not."""
+    """The report's contradiction with itself or with the node's pods, on one line; empty without one."""
     return "; ".join(_contradictions(seen))
 
 

@@ -20,7 +20,7 @@ def divided(amount: int, parts: int) -> int:
 
 
 def scaled(amount: int, unit: int) -> int:
-    """In units, rounded away from zero, as Quantity.ScaledValue does."""
+    """The amount in units, rounded away from zero, as Quantity.ScaledValue does."""
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 

@@ -86,7 +86,7 @@ def _raw(node: Node) -> Resources | None:
 
 
 def reserved_cpu_count(cpu_set: str) -> int:
-    """How many cpus a set such as "0-3,8" names. Raises ValueError."""
+    """The number of cpus that a set such as "0-3,8" names. Raises ValueError."""
     cpus: set[int] = set()
     for part in cpu_set.split(","):
         first, _, last = part.partition("-")

@@ -226,7 +226,7 @@ def on_offer(node: Node, tier: Tier) -> Resources | None:
 
 
 def milli(value: str | int | float | None) -> int | None:
-    """In thousandths; None for an invalid quantity, so that it is overwritten."""
+    """The quantity in thousandths; None if it is invalid, so that it is overwritten."""
     try:
         return None if value is None else quantity.milli(value)
     except QuantityError:

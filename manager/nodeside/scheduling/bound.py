@@ -50,7 +50,7 @@ def asked(pod: PodRecord) -> Mapping[Tier, Resources]:
 def shortfall(
     asked: Mapping[Tier, Resources], held: Mapping[Tier, Resources], decision: Decision | None, now: float
 ) -> ResourceShortfall | None:
-    """What the pod lacks under the decision; None if nothing, or if unknown.
+    """The amount that the pod lacks under the decision; None if nothing, or if unknown.
 
     For a tier that is not managed, or that has no decision, only the Node's status counts.
     """

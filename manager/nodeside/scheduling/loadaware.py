@@ -251,7 +251,7 @@ def _of_usage(listed: ResourceMap) -> Resources:
 
 
 class _Measured(NamedTuple):
-    """From when on a pod's measured usage is representative; times are Unix seconds.
+    """The time from which a pod's measured usage is representative; times are Unix seconds.
 
     `forced` says that an estimate may still count for longer, which then must be checked per pod.
     """

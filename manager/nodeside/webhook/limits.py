@@ -112,7 +112,7 @@ def _asked(native: str, asked: str | float | None, limit: str | float | None) ->
 
 
 def _whole(native: str, amount: str | float | None) -> int:
-    """In milli-cores, or bytes. Raises QuantityError."""
+    """The amount in milli-cores, or bytes. Raises QuantityError."""
     if amount is None:
         return 0
     return quantity.milli(amount) if native == names.CPU else quantity.whole(amount)

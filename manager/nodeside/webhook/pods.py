@@ -73,7 +73,7 @@ class Translation:
 WhyDenied: TypeAlias = Callable[[str, PodRecord], str | None]
 
 
-def nobody(_namespace: str, _pod: PodRecord) -> None:
+def deny_none(_namespace: str, _pod: PodRecord) -> None:
     """Denies no pod."""
 
 
@@ -83,7 +83,7 @@ class PodAdmission:
     `why_denied` returns why a pod that enters a namespace may hold no more of a tier.
     """
 
-    def __init__(self, sources: AdmissionSources, becomes: Translation, why_denied: WhyDenied = nobody) -> None:
+    def __init__(self, sources: AdmissionSources, becomes: Translation, why_denied: WhyDenied = deny_none) -> None:
         self._sources = sources
         self._becomes = becomes
         self._why_denied = why_denied

@@ -154,7 +154,7 @@ def _with_spec(pod: JsonObject, **values: Any) -> JsonObject:
 
 
 def _percent(probability: int | str | None) -> int | None:
-    """In percent; None for an invalid value."""
+    """The percentage; None for an invalid value."""
     if probability is None:
         return 100
     if isinstance(probability, str):

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from manager.nodeside.webhook import server
 from manager.nodeside.webhook.configmap import ConfigAdmission
-from manager.nodeside.webhook.pods import PodAdmission, Translation, WhyDenied, nobody
+from manager.nodeside.webhook.pods import PodAdmission, Translation, WhyDenied, deny_none
 from manager.nodeside.webhook.server import WebhookCounters
 from manager.nodeside.webhook.sources import Sources
 from manager.pods import NOTHING, PodRecord
@@ -17,7 +17,7 @@ from shared.api.core import Node
 from shared.names import PriorityClass
 from shared.telemetry import Loops
 from shared.web.limits import Limits
-from shared.web.requests import anybody
+from shared.web.requests import allow_all
 
 MUTATE_PODS, VALIDATE_CONFIG = "mutate-pods", "validate-config"
 
@@ -36,7 +36,7 @@ class Webhook:
         *,
         nodes: Callable[[], Iterable[Node]],
         tls: ssl.SSLContext,
-        why_denied: WhyDenied = nobody,
+        why_denied: WhyDenied = deny_none,
     ) -> None:
         self._sources = sources
         namespace = settings.config_namespace or settings.namespace
@@ -44,7 +44,7 @@ class Webhook:
         config = ConfigAdmission(namespace, settings.config_name, nodes)
         app = server.application({MUTATE_PODS: pods.review, VALIDATE_CONFIG: config.review}, WebhookCounters(registry))
         # API servers do not authenticate: any client gets an answer, which contains nothing about the cluster.
-        self.server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=anybody)
+        self.server = web.server(app, settings.webhook_listen, tls=tls, limits=LIMITS, gate=allow_all)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -66,7 +66,7 @@ def count_untranslated(
     classes = Translation.from_settings(settings).classes
     Gauge(
         "headroom_manager_webhook_untranslated_pods",
-        "Pods of an offered tier on nodes that hold native requests only: they came while nobody translated them",
+        "Pods of an offered tier on nodes that hold native requests only: no webhook translated them",
         registry=registry,
     ).set_function(lambda: sum(_is_untranslated(pod, classes) for pod in pods()))
 
