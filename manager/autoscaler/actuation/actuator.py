@@ -291,7 +291,7 @@ class Actuator:
     def _inspection(self, name: str, uid: str) -> Inspection:
         try:
             if not taints.is_being_deleted(_same(self._writer.node(name), uid)):
-                return Inspection(name, stays="somebody has taken its mark off")
+                return Inspection(name, stays="another process removed its taint")
             pods = self._writer.pods_on(name)
         except NodeVanished:
             return Inspection(name, is_gone=True)

@@ -244,7 +244,7 @@ class _NodeSteps:
         if each is not None and each.error:
             self._changes.end(each, DeletionStage.FAILED)
         elif name in self._changes.state.abandoned:
-            self._changes.log_node(logging.WARNING, "mark of nobody taken back", name)
+            self._changes.log_node(logging.WARNING, "abandoned taint removed", name)
             self._changes.forget_abandoned(name)
 
     def end_vanished(self, name: str) -> None:

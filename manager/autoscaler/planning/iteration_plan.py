@@ -40,7 +40,7 @@ from manager.autoscaler.snapshot.equivalence_groups import EquivalenceGroup
 from shared.errors import InvalidInput
 from shared.explanation import ScaleExplanation
 
-UNKNOWN_UPCOMING = "nobody can tell now what is on its way"
+UNKNOWN_UPCOMING = "upcoming nodes are unknown"
 NO_READY_NODE = "no node is ready, and --scale-up-from-zero is off"
 SETTLING = "all pending pods are new: their owners may be making more"
 RECOMMENDED = "its mode is recommend"

@@ -697,7 +697,7 @@ def test_a_node_whose_mark_somebody_takes_off_stays(yard: Yard) -> None:
     yard.client.patch(NODES, "a", {"spec": {"taints": []}})
     yard.after(DELAY_SECONDS)
     yard.actuator.run_pass()
-    assert failure(yard).error == "somebody has taken its mark off"
+    assert failure(yard).error == "another process removed its taint"
     assert yard.cloud.target("g") == 1
 
 
