@@ -65,11 +65,11 @@ class PriceBook:
         return self.agreements.currency
 
     def node_price(self, machine: Machine) -> float:
-        """With the largest discount that is agreed for it. Raises Unpriced."""
+        """The price with the largest applicable discount. Raises Unpriced."""
         return self._agreed(self.model.node_price(machine), machine)
 
     def known_node_price(self, machine: Machine) -> float:
-        """The same of a price that is no guess. Raises Unpriced."""
+        """The same for a known price, not a guess. Raises Unpriced."""
         return self._agreed(known_node_price(self.model, machine), machine)
 
     def _agreed(self, listed: float, machine: Machine) -> float:
@@ -134,7 +134,7 @@ def folder() -> Path:
 
 
 def read_refreshed() -> list[PriceTable]:
-    """Tables that were fetched. Raises InvalidInput for one that cannot be read."""
+    """The refreshed tables. Raises InvalidInput for an unreadable one."""
     there = folder()
     return list_prices.read_tables(there) if there.is_dir() else []
 

@@ -76,7 +76,7 @@ def read_actuation(settings: AutoscalerSettings) -> ActuationOptions:
 
 
 def read_consolidation(settings: AutoscalerSettings, limits: DisruptionLimits) -> ConsolidationRules | None:
-    """None where nothing is replaced for its price. `limits` are those of all disruption."""
+    """The rules of consolidation; None if no node is replaced for its price. `limits` apply to all disruption."""
     chosen = settings.consolidation
     if chosen == CONSOLIDATION_OFF:
         return None

@@ -20,12 +20,12 @@ class ScaleDownInputs:
 
     `nodes` are registered ones. `residents` are the pods on them, and pending pods that found a place there. `peaks`
     gives each node's predicted peak where peaks count; a node without one takes no pods, and its own pods do not move.
-    `untold` holds the keys of pods that the peaks do not cover. `unreadable` gives, by node, what of the node or its
-    pods could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `interruptions` gives, by
-    node, what the cloud has announced: those that it takes within minutes are among `leaving`. `kept` gives, by group,
-    the reason why scale-down leaves its nodes alone. `replacing` gives the part of each node, old or new, in a
-    replacement that is under way: scale-down leaves these alone, too. `empty_node_limits` say how many empty nodes of
-    their groups may go; no group is in two of them.
+    `untold` holds the keys of pods that the peaks do not cover. `unreadable` gives, by node, the part of the node or
+    its pods that could not be read. `happened_in` is by group. Nodes in `leaving` count as tainted. `interruptions`
+    gives the cloud's announcements by node: nodes that it takes within minutes are among `leaving`. `kept` gives, by
+    group, the reason why scale-down leaves its nodes alone. `replacing` gives the role of each node, old or new, in a
+    replacement under way: scale-down leaves these alone, too. `empty_node_limits` limit the empty nodes of their groups
+    that may go; no group is in two of them.
     """
 
     now: float
