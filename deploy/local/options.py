@@ -1,4 +1,4 @@
-"""What a user of `headroom up` may choose. Imported by the command line, so without the modules of the cluster."""
+"""The options of `headroom up`. The command line imports them, so they import no modules of the cluster."""
 
 import enum
 from dataclasses import dataclass

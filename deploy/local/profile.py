@@ -1,4 +1,4 @@
-"""How fast the local cluster learns: with the demo's shortened times, or with those of production."""
+"""The learning speed of the local cluster: the demo's shortened times, or those of production."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

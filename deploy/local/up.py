@@ -85,7 +85,7 @@ def _watch(options: UpOptions, local: LocalCluster, stop: threading.Event, voice
 
 
 class _View:
-    """What the table shows: the manager's last answer, and what is wrong with it."""
+    """The table's content: the manager's last answer, and what is wrong with it."""
 
     def __init__(self, options: UpOptions, local: LocalCluster, manager: ManagerApi) -> None:
         self._local = local
@@ -95,7 +95,7 @@ class _View:
         self._following = Following(lambda: manager.read(PATH, Nodes))
 
     def notices(self) -> list[str]:
-        """What has happened since the last call."""
+        """The news since the last call."""
         new = self._local.notices.new() if self._local.notices is not None else []
         return [f"{time.strftime('%H:%M:%S')}  {notice}" for notice in new]
 
@@ -231,5 +231,5 @@ class _Voice:
             _say(line)
 
     def collected(self) -> list[str]:
-        """What has been said to the table since the last call."""
+        """The lines for the table since the last call."""
         return [self._lines.get() for _ in range(self._lines.qsize())]

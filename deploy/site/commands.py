@@ -1,4 +1,4 @@
-"""What `headroom --help` says of each command, as Markdown."""
+"""Renders the text of `headroom --help` for each command as Markdown."""
 
 from collections.abc import Iterator
 from typing import Any

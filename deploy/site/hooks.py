@@ -1,4 +1,4 @@
-"""What the site generator calls: adds pages of the repository's root, and pages made from the code."""
+"""The site generator's hooks: add pages of the repository's root, and pages made from the code."""
 
 import re
 

@@ -151,7 +151,7 @@ def _made(module: Module, owners: Iterable[ast.AST], call: ast.Call, maker: _Mak
 def _bound(
     module: Module, maker: _Maker, call: ast.Call, known: Mapping[str, str], owners: Iterable[ast.AST]
 ) -> dict[str, tuple[str, ...]]:
-    """What a call gives for each mark of its maker."""
+    """The values that a call gives for the marks of its maker."""
     names = [each.arg for each in maker.function.args.args if each.arg != "self"]
     keywords = {each.arg: each.value for each in call.keywords if each.arg}
     values: dict[str, tuple[str, ...]] = {}

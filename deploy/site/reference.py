@@ -251,7 +251,7 @@ class _Nothing:
 
 
 def _paths() -> Iterator[str]:
-    """From the OpenAPI documents that the processes serve."""
+    """The paths of the OpenAPI documents that the processes serve."""
     nothing = cast(Any, _Nothing())
     manager = http.application(
         reader=nothing,

@@ -1,4 +1,4 @@
-"""What the source says without being run: constants, and the text of expressions.
+"""Reads constants and the text of expressions from the source without running it.
 
 Reference pages list names that are made in many places, so this reads the syntax trees of all modules. An expression
 that is not known here becomes `{its source}`, so that a message stays readable.

@@ -75,7 +75,7 @@ def deletion(options: JsonObject) -> Deletion:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How to apply a write: to which subresource, as a dry run or not, and with which field validation."""
+    """The options of a write: its subresource, whether it is a dry run, and the field validation."""
 
     subresource: str = ""
     dry_run: bool = False

@@ -104,6 +104,6 @@ def default(kind: ApiKind, obj: JsonObject) -> None:
 
 
 def errors(kind: ApiKind, obj: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
-    """What is wrong with an object of a built-in kind, beside what its schema says."""
+    """The errors of an object of a built-in kind, in addition to those of its schema."""
     if not kind.custom and (rule := _CHECKS.get(kind.kind)) is not None:
         yield from rule(obj, old)

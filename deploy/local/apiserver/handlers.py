@@ -168,7 +168,7 @@ def mutation(request: Request, kind: ApiKind) -> Mutate:
 
 
 def _scale_change(request: Request, kind: ApiKind) -> Mutate:
-    """What a written or patched Scale does to its object. Raises StatusError (400, 415)."""
+    """The change of a written or patched Scale's object. Raises StatusError (400, 415)."""
     if request.method == "PUT":
         scale = bodies.parse(request)
         return lambda live: scaling.scaled(live, scale)

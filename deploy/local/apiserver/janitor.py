@@ -1,4 +1,4 @@
-"""What kube-controller-manager does in other clusters: owner references, namespaces, events, disruption budgets."""
+"""The controllers of kube-controller-manager: owner references, namespaces, events, disruption budgets."""
 
 import asyncio
 import contextlib

@@ -58,7 +58,7 @@ def warning_headers(warnings: Sequence[str]) -> Headers:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How to show objects: unchanged, or as the rows of a Table."""
+    """The form of objects in the answer: unchanged, or as the rows of a Table."""
 
     kind: ApiKind
     as_table: bool = False

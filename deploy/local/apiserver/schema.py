@@ -96,7 +96,7 @@ class _Node:
         return value
 
     def _judged(self, value: Json, where: Where) -> Iterator[FieldError]:
-        """What is wrong with a value of the right type, its fields aside."""
+        """The errors of a value of the right type, its fields aside."""
         if self._enum is not None and value not in self._enum:
             yield status.unsupported(_path(where), value, self._enum)
         for check in self._checks:

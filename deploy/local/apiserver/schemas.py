@@ -74,13 +74,13 @@ def _references(schema: JsonObject) -> Iterable[str]:
 
 @cache
 def of_kind(group: str, version: str, kind: str) -> Schema:
-    """What an object of a built-in kind is checked with."""
+    """The schema of a built-in kind's objects."""
     return Schema(_component(name_of(group, version, kind)))
 
 
 @cache
 def of_metadata() -> Schema:
-    """What the metadata of any object is checked with."""
+    """The schema of any object's metadata."""
     return Schema(_component(META))
 
 

@@ -51,7 +51,7 @@ class Containment:
         return with_environment(lambda its: its.get(VARIABLE_CONTAINER_ID) == place.container_id)
 
     def oom_kills(self, place: Place) -> int:
-        """How many of the container's processes the kernel has killed for lack of memory."""
+        """The number of the container's processes that the kernel has killed for lack of memory."""
         return 0
 
     def dissolve(self, place: Place) -> None:

@@ -20,7 +20,7 @@ class RestartPolicy(enum.StrEnum):
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a container ended. Times are Unix seconds."""
+    """The end of a container. Times are Unix seconds."""
 
     code: int
     reason: str

@@ -29,7 +29,7 @@ ADDRESS = "127.0.0.1"
 
 @dataclass(frozen=True)
 class ReportedNode:
-    """What one node reports about itself. `kubelet_port` 0: it has no HTTP endpoint."""
+    """The report of one node about itself. `kubelet_port` 0: it has no HTTP endpoint."""
 
     name: str
     size: Resources

@@ -36,7 +36,7 @@ class StartError(HeadroomError):
 
 @dataclass(frozen=True)
 class ProcessLaunch:
-    """What a process needs to start. `procs`: files through which it enters its cgroups."""
+    """The start parameters of a process. `procs`: files through which it enters its cgroups."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -67,7 +67,7 @@ def start(launch: ProcessLaunch) -> subprocess.Popen[bytes]:
 
 
 def base_environment(host_name: str, home: Path) -> dict[str, str]:
-    """What an image would provide, including this product's programs, and the mark of the kubelet's cluster."""
+    """An image's environment, with this product's programs, and the mark of the kubelet's cluster."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
     return {"LANG": "C.UTF-8", "HOME": str(home), "HOSTNAME": host_name} | inherited | {"PATH": path}

@@ -30,7 +30,7 @@ Say = Callable[[Literal["Normal", "Warning"], str, str], None]  # an Event about
 
 @dataclass(frozen=True)
 class KubeletHost:
-    """What all pods of one kubelet share. Working directories and logs are below `root`."""
+    """The environment that all pods of one kubelet share. Working directories and logs are below `root`."""
 
     root: Path
     containment: Containment

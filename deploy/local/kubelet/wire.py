@@ -20,7 +20,9 @@ class VolumeMount(Wire, frozen=True):
 
 
 class SecurityContext(Wire, frozen=True):
-    """Of a pod or a container. With `runAsNonRoot`, nothing runs as root; other fields have no effect here."""
+    """The security context of a pod or a container. With `runAsNonRoot`, nothing runs as root; other fields have no
+    effect here.
+    """
 
     run_as_non_root: bool = False
 
@@ -48,7 +50,7 @@ class RunnablePod(Pod, frozen=True):
 
     @property
     def grace_seconds(self) -> int:
-        """How many seconds the processes have between SIGTERM and SIGKILL."""
+        """The seconds that the processes have between SIGTERM and SIGKILL."""
         given = (self.metadata.deletion_grace_period_seconds, self.spec.termination_grace_period_seconds)
         return next((seconds for seconds in given if seconds is not None), DEFAULT_GRACE_SECONDS)
 

@@ -62,7 +62,7 @@ class Extender:
         return Say([node for node in nodes if node.metadata.name in (result.node_names or ())], refusals)
 
     def scores(self, pod: Pod, nodes: list[Node]) -> dict[str, int]:
-        """What the extender adds to the nodes' own scores, by name."""
+        """The scores that the extender adds to the nodes' own, by name."""
         found = self._ask("prioritize", pod, nodes, tuple[_HostPriority, ...])
         return {one.host: one.score * _WEIGHT for one in found or ()}
 
@@ -70,7 +70,7 @@ class Extender:
         self._http.close()
 
     def _ask(self, verb: str, pod: Pod, nodes: list[Node], into: type[T]) -> T | None:
-        """The answer; None if there is none."""
+        """The answer; None without one."""
         body = msgspec.json.encode(_Args(pod, [node.metadata.name for node in nodes]))
         try:
             answer = self._http.post(f"{self._url}/{verb}", content=body, headers=_JSON).raise_for_status()
