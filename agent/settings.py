@@ -119,7 +119,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         tuple[str, ...],
         Meta(
             description="predictors, 8 at most, that run beside the one in force once an hour and lend nothing: what "
-            "each would have lent and how often it would have been wrong is told; empty: none"
+            "each would have lent and how often it would have been wrong is reported; empty: none"
         ),
     ] = ("n-sigma-v2", "percentile")
     target_violation_percent: Annotated[
@@ -135,7 +135,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Meta(
             ge=SHORTEST_HORIZON_SECONDS,
             le=LONGEST_HORIZON_SECONDS,
-            description="how long a promised peak is to hold, to the hour; that of the next hour is told beside it",
+            description="how long a promised peak is to hold, to the hour; that of the next hour is reported beside it",
         ),
     ] = 86400
     prediction_hour_seconds: Annotated[

@@ -220,7 +220,7 @@ class Enforcer:
                 bounds.write(self._status_dir, body)
                 self._told_body = body
         except OSError as error:
-            logger.error("what was done cannot be told: %s", error)
+            logger.error("the status cannot be written: %s", error)
 
 
 def _asked(current: Orders) -> tuple[tuple[PodOrder, ...], bool]:

@@ -68,7 +68,7 @@ def _pod(rooms: Rooms, query: PodQuery) -> object:
 
 
 def _series(rooms: Rooms, query: SeriesQuery) -> object:
-    """The last five minutes unless told otherwise, a day of a five-minute tier. Up to 100000 values are answered.
+    """The last five minutes by default, or a day of a five-minute tier. Up to 100000 values are answered.
 
     Single seconds reach back an hour, a quarter of one for containers and for all that is not cpu or memory of
     the node, classes, pods and workloads; the five-minute tiers, which only those have, reach back seven days.

@@ -25,9 +25,9 @@ SCROLLBAR = 2
 
 @dataclass(frozen=True)
 class Frame:
-    """What there is to show: the manager's last answer, how long ago it gave it, and what is wrong with it.
+    """The content of the screen: the manager's last answer, its age, and what is wrong with it.
 
-    `progress` is what the nodes of a cluster that starts still wait for.
+    `progress` says what the nodes of a starting cluster still wait for.
     """
 
     answer: Nodes | None

@@ -168,7 +168,7 @@ class Autoscaler:
                     action.done and action.kind is ActionKind.INCREASE for action in self.run_once().actions
                 )
             except Exception:
-                logger.exception("the round could not be told of")
+                logger.exception("the iteration could not be reported")
             self._timer.rest(stop, productive=productive, is_wanted=self._sees_again)
 
     def run_once(self) -> Iteration:

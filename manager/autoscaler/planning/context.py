@@ -83,8 +83,8 @@ class LastConsolidation:
 
 class AutoscalerCache:
     """Caches that outlive an iteration and may be lost: templates of groups, and the last valid priorities and
-    CapacityQuotas (by name) and CapacityBuffers (by key), what is kept of ProvisioningRequests, and the last searches
-    for replacements, by price and of nodes that have to go, and the pods on nodes as they were read last.
+    CapacityQuotas (by name) and CapacityBuffers (by key), the memory of ProvisioningRequests, the last searches for
+    replacements, by price and of nodes that must go, and the pods on nodes as last read.
     """
 
     def __init__(self, settings: DecisionSettings) -> None:

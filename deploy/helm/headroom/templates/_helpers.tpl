@@ -152,7 +152,7 @@ httpGet:
 {{ toYaml (index . 1) }}
 {{- end }}
 
-{{/* What the processes are told of who may ask. */}}
+{{/* The processes' settings of access. */}}
 {{- define "headroom.authorization" -}}
 {{ ternary "delegated" "off" .Values.access.authorization }}
 {{- end }}
