@@ -28,7 +28,7 @@ _REQUESTS_UNIT, _LIMITS_UNIT = "integer", "byte"
 
 
 def families(scrape: Scrape) -> Iterator[Family]:
-    """The metrics of all created containers except init, sidecar and ephemeral ones."""
+    """The metrics of all created containers except init and sidecar ones."""
     of_container = (*_OF_CONTAINER, *RESOURCE_LABELS)
     requests = GaugeMetricFamily("koordlet_container_resource_requests", "Lent resources requested", None, of_container)
     limits = GaugeMetricFamily("koordlet_container_resource_limits", "Limits of lent resources", None, of_container)
