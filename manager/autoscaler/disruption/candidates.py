@@ -8,12 +8,14 @@ from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.pricing import gce
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.snapshot.cluster import NodeInfo, NodeTemplate
+from shared.api.core import Pod
 from shared.explanation import Term
 
 BASE_DISRUPTION = 1.0  # of a node without pods
 MOST_POD_DISRUPTION = 10.0
 UNKNOWN_PRICE = math.inf  # of a group; such a group is launched only where the price is not what matters
 SLACK = 1e-9  # prices are floats
+ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 @dataclass(frozen=True)
@@ -67,11 +69,8 @@ class SavingBalance:
         self._total_disruption = sum(self.disruption.values())
 
     def score(self, saving: float, removed: Iterable[ReplaceableNode]) -> float:
-        """The share of the cluster's cost that is saved over the share of its disruption."""
-        if not self._total_price:
-            return 0.0
-        disturbed = sum(each.disruption for each in removed) / self._total_disruption
-        return saving / self._total_price / disturbed
+        disturbed = sum(each.disruption for each in removed)
+        return balance_score(saving, self._total_price, disturbed, self._total_disruption)
 
     def terms(self, saving: float, removed: Iterable[ReplaceableNode]) -> tuple[Term, ...]:
         return (
@@ -92,3 +91,23 @@ def _disruption_of(node: NodeInfo, context: ScaleDownContext, disruptions: Mappi
     """1, and what the eviction of each of its pods costs, as in Karpenter."""
     moving = (each for each in context.pods_that_move(node.name) if each.drain_info is not None)
     return BASE_DISRUPTION + sum(max(0.0, disruptions.get(each.key, 1.0)) for each in moving)
+
+
+def balance_score(saving: float, price: float, disturbed: float, disruption: float) -> float:
+    """The share of the `price` of all nodes that is saved over the share of all `disruption`, as Karpenter's policy
+    Balanced scores it.
+    """
+    return saving / price / (disturbed / disruption) if price else 0.0
+
+
+def eviction_costs(listed: Iterable[Pod]) -> dict[str, float]:
+    """What the eviction of each pod costs where that is not 1, by "namespace/name": Karpenter's formula and bounds."""
+    found = {}
+    for pod in listed:
+        text = pod.metadata.annotation(ANNOTATION_DELETION_COST) or ""
+        cost = int(text) if text.removeprefix("-").isdecimal() and len(text) <= len(str(-(1 << 31))) else 0
+        priority = pod.spec.priority or 0
+        if cost or priority:
+            total = 1.0 + cost / (1 << 27) + priority / (1 << 25)
+            found[pod.metadata.key] = min(max(total, -MOST_POD_DISRUPTION), MOST_POD_DISRUPTION)
+    return found

@@ -3,14 +3,14 @@
 It comes after scale-down, and only where nothing scales up: what scale-down removes costs nothing to replace.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from manager.autoscaler.cluster_state.cost import Cost
 from manager.autoscaler.cluster_state.replacement import DisruptionReason
 from manager.autoscaler.cluster_state.state import GroupStatus
 from manager.autoscaler.disruption import consolidation_search
-from manager.autoscaler.disruption.candidates import MOST_POD_DISRUPTION, UNKNOWN_PRICE, LaunchTarget
+from manager.autoscaler.disruption.candidates import UNKNOWN_PRICE, LaunchTarget, eviction_costs
 from manager.autoscaler.disruption.consolidation_rules import ConsolidationRules
 from manager.autoscaler.disruption.consolidation_search import ConsolidationInputs
 from manager.autoscaler.disruption.disruption_limits import allowance
@@ -31,8 +31,6 @@ from manager.autoscaler.snapshot.cluster import NodeTemplate
 from shared import durations
 from shared.api import pods
 from shared.api.core import Pod
-
-ANNOTATION_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def find(
@@ -74,7 +72,7 @@ def find(
             unknown=cost.unknown,
             unpriced=unpriced,
             created_at={node.metadata.name: node.metadata.created_at for node in context.objects.nodes},
-            disruptions=_disruptions(context.objects.pods),
+            disruptions=eviction_costs(context.objects.pods),
             held=replacement_planning.undisturbed_nodes(context),
             untried=untried,
             unneeded=[each for each in scale_down.unneeded if inputs.group_of.get(each) in over.groups],
@@ -182,16 +180,3 @@ def _blocked_reason(
             f"nodes came or went not long ago; it waits {durations.render(round(left))}",
         )
     return None
-
-
-def _disruptions(listed: Sequence[Pod]) -> dict[str, float]:
-    """What the eviction of each pod costs where that is not 1: Karpenter's formula, with its bounds."""
-    found = {}
-    for pod in listed:
-        text = pod.metadata.annotation(ANNOTATION_DELETION_COST) or ""
-        cost = int(text) if text.removeprefix("-").isdecimal() and len(text) <= len(str(-(1 << 31))) else 0
-        priority = pod.spec.priority or 0
-        if cost or priority:
-            total = 1.0 + cost / (1 << 27) + priority / (1 << 25)
-            found[pod.metadata.key] = min(max(total, -MOST_POD_DISRUPTION), MOST_POD_DISRUPTION)
-    return found
