@@ -89,7 +89,7 @@ class ScanRow:
     of untainted nodes (null: unknown, or `from_zero`, pods without any node). `delta` is what is wanted; of it nodes
     are tainted, or untainted and the cloud's target raised by `increase`. `deleted` and `drained` nodes were tainted
     before, `unhealthy` ones are tainted for not being ready. `refusals` are what cannot be done, `error` why the scan
-    came to nothing. In a `dry` one nothing is done. `healthy` is null where nobody looked; with the `breaker` open, the
+    came to nothing. In a `dry` one nothing is done. `healthy` is null where not checked; with the `breaker` open, the
     cloud is not asked for more.
     """
 

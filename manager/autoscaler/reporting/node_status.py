@@ -41,7 +41,7 @@ MOST_PODS = 3  # named in one sentence
 @dataclass(frozen=True)
 class NodeStatusRow:
     """Why one node is still here. `standing` is one of: goes, unneeded (it may go, and does not yet), leaving, gone,
-    needed, unjudged (nobody has looked).
+    needed, unjudged (not looked at yet).
 
     `reason` is Cluster Autoscaler's word where it has one, or what the scan of its group says, `detail` the same in a
     sentence; `headroom plan` has not watched the nodes, and has none for those that only have to wait. `utilization` is

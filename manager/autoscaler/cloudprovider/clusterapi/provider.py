@@ -258,7 +258,7 @@ class ClusterApiProvider(Provider):
         found = group.machine(node)
         if found is None:
             pool = any(each.provider_id == node.provider_id for each in group.instances)
-            problem = "has no Machine, and without one nobody can name it" if pool else "is not in it"
+            problem = "has no Machine, and without one it cannot be named" if pool else "is not in it"
             raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) {problem}")
         if found.is_leaving or (group.is_shrinking and found in group.marked):
             raise Refused(NAME, group.id, f"node {node.name} ({node.provider_id}) is being deleted already")
