@@ -121,6 +121,76 @@ def _creations(states: Mapping[str, GroupStatus], counts: Mapping[str, int]) -> 
     )
 
 
+def _unfit(
+    node: NodeInfo,
+    group: str,
+    context: ScaleDownContext,
+    inputs: ConsolidationInputs,
+    rules: ConsolidationRules,
+    simulation: ReplacementSimulation,
+) -> _Refusal | None:
+    """Why a node cannot be replaced, whatever takes its place."""
+    if context.is_leaving(node):
+        return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.why_leaving(node)[1])
+    if node.state is not NodeState.READY:
+        return _Refusal(ConsolidationReason.NOT_ELIGIBLE, f"it is {node.state}")
+    if context.inputs.groups[group].rules.zero_or_max:
+        return _Refusal(ConsolidationReason.NOT_ELIGIBLE, "its group has all of its nodes or none")
+    if node.name in context.inputs.unreadable:
+        return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.inputs.unreadable[node.name])
+    price = inputs.prices.get(node.name)
+    if price is None:
+        why = inputs.unknown.get(node.name, NO_PRICE)
+        return _Refusal(ConsolidationReason.PRICE_UNKNOWN, f"its price is not known: {why}")
+    if node.annotations.get(eligibility.ANNOTATION_DISABLED) == "true":
+        return _Refusal(ConsolidationReason.DO_NOT_DISRUPT, f"its annotation {eligibility.ANNOTATION_DISABLED} is true")
+    if node.name in inputs.held:
+        return _Refusal(ConsolidationReason.DO_NOT_DISRUPT, inputs.held[node.name])
+    age = context.now - inputs.created_at.get(node.name, 0.0)
+    if age < rules.min_age_seconds:
+        asked = durations.render(rules.min_age_seconds)
+        terms = (
+            Term("age", round(age), "seconds", "creation of the node"),
+            Term("leastAge", round(rules.min_age_seconds), "seconds", "--consolidation-min-node-age"),
+        )
+        detail = f"it is {durations.render(round(age))} old, less than {asked}"
+        return _Refusal(ConsolidationReason.TOO_YOUNG, detail, terms=terms)
+    drains = simulation.drains([node.name])
+    return _Refusal(*drains) if isinstance(drains, tuple) else None
+
+
+def _worthwhile(
+    found: ReplacementOption,
+    removed: Sequence[ReplaceableNode],
+    rules: ConsolidationRules,
+    balance: SavingBalance,
+) -> ReplacementOption | _Refusal:
+    saving = found.saving
+    least = max(SLACK, found.before * rules.min_savings_percent / 100)
+    if saving < least - SLACK:
+        percent = 100 * saving / found.before
+        detail = f"{found}: {percent:.3g} %, less than {rules.min_savings_percent:g} % of what it costs"
+        terms = (
+            *found.terms,
+            Term("saved", round(100 * percent), "basisPoints", "of what it costs"),
+            Term("leastSaved", round(100 * rules.min_savings_percent), "basisPoints", MIN_SAVINGS_FLAG),
+        )
+        return _Refusal(ConsolidationReason.SAVES_TOO_LITTLE, detail, saving, terms)
+    if found.score < balance.least - SLACK:
+        detail = f"{found}, too little for what it disturbs: {balance.explain(saving, removed)}"
+        terms = *found.terms, *balance.terms(saving, removed)
+        return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, saving, terms)
+    if found.alternatives is not None and found.alternatives < rules.spot_alternatives:
+        detail = f"{found}; {found.alternatives} spot groups would save, fewer than {rules.spot_alternatives}"
+        terms = (
+            *found.terms,
+            Term("spotGroups", found.alternatives, "groups", "spot groups that would save"),
+            Term("leastSpotGroups", rules.spot_alternatives, "groups", "--consolidation-spot-alternatives"),
+        )
+        return _Refusal(ConsolidationReason.FEW_ALTERNATIVES, detail, saving, terms)
+    return found
+
+
 class _Search:
     def __init__(
         self,
@@ -168,7 +238,7 @@ class _Search:
             group = self._context.group_of(node)
             if group not in self._context.inputs.groups or node.name in self._inputs.unneeded:
                 continue
-            refusal = self._unfit(node, group)
+            refusal = _unfit(node, group, self._context, self._inputs, self._rules, self._simulation)
             if refusal is not None:
                 self._refuse(node.name, refusal)
                 continue
@@ -176,39 +246,6 @@ class _Search:
             price = self._inputs.prices[node.name]
             found.append(ReplaceableNode(node, group, price, self._balance.disruption[node.name], is_spot))
         return sorted(found, key=lambda each: each.turn)
-
-    def _unfit(self, node: NodeInfo, group: str) -> _Refusal | None:
-        """Why a node cannot be replaced, whatever its pods."""
-        inputs, context = self._inputs, self._context
-        if context.is_leaving(node):
-            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.why_leaving(node)[1])
-        if node.state is not NodeState.READY:
-            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, f"it is {node.state}")
-        if context.inputs.groups[group].rules.zero_or_max:
-            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, "its group has all of its nodes or none")
-        if node.name in context.inputs.unreadable:
-            return _Refusal(ConsolidationReason.NOT_ELIGIBLE, context.inputs.unreadable[node.name])
-        price = inputs.prices.get(node.name)
-        if price is None:
-            why = inputs.unknown.get(node.name, NO_PRICE)
-            return _Refusal(ConsolidationReason.PRICE_UNKNOWN, f"its price is not known: {why}")
-        if node.annotations.get(eligibility.ANNOTATION_DISABLED) == "true":
-            return _Refusal(
-                ConsolidationReason.DO_NOT_DISRUPT, f"its annotation {eligibility.ANNOTATION_DISABLED} is true"
-            )
-        if node.name in inputs.held:
-            return _Refusal(ConsolidationReason.DO_NOT_DISRUPT, inputs.held[node.name])
-        age = context.now - inputs.created_at.get(node.name, 0.0)
-        if age < self._rules.min_age_seconds:
-            asked = durations.render(self._rules.min_age_seconds)
-            terms = (
-                Term("age", round(age), "seconds", "creation of the node"),
-                Term("leastAge", round(self._rules.min_age_seconds), "seconds", "--consolidation-min-node-age"),
-            )
-            detail = f"it is {durations.render(round(age))} old, less than {asked}"
-            return _Refusal(ConsolidationReason.TOO_YOUNG, detail, terms=terms)
-        drains = self._simulation.drains([node.name])
-        return _Refusal(*drains) if isinstance(drains, tuple) else None
 
     def _longest_prefix(self, candidates: Sequence[ReplaceableNode]) -> ReplacementOption | None:
         """Of at least two nodes. As in Karpenter, a longer prefix is tried only after a shorter one has passed."""
@@ -294,12 +331,13 @@ class _Search:
             why = f"{present.stuck.detail}{self._left_out()}"
             detail = f"no other nodes at less than {before:.4g}/h hold its pods: {why}"
             return _Refusal(ConsolidationReason.NOT_CHEAPER, detail, 0.0)
-        judged = found if isinstance(found, _Refusal) else self._worthwhile(found, removed)
+        judged = found if isinstance(found, _Refusal) else _worthwhile(found, removed, self._rules, self._balance)
         if not isinstance(judged, _Refusal) or judged.reason in _OF_PRICE or any(each.is_spot for each in removed):
             return judged
         on_demand = [each for each in self._targets if not each.is_spot]
         second = self._cheapest(removed, own, before, present, on_demand)
-        second = self._worthwhile(second, removed) if isinstance(second, ReplacementOption) else None
+        if isinstance(second, ReplacementOption):
+            second = _worthwhile(second, removed, self._rules, self._balance)
         return second if isinstance(second, ReplacementOption) else judged
 
     def _left_out(self) -> str:
@@ -391,29 +429,3 @@ class _Search:
 
     def _may_add(self, added: Iterable[LaunchTarget]) -> bool:
         return may_add(added, self._inputs.remaining, self._usage, self._inputs.new_groups)
-
-    def _worthwhile(self, found: ReplacementOption, removed: Sequence[ReplaceableNode]) -> ReplacementOption | _Refusal:
-        rules, saving = self._rules, found.saving
-        least = max(SLACK, found.before * rules.min_savings_percent / 100)
-        if saving < least - SLACK:
-            percent = 100 * saving / found.before
-            detail = f"{found}: {percent:.3g} %, less than {rules.min_savings_percent:g} % of what it costs"
-            terms = (
-                *found.terms,
-                Term("saved", round(100 * percent), "basisPoints", "of what it costs"),
-                Term("leastSaved", round(100 * rules.min_savings_percent), "basisPoints", MIN_SAVINGS_FLAG),
-            )
-            return _Refusal(ConsolidationReason.SAVES_TOO_LITTLE, detail, saving, terms)
-        if found.score < self._balance.least - SLACK:
-            detail = f"{found}, too little for what it disturbs: {self._balance.explain(saving, removed)}"
-            terms = *found.terms, *self._balance.terms(saving, removed)
-            return _Refusal(ConsolidationReason.DISTURBS_TOO_MUCH, detail, saving, terms)
-        if found.alternatives is not None and found.alternatives < rules.spot_alternatives:
-            detail = f"{found}; {found.alternatives} spot groups would save, fewer than {rules.spot_alternatives}"
-            terms = (
-                *found.terms,
-                Term("spotGroups", found.alternatives, "groups", "spot groups that would save"),
-                Term("leastSpotGroups", rules.spot_alternatives, "groups", "--consolidation-spot-alternatives"),
-            )
-            return _Refusal(ConsolidationReason.FEW_ALTERNATIVES, detail, saving, terms)
-        return found
