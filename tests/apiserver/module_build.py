@@ -31,15 +31,15 @@ def built_controller(
         unfinished = folder.with_name("definitions.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
-        source = _source(tool, module, environment)
+        source = module_source(tool, module, environment)
         for path in (path for part in folders for path in sorted((source / part).glob("*.yaml"))):
             shutil.copyfile(path, unfinished / path.name)
         unfinished.rename(folder)
     return BuiltController(program, folder)
 
 
-def _source(tool: Tool, module: str, environment: Mapping[str, str]) -> Path:
-    """Where Go keeps the module."""
+def module_source(tool: Tool, module: str, environment: Mapping[str, str]) -> Path:
+    """Where Go keeps the module. Raises Unavailable."""
     command = ["go", "list", "-m", "-f", "{{.Dir}}", module]
     try:
         done = subprocess.run(command, cwd=tool.module, env=environment, check=True, stdout=subprocess.PIPE, text=True)
