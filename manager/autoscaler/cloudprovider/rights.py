@@ -15,6 +15,8 @@ from shared.kube.client import Client
 from shared.kube.resources import SELFSUBJECTACCESSREVIEWS
 
 REVIEW_SECONDS = 600.0  # between two reviews of all rights
+RETRY_SECONDS = 60.0  # after one without an answer
+ANSWER_SECONDS = 5.0  # for one right; the iteration waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class RightsReview:
     """The rights that a provider lacks, reviewed now and then. For one thread."""
 
     def __init__(self, client: Client, provider: str, rights: Sequence[Right], clock: Clock) -> None:
-        self._client = client
+        self._client = client.single_attempt(ANSWER_SECONDS)
         self._provider = provider
         self._rights = rights
         self._clock = clock
@@ -77,10 +79,12 @@ class RightsReview:
         """One problem that names all missing rights; empty without any. While the API server gives no answer, the last
         one stands.
         """
-        if self._rights and self._clock.monotonic() >= self._due:
+        now = self._clock.monotonic()
+        if self._rights and now >= self._due:
+            self._due = now + RETRY_SECONDS
             with contextlib.suppress(HeadroomError):
                 self._missing = [each for each in self._rights if not self._is_granted(each)]
-                self._due = self._clock.monotonic() + REVIEW_SECONDS
+                self._due = now + REVIEW_SECONDS
         if not self._missing:
             return {}
         source = f"rights of the cloud provider {self._provider}"

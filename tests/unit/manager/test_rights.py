@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from manager.autoscaler.cloudprovider.rights import REVIEW_SECONDS, Right, RightsReview
+from manager.autoscaler.cloudprovider.rights import RETRY_SECONDS, REVIEW_SECONDS, Right, RightsReview
 from shared.clock import ManualClock
 from shared.kube.client import Client
 from shared.kube.config import Connection
@@ -69,7 +69,8 @@ def test_rights_are_reviewed_now_and_then_and_the_last_answer_stands_while_there
     clock.advance(REVIEW_SECONDS)
     assert list(reviewing.problems()) == ["rights of the cloud provider cloud"]
     clock.advance(REVIEW_SECONDS)
-    reviewer.refused, reviewer.status = [], 403
+    reviewer.refused, reviewer.status = [], 500
     assert list(reviewing.problems()) == ["rights of the cloud provider cloud"]
     reviewer.status = 201
+    clock.advance(RETRY_SECONDS)
     assert reviewing.problems() == {}
