@@ -27,7 +27,6 @@ def test_every_measure_has_its_figures_and_every_figure_its_measure() -> None:
     assert {name for name in there if name.partition(".")[0] not in ELSEWHERE} <= kept <= there
 
 
-@unmeasured
 def test_the_table_of_the_documentation_is_that_of_the_committed_figures() -> None:
     assert committed.documented(committed.DOCUMENT.read_text()) == committed.table(committed.load())
 
