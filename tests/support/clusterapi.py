@@ -127,7 +127,8 @@ class ClusterApi(ForeignController):
         self.client.delete(CLUSTERS, name, self.namespace)
         eventually(lambda: [each["metadata"]["name"] for each in self._listed(CLUSTERS)] == [CLUSTER], 120)
         for resource in (CLASSES, *CLASS_TEMPLATES.values()):
-            self.client.delete(resource, name, self.namespace)
+            with contextlib.suppress(NotFound):  # the class owns its templates, so they may be gone with it
+                self.client.delete(resource, name, self.namespace)
 
     def machines(self) -> list[dict[str, Any]]:
         return self._listed(MACHINES)

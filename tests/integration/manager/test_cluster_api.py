@@ -244,7 +244,8 @@ def test_an_entry_of_a_topology_becomes_a_group_of_its_machine_type_and_goes(
         with creating(capi, file, server, process, "city", topology=topology) as guard:
             created = guard.create_group(GroupSpec("c-4", DEFAULT_PREFIX, {f"node.{GROUP}/pool": "new"})).main
             eventually(lambda: deployments_of(capi, created.id), PATIENT_SECONDS)
-            guard.observe()
+            # A group is refused until Cluster API has written how many replicas it has.
+            eventually(lambda: created.id in guard.observe().groups, PATIENT_SECONDS)
             guard.increase(created.id, 1)
             (deployment,) = deployments_of(capi, created.id)
             assert deployment["spec"]["replicas"] == 1

@@ -391,6 +391,7 @@ def test_a_group_with_machines_that_still_go_stays(nursery: Nursery) -> None:
     guard.delete_group(created.id)
 
 
+@pytest.mark.own_decision("manager and provider decide; test_cluster_api creates with the rights of the chart alone")
 def test_a_manager_creates_a_group_for_a_pod_that_none_helps_and_deletes_it_with_the_pod(
     nursery: Nursery, cluster: Cluster, start_manager: StartManager
 ) -> None:
