@@ -1,9 +1,7 @@
-"""The committed figures are complete, and the documentation shows them and nothing else."""
+"""The committed figures are those of the measures that there are, and the documentation shows them."""
 
 import gc
 from pathlib import Path
-
-import pytest
 
 from tests.bench import committed
 from tests.bench.__main__ import measures
@@ -13,18 +11,17 @@ from tests.support.apiserver import EMBEDDED
 # Needs a machine that is a real node.
 ELSEWHERE = {"isolation"}
 
-unmeasured = pytest.mark.xfail(
-    strict=True, reason="until all is measured anew by make bench OUT=tests/bench/figures.json"
-)
+# Modules without committed figures. The documentation shows older ones of theirs in a table of its own.
+UNMEASURED = {"agent", "apiserver", "dumps", "local_cluster", "manager", "mix_cost", "replay"}
 
 
-@unmeasured
 def test_every_measure_has_its_figures_and_every_figure_its_measure() -> None:
     collecting = gc.get_threshold()
     there = {name for name, _ in measures((), EMBEDDED)}
     gc.set_threshold(*collecting)  # some measure with the manager's own
     kept = {figure.get("measure", name) for name, figure in committed.load().items()}
-    assert {name for name in there if name.partition(".")[0] not in ELSEWHERE} <= kept <= there
+    without = {name.partition(".")[0] for name in there - kept} - ELSEWHERE
+    assert (kept - there, without) == (set(), UNMEASURED)
 
 
 def test_the_table_of_the_documentation_is_that_of_the_committed_figures() -> None:
