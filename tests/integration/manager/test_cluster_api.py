@@ -244,7 +244,7 @@ def test_an_entry_of_a_topology_becomes_a_group_of_its_machine_type_and_goes(
         with creating(capi, file, server, process, "city", topology=topology) as guard:
             created = guard.create_group(GroupSpec("c-4", DEFAULT_PREFIX, {f"node.{GROUP}/pool": "new"})).main
             eventually(lambda: deployments_of(capi, created.id), PATIENT_SECONDS)
-            # A group is refused until Cluster API has written how many replicas it has.
+            # On a busy machine that takes longer than the creation of a group waits.
             eventually(lambda: created.id in guard.observe().groups, PATIENT_SECONDS)
             guard.increase(created.id, 1)
             (deployment,) = deployments_of(capi, created.id)

@@ -44,6 +44,18 @@ def test_a_write_whose_answer_is_lost_counts_once(fleet: Fleet) -> None:
     assert fleet.replicas() == 4
 
 
+def test_writes_that_come_too_late_are_tried_again_and_given_up_in_the_end(fleet: Fleet) -> None:
+    conflict = rule("status", "/web/scale", method="PATCH", times=7, status=409)
+    fleet.server.fault(conflict)
+    fleet.guard.increase(fleet.web, 1)
+    assert (fleet.server.faults_left(), fleet.replicas()) == (0, 4)
+    fleet.server.fault(conflict | {"times": 0})
+    with pytest.raises(Later, match="it changes all the time: 8 writes came too late"):
+        fleet.guard.increase(fleet.web, 1)
+    fleet.server.fault()
+    assert fleet.replicas() == 4
+
+
 def test_what_people_have_changed_meanwhile_holds(fleet: Fleet) -> None:
     fleet.annotate(MAX, "3")
     with pytest.raises(Refused, match="4 replicas are above its maximum of 3"):

@@ -180,13 +180,13 @@ class ClusterApiProvider(Provider):
         )
 
     def create_group(self, spec: GroupSpec) -> Created:
-        """Waits a little for Cluster API to make what it makes of it, so that the group can grow at once."""
+        """Waits a little for Cluster API to make what it makes of it, and to fill that in: then the group can grow."""
         planned, draft = self._draft(spec)
         self._check_writes(draft.id)
         self._existing_creator.create(planned)
         ends = self._clock.monotonic() + RENDERING_SECONDS
         self._look()
-        while not self._group(draft.id).exists and self._clock.monotonic() < ends:
+        while not self._is_made(draft.id) and self._clock.monotonic() < ends:
             self._clock.wait(threading.Event(), 1.0)
             self._look()
         return Created(self._as_group(self._group(draft.id)))
@@ -238,6 +238,10 @@ class ClusterApiProvider(Provider):
         self._seen = groups.assemble(found, self._config.api_group)
         for name, what in self._changes.compare(self._seen.groups, self._clock.monotonic()).items():
             logger.warning("left alone for a while: %s", what, extra={"group": name})
+
+    def _is_made(self, name: str) -> bool:
+        found = self._seen.groups.get(name)
+        return found is not None and found.exists
 
     def _group(self, name: str) -> ScalableGroup:
         seen = self._seen

@@ -12,13 +12,13 @@ from manager.autoscaler.cloudprovider.clusterapi.creation_config import Topology
 from manager.autoscaler.cloudprovider.clusterapi.groups import ApiKeys, ManagementObjects, ScalableGroup
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import ScalableKind, ScalableObject
-from manager.autoscaler.cloudprovider.clusterapi.writing import TRIES
+from manager.autoscaler.cloudprovider.clusterapi.writing import TRIES, in_time
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, api_error
 from shared import names
 from shared.api.meta import ObjectMeta
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import Conflict, Forbidden, NotFound
+from shared.kube.errors import Forbidden, NotFound
 from shared.kube.resources import Resource
 
 CLUSTERS = "clusters"
@@ -89,26 +89,26 @@ class TopologyEntries:
 
     def _change(self, group: str, change: Callable[[list[Body]], list[Body]]) -> None:
         """Raises Later if the Cluster changes all the time, Refused if it may not be, Unavailable in doubt."""
-        for _ in range(TRIES):
-            try:
-                cluster = self._cluster()
-                before = _entries(cluster)
-                after = change(before)
-                if after == before:
-                    return
-                patch = {
-                    "metadata": {"resourceVersion": cluster["metadata"]["resourceVersion"]},
-                    "spec": {"topology": {"workers": _workers_patch(cluster, after)}},
-                }
-                self._client.patch(self._clusters, self._source.cluster, patch, self._namespace)
-                return
-            except Conflict:
-                continue  # also after a write whose answer was lost
-            except ProviderError:
-                raise
-            except HeadroomError as error:
-                raise api_error(NAME, group, error, f"the topology of Cluster {self._source.cluster}") from error
-        raise Later(NAME, group, f"Cluster {self._source.cluster} changes all the time: {TRIES} writes came too late")
+        try:
+            if not in_time(self._client.clock, lambda _: self._write_entries(change)):
+                problem = f"changes all the time: {TRIES} writes came too late"
+                raise Later(NAME, group, f"Cluster {self._source.cluster} {problem}")
+        except ProviderError:
+            raise
+        except HeadroomError as error:
+            raise api_error(NAME, group, error, f"the topology of Cluster {self._source.cluster}") from error
+
+    def _write_entries(self, change: Callable[[list[Body]], list[Body]]) -> None:
+        """Raises Conflict if something else has written the Cluster since, and after a write whose answer was lost."""
+        cluster = self._cluster()
+        before = _entries(cluster)
+        after = change(before)
+        if after != before:
+            patch = {
+                "metadata": {"resourceVersion": cluster["metadata"]["resourceVersion"]},
+                "spec": {"topology": {"workers": _workers_patch(cluster, after)}},
+            }
+            self._client.patch(self._clusters, self._source.cluster, patch, self._namespace)
 
     @property
     def _clusters(self) -> Resource:

@@ -5,7 +5,8 @@ undoes what another has decided meanwhile.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.cloudprovider.clusterapi import NAME
@@ -14,15 +15,30 @@ from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import MACHINES, MachineObject
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, api_error, api_leaves_doubt
 from shared import durations
+from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import Conflict, NotFound
+from shared.kube.retry import Jitter
 
 logger = logging.getLogger(__name__)
 
 WATCHED_SECONDS = 300.0  # after a write; a change that comes later is a decision of others, as any
 HOLD_SECONDS = 600.0
-TRIES = 5  # Cluster API writes the status of the same object
+# Cluster API writes the status of the same object, many times a second while the group is new.
+TRIES = 8
+PAUSE = Jitter(base_seconds=0.05, cap_seconds=2.0)
+
+
+def in_time(clock: Clock, write: Callable[[bool], None]) -> bool:
+    """Whether one of several writes met the object as it had read it; the first is told False, others True."""
+    for number in range(1, TRIES + 1):
+        try:
+            write(number > 1)
+            return True
+        except Conflict:
+            clock.wait(threading.Event(), PAUSE.delay_seconds(number))
+    return False
 
 
 class ClusterApiWriter:
@@ -32,28 +48,25 @@ class ClusterApiWriter:
 
     def resize(self, group: ScalableGroup, replicas: int) -> None:
         """Raises Later if the group has changed since, Refused if it may not have so many, Unavailable in doubt."""
-        meta = group.object.metadata
+        try:
+            if not in_time(self._client.clock, lambda again: self._write_replicas(group, replicas, again)):
+                raise Later(NAME, group.id, f"it changes all the time: {TRIES} writes came too late")
+        except ProviderError:
+            raise
+        except HeadroomError as error:
+            what = f"{group.replicas} replicas could not become {replicas}"
+            raise api_error(NAME, group.id, error, what) from error
+
+    def _write_replicas(self, group: ScalableGroup, replicas: int, again: bool) -> None:
+        """Raises Conflict if the object is written while it is read and written here."""
+        now = self._reader.current(group)
+        if again and now.spec.replicas == replicas:
+            return  # the answer to an earlier try was lost
+        _check_unchanged(group, read_group(group.kind, now, group.keys), replicas)
+        meta = now.metadata
+        patch = {"metadata": {"resourceVersion": meta.resource_version}, "spec": {"replicas": replicas}}
         resource = self._reader.api().kind_resource(group.kind)
-        for number in range(TRIES):
-            try:
-                now = self._reader.current(group)
-                if number and now.spec.replicas == replicas:
-                    return  # the answer to an earlier try was lost
-                _check_unchanged(group, read_group(group.kind, now, group.keys), replicas)
-                patch = {
-                    "metadata": {"resourceVersion": now.metadata.resource_version},
-                    "spec": {"replicas": replicas},
-                }
-                self._client.patch(resource, meta.name, patch, meta.namespace, subresource="scale")
-                return
-            except Conflict:
-                continue
-            except ProviderError:
-                raise
-            except HeadroomError as error:
-                what = f"{group.replicas} replicas could not become {replicas}"
-                raise api_error(NAME, group.id, error, what) from error
-        raise Later(NAME, group.id, f"it changes all the time: {TRIES} writes came too late")
+        self._client.patch(resource, meta.name, patch, meta.namespace, subresource="scale")
 
     def mark(self, group: ScalableGroup, machines: Sequence[MachineObject], now: float) -> None:
         """Marks all of these Machines to go first, or none."""
