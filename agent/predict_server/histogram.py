@@ -9,6 +9,7 @@ of a value.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,36 +169,37 @@ class Histograms:
 
         The last bucket of the layout has no end and gives its start; an empty histogram gives 0.
         """
-        first, last = self.first[rows, np.newaxis], self.last[rows, np.newaxis]
+        first, last = self.first[rows], self.last[rows]
         low, high = int(first.min(initial=self.buckets.count)), int(last.max(initial=0)) + 1
         if low >= high:
             return np.zeros((len(rows), len(ps)))
-        # Weights before the first bucket are too small to count; a sum that starts there adds in VPA's order.
-        reached = self.weights[rows, low:high]
-        reached[np.arange(low, high) < first] = 0.0
-        np.cumsum(reached, axis=1, out=reached)
-        found = low + _search_rows(reached, np.clip(ps, 0.0, 1.0) * self.totals[rows, np.newaxis])
+        # Bucket by bucket over all models, so that each step is one vector addition, in VPA's order of adding.
+        reached = np.ascontiguousarray(self.weights[rows, low:high].T)
+        begun = reached[: int(first.max()) - low]
+        begun *= np.arange(low, low + len(begun))[:, np.newaxis] >= first  # what is before counts as nothing
+        for before, bucket in pairwise(reached):
+            bucket += before
+        found = low + _search_columns(reached, np.clip(ps, 0.0, 1.0)[:, np.newaxis] * self.totals[rows])
         ends = np.append(self.buckets.starts[1:], self.buckets.starts[-1])
         result = ends[np.minimum(np.maximum(found, first), last)]
-        result[self.empty(rows)] = 0.0
-        return np.asarray(result)
+        result[:, self.empty(rows)] = 0.0
+        return np.asarray(result.T)
 
     def _significant(self, weights: Floats) -> Floats:
         return np.where(weights < self.buckets.epsilon, 0.0, weights)
 
 
-def _search_rows(ascending: Floats, thresholds: Floats) -> Rows:
-    """The number of values of each row (rows, values) below each of its thresholds (rows, thresholds).
+def _search_columns(ascending: Floats, thresholds: Floats) -> Rows:
+    """The number of values of each column (values, columns) below each of its thresholds (thresholds, columns).
 
-    `np.searchsorted` of every row at once: one bisection whose steps all rows and thresholds take together.
+    `np.searchsorted` of every column at once: one bisection whose steps all columns and thresholds take together.
     """
+    left, columns = ascending.shape
     values = ascending.ravel()
-    begin: Rows = ascending.shape[1] * np.arange(len(ascending))[:, np.newaxis]
-    found: Rows = np.repeat(begin, thresholds.shape[1], axis=1)
-    left = ascending.shape[1]
+    found: Rows = np.broadcast_to(np.arange(columns), thresholds.shape).copy()
     while left > 1:
         half = left // 2
-        found += half * (values[found + half - 1] < thresholds)
+        found += (values.take(found + (half - 1) * columns) < thresholds) * np.intp(half * columns)
         left -= half
-    found += values[found] < thresholds
-    return found - begin
+    found += (values.take(found) < thresholds) * np.intp(columns)
+    return np.asarray(found // columns)
