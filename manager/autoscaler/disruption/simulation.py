@@ -52,6 +52,20 @@ class ReplacementSimulation:
         self._by_name = {node.name: node for node in context.nodes}
         self._nodes = RemainingNodes(context, context.nodes)
         self._usage = QuotaUsage(context.rules.gpu_label)
+        self._disruptions = self._left_by_going()
+        self._spare = {name: group.spare for name, group in context.inputs.groups.items()}
+        for name in self._unneeded:
+            self._spare[context.group_of(self._by_name[name])] -= 1
+
+    def _left_by_going(self) -> RemainingDisruptions:
+        """The budgets without what the evictions still to come on nodes that go anyway take of them."""
+        left = RemainingDisruptions(self._context.inputs.disruption_budgets)
+        for name in (*self._deleted, *self._unneeded):
+            for each in self._context.pods_that_move(name):
+                who = each.drain_info
+                if who is not None and who.deleted_at is None:
+                    left.take(left.covering(who.namespace, who.labels))
+        return left
 
     def drains(
         self, removed: Sequence[str], added: Sequence[NodeTemplate] | None = None
@@ -60,15 +74,8 @@ class ReplacementSimulation:
         would find places. Without `added` nodes, the cluster's lower bounds do not count yet.
         """
         context = self._context
-        disruptions = RemainingDisruptions(context.inputs.disruption_budgets)
-        for name in (*self._deleted, *self._unneeded):
-            for each in context.pods_that_move(name):
-                who = each.drain_info
-                if who is not None and who.deleted_at is None:
-                    disruptions.take(disruptions.covering(who.namespace, who.labels))
-        sizes = GroupSizeLimits(context.inputs.groups.values(), self._above_bounds(added))
-        for name in self._unneeded:
-            sizes.take(context.group_of(self._by_name[name]), {})
+        disruptions = self._disruptions.copy()
+        sizes = GroupSizeLimits(self._spare, self._above_bounds(added))
         for template in added or ():
             sizes.give(template.group)
         found: dict[str, DrainPlan] = {}
@@ -80,10 +87,9 @@ class ReplacementSimulation:
             usage = self._usage.node_usage(node)
             if short := sizes.short_of(usage):
                 return ConsolidationReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
-            pods, now = context.pods_on(name), context.now
-            plan = pods_on_nodes.drain_plan(pods, context.rules.drain, disruptions, now)
+            plan = context.drain_plan(name, disruptions)
             if name in self._forced and (isinstance(plan, BlockingPod) or plan.awaited):
-                plan = pods_on_nodes.forced_drain_plan(pods, now)
+                plan = pods_on_nodes.forced_drain_plan(context.pods_on(name), context.now)
             if isinstance(plan, BlockingPod):
                 return ConsolidationReason.BLOCKED_BY_POD, str(plan)
             if plan.awaited:

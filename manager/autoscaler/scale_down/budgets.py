@@ -38,8 +38,9 @@ def above_bounds(bounds: Mapping[str, ResourceBounds], usages: Iterable[Mapping[
 class GroupSizeLimits:
     """The rest that may go within one pass."""
 
-    def __init__(self, groups: Iterable[ShrinkingGroup], above: Quota) -> None:
-        self._nodes = {each.group.id: each.spare for each in groups}
+    def __init__(self, spare: Mapping[str, int], above: Quota) -> None:
+        """`spare` nodes by group, and what the cluster has `above` its lower bounds."""
+        self._nodes = dict(spare)
         self._above = above
 
     def has_node(self, group: str) -> bool:

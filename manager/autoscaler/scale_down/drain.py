@@ -3,6 +3,7 @@
 The evictions that one pass foresees use up the disruption budgets.
 """
 
+import copy
 import enum
 import itertools
 from collections import Counter
@@ -38,6 +39,12 @@ class RemainingDisruptions:
         self._left = [budget.allowed for budget in self.budgets]
         self._by_label = _by_label(self.budgets)
         self._covering: dict[tuple[str, frozenset[_Label]], tuple[int, ...]] = {}
+
+    def copy(self) -> "RemainingDisruptions":
+        """Another from which as much remains."""
+        made = copy.copy(self)
+        made._left = self._left.copy()
+        return made
 
     def covering(self, namespace: str, labels: Mapping[str, str]) -> tuple[int, ...]:
         """The numbers of the budgets that cover such a pod."""
@@ -186,12 +193,27 @@ class _Case(NamedTuple):
 
 def drainability(pod: DrainInfo, rules: DrainRules, disruptions: RemainingDisruptions, now: float) -> Drainability:
     """What happens to one pod."""
+    return lasting_drainability(pod, rules, disruptions, now) or drainability_by_budgets(pod, disruptions)
+
+
+def lasting_drainability(
+    pod: DrainInfo, rules: DrainRules, disruptions: RemainingDisruptions, now: float
+) -> Drainability | None:
+    """The same where it does not depend on how much remains of the budgets; None where only that decides."""
     case = _Case(pod, rules, disruptions, now)
     for rule in _RULES:
         found = rule(case)
         if found is not None:
             return found
-    return _UNDECIDED
+    return None
+
+
+def drainability_by_budgets(pod: DrainInfo, disruptions: RemainingDisruptions) -> Drainability:
+    """What happens to a pod of which nothing else decides."""
+    budget = disruptions.exhausted(pod.namespace, pod.labels)
+    if budget is None:
+        return _UNDECIDED
+    return _blocked(BlockingReason.NOT_ENOUGH_PDB, f"budget {budget.name} allows no eviction now")
 
 
 _UNDECIDED = Drainability(DrainOutcome.UNDECIDED)
@@ -278,15 +300,6 @@ def _local_storage(case: _Case) -> Drainability | None:
     return _blocked(BlockingReason.LOCAL_STORAGE, f"keeps data in its volume {unsafe[0]}") if unsafe else None
 
 
-def _disruption_budget(case: _Case) -> Drainability | None:
-    budget = case.disruptions.exhausted(case.pod.namespace, case.pod.labels)
-    return (
-        None
-        if budget is None
-        else _blocked(BlockingReason.NOT_ENOUGH_PDB, f"budget {budget.name} allows no eviction now")
-    )
-
-
 _RULES: tuple[Callable[[_Case], Drainability | None], ...] = (
     _mirror,
     _long_gone,
@@ -299,5 +312,4 @@ _RULES: tuple[Callable[[_Case], Drainability | None], ...] = (
     _kube_system,
     _not_safe_to_evict,
     _local_storage,
-    _disruption_budget,
 )

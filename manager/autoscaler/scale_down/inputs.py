@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from manager.autoscaler.scale_down import pods_on_nodes
 from manager.autoscaler.scale_down.budgets import DeletionCounts, EmptyNodeLimit, ShrinkingGroup
-from manager.autoscaler.scale_down.drain import DisruptionBudget
-from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.drain import DisruptionBudget, RemainingDisruptions
+from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan, DrainPlanner, PodOnNode
 from manager.autoscaler.scale_down.removal_status import CooldownTimestamps, Objection, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import ScaleDownRules, UnremovableReason
 from manager.autoscaler.snapshot.cluster import TAINT_TO_BE_DELETED, NodeInfo, NodeState
@@ -58,6 +58,7 @@ class ScaleDownContext:
         self.inputs = inputs
         self.rules = rules
         self.now = inputs.now
+        self._drains = DrainPlanner(rules.drain, inputs.now)
         self.nodes = sorted(
             (node for node in inputs.nodes if node.state is not NodeState.UPCOMING), key=lambda node: node.name
         )
@@ -83,6 +84,10 @@ class ScaleDownContext:
     def pods_that_move(self, node: str) -> list[PodOnNode]:
         """The same without pods that the removal waits for."""
         return [each for each in self.pods_that_need_places(node) if not each.is_awaited]
+
+    def drain_plan(self, node: str, disruptions: RemainingDisruptions) -> DrainPlan | BlockingPod:
+        """What happens to the pods of a node that is drained, by what remains of the budgets."""
+        return self._drains.plan(self.pods_on(node), disruptions)
 
     def why_leaving(self, node: NodeInfo) -> Objection:
         """The cause of a node's leaving."""

@@ -9,6 +9,7 @@ the capacity above it. When a node goes, its Mid goes too, and its Mid pods coun
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 
@@ -82,42 +83,67 @@ class DrainPlan:
     disruptions: tuple[int, ...] = ()
 
 
-def drain_plan(
-    residents: Iterable[PodOnNode], rules: DrainRules, disruptions: RemainingDisruptions, now: float
-) -> DrainPlan | BlockingPod:
-    """The plan for one node. If several pods block it, the first by name is returned."""
-    moving: list[PodOnNode] = []
-    evicted: list[PodOnNode] = []
-    awaited: list[PodOnNode] = []
-    taken: list[int] = []
-    for each in sorted(residents, key=lambda resident: resident.key):
-        who = each.drain_info
-        if who is None:
-            moving.append(each)
-            continue
-        found = drain.drainability(who, rules, disruptions, now)
-        if found.outcome is DrainOutcome.BLOCKED:
-            return _blocker(each, found)
-        if found.outcome is DrainOutcome.WAIT:
-            awaited.append(each)
-        elif each.needs_a_place(now):
+class _Verdict(NamedTuple):
+    """What does not change about a pod within a pass; `lasting` is None where the budgets decide."""
+
+    lasting: Drainability | None
+    needs_a_place: bool
+    covering: tuple[int, ...]
+
+
+class DrainPlanner:
+    """The plans of one pass. What does not depend on other removals is found once for all pods that share it."""
+
+    def __init__(self, rules: DrainRules, now: float) -> None:
+        self._rules = rules
+        self._now = now
+        self._verdicts: dict[int, _Verdict] = {}  # by the identity of a DrainInfo, which pods of the pass keep alive
+
+    def plan(self, residents: Iterable[PodOnNode], disruptions: RemainingDisruptions) -> DrainPlan | BlockingPod:
+        """The plan for one node, by what remains of the pass's budgets. The pods are in the order of their keys: of
+        several that block the node, the first is returned.
+        """
+        moving: list[PodOnNode] = []
+        evicted: list[PodOnNode] = []
+        awaited: list[PodOnNode] = []
+        taken: list[int] = []
+        for each in residents:
+            who = each.drain_info
+            if who is None:
+                moving.append(each)
+                continue
+            verdict = self._verdict(who, disruptions)
+            found = verdict.lasting or drain.drainability_by_budgets(who, disruptions)
+            if found.outcome is DrainOutcome.BLOCKED:
+                return _blocker(each, found)
+            if found.outcome is DrainOutcome.WAIT:
+                awaited.append(each)
+            elif verdict.needs_a_place:
+                covering = verdict.covering
+                if len(covering) > 1:
+                    detail = f"is under {len(covering)} disruption budgets, and then no eviction is possible"
+                    return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
+                moving.append(each)
+                evicted.append(each)
+                taken += covering
+                short = disruptions.short_for(taken) if covering else None
+                if short is not None:
+                    detail = f"would be one more eviction than budget {short.name} allows now"
+                    return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
+        return DrainPlan(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
+
+    def _verdict(self, who: DrainInfo, disruptions: RemainingDisruptions) -> _Verdict:
+        found = self._verdicts.get(id(who))
+        if found is None:
+            lasting = drain.lasting_drainability(who, self._rules, disruptions, self._now)
             covering = disruptions.covering(who.namespace, who.labels)
-            if len(covering) > 1:
-                detail = f"is under {len(covering)} disruption budgets, and then no eviction is possible"
-                return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
-            moving.append(each)
-            evicted.append(each)
-            taken += covering
-            short = disruptions.short_for(taken) if covering else None
-            if short is not None:
-                detail = f"would be one more eviction than budget {short.name} allows now"
-                return BlockingPod(each.key, BlockingReason.NOT_ENOUGH_PDB, detail)
-    return DrainPlan(tuple(moving), tuple(evicted), tuple(awaited), tuple(taken))
+            found = self._verdicts[id(who)] = _Verdict(lasting, who.needs_a_place(self._now), covering)
+        return found
 
 
 def forced_drain_plan(residents: Iterable[PodOnNode], now: float) -> DrainPlan:
-    """The same for a node that goes in the end regardless of its pods' protection."""
-    moving = tuple(each for each in sorted(residents, key=lambda resident: resident.key) if each.needs_a_place(now))
+    """The plan for a node that goes in the end regardless of its pods' protection."""
+    moving = tuple(each for each in residents if each.needs_a_place(now))
     return DrainPlan(moving, tuple(each for each in moving if each.drain_info is not None))
 
 
@@ -157,43 +183,60 @@ class _Reading:
     unreadable: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What was asked, and what was found: all of it, and by controller."""
+
+    pods: list[Pod]
+    surroundings: ReferencedObjects
+    controllers: Controllers | None
+    found: NodePods
+    known: Mapping[tuple[bool, str], _Reading]
+
+
 class PodReadings:
-    """Pods as they were read last. A pass reads again those of controllers with a pod that has come, gone or changed,
-    and forgets what it does not meet; all are read again when what pods refer to has changed.
+    """Pods as they were read last. A pass reads nothing where nothing has changed, and else again those of controllers
+    with a pod that has come, gone or changed. It forgets what it does not meet; all are read again when what pods refer
+    to has changed.
     """
 
     def __init__(self) -> None:
-        self._surroundings: ReferencedObjects | None = None
-        self._known: dict[tuple[bool, str], _Reading] = {}
+        self._last: _Pass | None = None
 
     def copy(self) -> "PodReadings":
         """Another that starts with the same; for any thread."""
         made = PodReadings()
-        made._surroundings, made._known = self._surroundings, self._known
+        made._last = self._last
         return made
 
     def read(
         self, pods: Iterable[Pod], surroundings: ReferencedObjects, controllers: Controllers | None = None
     ) -> NodePods:
         """The same as `read_pods`."""
+        listed, last = list(pods), self._last
+        if last is not None and last.surroundings != surroundings:
+            last = None
+        if last is not None and last.controllers == controllers and last.pods == listed:
+            return last.found
         made_by: defaultdict[tuple[bool, str], list[Pod]] = defaultdict(list)
-        for pod in pods:
+        for pod in listed:
             if pod.spec.node_name:
                 stays = equivalence_groups.is_daemon(pod) or equivalence_groups.is_mirror(pod)
                 made_by[stays, equivalence_groups.controller_of(pod)].append(pod)
-        before = self._known if self._surroundings == surroundings else {}
+        before = {} if last is None else last.known
         known: dict[tuple[bool, str], _Reading] = {}
-        found: list[PodOnNode] = []
+        residents: list[PodOnNode] = []
         unreadable: dict[str, str] = {}
         for kind, alike in made_by.items():
             reading, controller = before.get(kind), _controller(alike[0], controllers)
             if reading is None or reading.controller != controller or reading.pods != alike:
                 reading = _read(alike, kind[0], surroundings, controllers)
             known[kind] = reading
-            found += reading.residents
+            residents += reading.residents
             unreadable |= reading.unreadable
-        self._surroundings, self._known = surroundings, known
-        return NodePods(tuple(found), unreadable)
+        found = NodePods(tuple(residents), unreadable)
+        self._last = _Pass(listed, surroundings, controllers, found, known)
+        return found
 
 
 def _read(pods: list[Pod], stays: bool, surroundings: ReferencedObjects, controllers: Controllers | None) -> _Reading:

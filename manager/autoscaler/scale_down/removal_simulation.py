@@ -45,7 +45,7 @@ class RemovalSimulation:
             disruptions.take(self._still_to_evict(name, disruptions))
         usage = QuotaUsage(self._context.rules.gpu_label)
         spare = GroupSizeLimits(
-            self._context.inputs.groups.values(),
+            {name: group.spare for name, group in self._context.inputs.groups.items()},
             budgets.above_bounds(
                 self._context.rules.bounds,
                 (usage.node_usage(node) for node in self._context.nodes if not self._context.is_leaving(node)),
@@ -69,9 +69,7 @@ class RemovalSimulation:
                     node, UnremovableReason.BELOW_LIMIT, f"the cluster would have too little {', '.join(short)}"
                 )
                 continue
-            drain = pods_on_nodes.drain_plan(
-                self._context.pods_on(each.name), self._context.rules.drain, disruptions, self._context.now
-            )
+            drain = self._context.drain_plan(each.name, disruptions)
             if isinstance(drain, BlockingPod):
                 self._statuses.keep_for_a_while(node, UnremovableReason.BLOCKED_BY_POD, str(drain))
                 continue

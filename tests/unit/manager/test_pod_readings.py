@@ -51,7 +51,10 @@ def test_each_pass_reads_what_a_fresh_one_would(
 ) -> None:
     readings = PodReadings()
     for pods, known, there in passes:
-        assert facts(readings.read(pods, known, there)) == facts(pods_on_nodes.read_pods(pods, known, there))
+        for controllers_then in ({}, there):
+            found = readings.read(pods, known, controllers_then)
+            assert facts(found) == facts(pods_on_nodes.read_pods(pods, known, controllers_then))
+            assert readings.read(list(pods), known, controllers_then) is found
 
 
 def test_what_did_not_change_is_the_same_object_and_what_went_is_forgotten() -> None:

@@ -28,7 +28,7 @@ from manager.autoscaler.scale_down.drain import (
 )
 from manager.autoscaler.scale_down.eligibility import ANNOTATION_DISABLED, NodeUtilization, node_utilization
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
-from manager.autoscaler.scale_down.pods_on_nodes import PodOnNode
+from manager.autoscaler.scale_down.pods_on_nodes import DrainPlanner, PodOnNode
 from manager.autoscaler.scale_down.removal_status import (
     CooldownTimestamps,
     NodeStanding,
@@ -367,15 +367,14 @@ def test_of_many_budgets_those_that_cover_a_pod_are_found() -> None:
 def test_a_node_stays_unless_all_of_its_evictions_are_allowed_together(
     budgets: list[DisruptionBudget], why: BlockingReason | None
 ) -> None:
-    found = pods_on_nodes.drain_plan([pod("p", "a"), pod("q", "a")], DrainRules(), RemainingDisruptions(budgets), NOW)
+    found = DrainPlanner(DrainRules(), NOW).plan([pod("p", "a"), pod("q", "a")], RemainingDisruptions(budgets))
     assert getattr(found, "why", None) is why
 
 
 def test_a_budget_that_allows_nothing_keeps_pods_that_say_they_may_be_evicted() -> None:
     budgets = [DisruptionBudget("ns", "web", LabelSelector(WEB), 0)]
-    found = pods_on_nodes.drain_plan(
-        [pod("p", "a", safe_to_evict="true")], DrainRules(), RemainingDisruptions(budgets), NOW
-    )
+    safe = pod("p", "a", safe_to_evict="true")
+    found = DrainPlanner(DrainRules(), NOW).plan([safe], RemainingDisruptions(budgets))
     assert getattr(found, "why", None) is BlockingReason.NOT_ENOUGH_PDB
 
 
