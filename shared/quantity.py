@@ -194,7 +194,7 @@ class Resources(NamedTuple):
 
     def floored(self) -> "Resources":
         """Replaces negative amounts by 0."""
-        return self.most(Resources())
+        return self if self.cpu_milli >= 0 and self.memory_bytes >= 0 else self.most(Resources())
 
     def percent(self, *, cpu: int, memory: int) -> "Resources":
         """Each amount times its percentage, truncated as Go's int64(float64) does."""

@@ -282,7 +282,7 @@ def read_pod(rules: ScanRules, pod: Pod) -> GroupPod:
         requests.floored(),
         pod.spec.node_name,
         pod.status.phase,
-        scheduled=any(each.type == "PodScheduled" and each.status == "True" for each in conditions),
+        scheduled=("PodScheduled", "True") in [(each.type, each.status) for each in conditions],
         of_node=_is_of_daemon_set(pod) or (is_mirror and rules.fixes.all_pods_keep_nodes),
     )
 
@@ -319,4 +319,4 @@ def _resources(quantities: Quantities | None) -> Resources:
 
 
 def _is_of_daemon_set(pod: Pod) -> bool:
-    return any(owner.kind == DAEMON_SET for owner in pod.metadata.owner_references or ())
+    return DAEMON_SET in [owner.kind for owner in pod.metadata.owner_references or ()]
