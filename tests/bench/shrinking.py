@@ -16,7 +16,7 @@ from manager.autoscaler.scale_down import planner
 from manager.autoscaler.scale_down.budgets import ShrinkingGroup
 from manager.autoscaler.scale_down.inputs import ScaleDownInputs
 from manager.autoscaler.scale_down.pods_on_nodes import PodReadings
-from manager.autoscaler.scale_down.removal_status import ScaleDownHistory
+from manager.autoscaler.scale_down.removal_status import ScaleDownDecision, ScaleDownHistory
 from manager.autoscaler.scale_down.rules import GroupRules, ScaleDownRules
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeState
@@ -124,21 +124,22 @@ def _pass(of: Pass) -> list[Row]:
     given: dict[str, Any] = {
         "groups": {"shared": group},
         "group_of": dict.fromkeys(names, "shared"),
-        "memory": ScaleDownHistory(dict.fromkeys(names, NOW - 86_400)),
     }
+    unneeded_long = ScaleDownHistory(dict.fromkeys(names, NOW - 86_400))
 
-    def decided(readings: PodReadings | None = None) -> int:
+    def decided(readings: PodReadings, memory: ScaleDownHistory) -> ScaleDownDecision:
         facts = [cluster.node_info(node, NodeState.READY) for node in nodes]
-        read = (readings or PodReadings()).read(pods, ReferencedObjects())
-        return len(planner.decide(ScaleDownInputs(NOW, facts, read.residents, **given), ScaleDownRules()).unneeded)
+        residents = readings.read(pods, ReferencedObjects()).residents
+        return planner.decide(ScaleDownInputs(NOW, facts, residents, memory=memory, **given), ScaleDownRules())
 
     figure = f"scale-down pass, {of.nodes:,} nodes, {len(pods):,} pods"
     kept = PodReadings()
-    found = decided(kept)
+    before = decided(kept, unneeded_long)
     baseline = "the pods of removable nodes to the first of the others with room, pod by pod, in plain Python"
     plain = cpu_seconds(lambda: _moved(pods, set(names[of.needed :])), 1)
-    note = f"{found:,} found unneeded"
-    first, next_one = cpu_seconds(decided, 2), cpu_seconds(lambda: decided(kept), 2)
+    note = f"{len(before.unneeded):,} found unneeded"
+    first = cpu_seconds(lambda: decided(PodReadings(), unneeded_long), 2)
+    next_one = cpu_seconds(lambda: decided(kept, before.memory), 2)
     rows = [
         Row(figure, first, "s of CPU", of.most_seconds, baseline, plain, note, PEERS),
         Row(f"{figure}, nothing changed", next_one, "s of CPU", of.most_seconds, baseline, plain, note),
