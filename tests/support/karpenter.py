@@ -8,7 +8,7 @@ from typing import Any
 
 from deploy.local import ports
 from shared.kube.errors import AlreadyExists, NotFound
-from shared.kube.resources import NODECLAIMS, Resource
+from shared.kube.resources import NODECLAIMS, NODEPOOLS, Resource
 from tests.apiserver.module_build import BuiltController
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
@@ -99,8 +99,22 @@ class Karpenter(ForeignController):
             self.client.create(NODE_CLASSES, body)
         eventually(lambda: _ready(self.client.get(NODE_CLASSES, name)))
 
+    def add_node_pool(self, name: str, labels: dict[str, str], **spec: Any) -> None:
+        """One by which Karpenter itself buys nodes with these labels and this `spec`, and keeps them."""
+        ref = {key: NODE_CLASS[key] for key in ("group", "kind", "name")}
+        template = {"metadata": {"labels": labels}, "spec": {"nodeClassRef": ref, "requirements": [], **spec}}
+        body = {
+            "apiVersion": NODEPOOLS.api_version,
+            "kind": "NodePool",
+            "metadata": {"name": name},
+            "spec": {"template": template, "disruption": {"consolidateAfter": "Never"}},
+        }
+        self.client.create(NODEPOOLS, body)
+
     def clear(self) -> None:
-        """Takes away all claims, with their nodes; the claims of a Karpenter that does not run as well."""
+        """Takes away all NodePools, and all claims with their nodes, those of a Karpenter that does not run as well."""
+        for pool in self.client.list(NODEPOOLS).items:
+            self.client.delete(NODEPOOLS, pool["metadata"]["name"])
         for claim in self.client.list(NODECLAIMS).items:
             with contextlib.suppress(NotFound):
                 self.client.delete(NODECLAIMS, claim["metadata"]["name"])

@@ -1,7 +1,7 @@
 """A cluster whose nodes are bought by real Karpenter, with a scheduler, and a manager to be begun by a test."""
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +15,32 @@ from manager.autoscaler.cloudprovider.karpenter.books import KarpenterBooks
 from manager.autoscaler.cloudprovider.karpenter.claims import NodeClaim
 from manager.main import Manager
 from shared import names
-from shared.api.core import ConfigMap, Node, Taint
+from shared.api.core import ConfigMap, Node, Pod, Taint
 from shared.kube.errors import NotFound
 from shared.kube.events import Recorder
-from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODES, PODS
+from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODES, PODS, REPLICASETS
 from shared.telemetry import Loops
+from tests.apiserver import karpenter_build
+from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
+from tests.support.apiserver import ApiServer
+from tests.support.foreign_controller import require_built
 from tests.support.karpenter import NODE_CLASS, Karpenter, catalogue
 
 BOUND_SECONDS = 120.0
+REPLICATED = "shop"
+
+
+@contextlib.contextmanager
+def running_karpenter(process: ApiServer, directory: Path) -> Iterator[Karpenter]:
+    """It runs, and the manager has the rights that the chart gives for it."""
+    built = require_built(karpenter_build.built_karpenter)
+    grant({"node_class": NODE_CLASS}, process, "karpenter")
+    karpenter = Karpenter(process, built, directory)
+    yield karpenter
+    karpenter.close()
+    grant({}, process, "simulated")
 
 
 def own_taints(node: Node) -> list[Taint]:
@@ -74,6 +90,26 @@ class KarpenterTown:
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": whole}
         self.client.create(PODS, body, self.namespace)
 
+    def replicate(self, count: int, cpu: str) -> None:
+        """Pods of a ReplicaSet, which are made again when they are gone."""
+        labels = {"app": REPLICATED}
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        whole = {"replicas": count, "selector": {"matchLabels": labels}, "template": template}
+        body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": REPLICATED}, "spec": whole}
+        self.client.create(REPLICASETS, body, self.namespace)
+
+    def replicas(self, count: int) -> dict[str, str]:
+        """The node of each pod of the ReplicaSet, once all of them have one."""
+
+        def look() -> dict[str, str]:
+            there = self.client.list(PODS, self.namespace, into=Pod, label_selector=f"app={REPLICATED}").items
+            found = {each.metadata.name: each.spec.node_name for each in there if each.spec.node_name}
+            return found if len(found) == len(there) == count else {}
+
+        return eventually(look, BOUND_SECONDS)
+
     def delete_pod(self, name: str) -> None:
         self.client.delete(PODS, name, self.namespace, grace_period_seconds=0)
 
@@ -106,6 +142,8 @@ class KarpenterTown:
     def close(self) -> None:
         for manager in self._managers:
             manager.close()
+        with contextlib.suppress(NotFound):
+            self.client.delete(REPLICASETS, REPLICATED, self.namespace)
         for pod in self.client.list(PODS, self.namespace).items:
             with contextlib.suppress(NotFound):
                 self.client.delete(PODS, pod["metadata"]["name"], self.namespace, grace_period_seconds=0)

@@ -17,14 +17,12 @@ from manager.autoscaler.cloudprovider.ownership import DEFAULT_PREFIX, Ownership
 from manager.autoscaler.cloudprovider.plugin import ManagedGroups
 from shared import names
 from shared.clock import SystemClock
-from shared.kube.resources import NODECLAIMS, NODEPOOLS, NODES
-from tests.apiserver import karpenter_build
+from shared.kube.resources import NODECLAIMS, NODES
 from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
-from tests.integration.manager.karpenter_town import BOUND_SECONDS, KarpenterTown, own_taints
+from tests.integration.manager.karpenter_town import BOUND_SECONDS, KarpenterTown, own_taints, running_karpenter
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.foreign_controller import require_built
 from tests.support.karpenter import NODE_CLASS, NODE_CLASSES, ZONES, Karpenter, catalogue
 from tests.support.observing import guarded
 
@@ -36,12 +34,8 @@ GONE_SECONDS = 120.0
 
 @pytest.fixture(scope="module")
 def karpenter(process: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Karpenter]:
-    built = require_built(karpenter_build.built_karpenter)
-    grant({"node_class": NODE_CLASS}, process, "karpenter")
-    karpenter = Karpenter(process, built, tmp_path_factory.mktemp("karpenter"))
-    yield karpenter
-    karpenter.close()
-    grant({}, process, "simulated")
+    with running_karpenter(process, tmp_path_factory.mktemp("karpenter")) as karpenter:
+        yield karpenter
 
 
 @pytest.fixture
@@ -129,30 +123,15 @@ def test_seed_nap_tc_007_a_group_that_was_made_goes_when_it_is_empty(town: Karpe
 
 
 def test_a_nodepool_of_karpenter_and_its_claims_are_left_alone(town: KarpenterTown, hands: Hands) -> None:
-    ref = {key: NODE_CLASS[key] for key in ("group", "kind", "name")}
-    pool = {
-        "apiVersion": NODEPOOLS.api_version,
-        "kind": "NodePool",
-        "metadata": {"name": "theirs"},
-        # Somebody's copy of one of our labels does not make their nodes ours.
-        "spec": {
-            "template": {
-                "metadata": {"labels": {names.LABEL_NODE_GROUP: "web"}},
-                "spec": {"nodeClassRef": ref, "requirements": []},
-            }
-        },
-    }
-    town.client.create(NODEPOOLS, pool)
-    try:
-        town.add_pod("theirs")
-        placed = town.bound("theirs")["theirs"]
-        assert label(placed, "karpenter.sh/nodepool") == "theirs"
-        observed = hands.guard.observe([NodeRef.from_node(placed)])
-        assert (observed.groups["web"].group.target_size, observed.group_of_node) == (0, {})
-        with pytest.raises(Refused, match="is not in it"):
-            hands.guard.delete_nodes("web", [NodeRef.from_node(placed)])
-    finally:
-        town.client.delete(NODEPOOLS, "theirs")
+    # Somebody's copy of one of our labels does not make their nodes ours.
+    town.karpenter.add_node_pool("theirs", {names.LABEL_NODE_GROUP: "web"})
+    town.add_pod("theirs")
+    placed = town.bound("theirs")["theirs"]
+    assert label(placed, "karpenter.sh/nodepool") == "theirs"
+    observed = hands.guard.observe([NodeRef.from_node(placed)])
+    assert (observed.groups["web"].group.target_size, observed.group_of_node) == (0, {})
+    with pytest.raises(Refused, match="is not in it"):
+        hands.guard.delete_nodes("web", [NodeRef.from_node(placed)])
 
 
 def test_claims_become_nodes_and_exactly_the_named_one_goes(town: KarpenterTown, hands: Hands) -> None:
