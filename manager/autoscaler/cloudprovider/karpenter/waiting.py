@@ -2,7 +2,8 @@
 
 A claim that Karpenter cannot launch keeps all of Karpenter waiting, so an offering that has never launched, be it for a
 typo in the catalogue, is tried with one claim, and the others follow once that one has a machine. They are kept in
-memory alone: after a restart the target lacks them, and their pods ask for nodes again.
+memory alone: after a restart the target lacks them, their pods ask for nodes again, and a replacement that lacks them
+is given up.
 """
 
 from collections import Counter
