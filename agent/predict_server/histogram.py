@@ -173,12 +173,12 @@ class Histograms:
         low, high = int(first.min(initial=self.buckets.count)), int(last.max(initial=0)) + 1
         if low >= high:
             return np.zeros((len(rows), len(ps)))
-        # Bucket by bucket over all models, so that each step is one vector addition, in VPA's order of adding.
-        reached = np.ascontiguousarray(self.weights[rows, low:high].T)
-        begun = reached[: int(first.max()) - low]
-        begun *= np.arange(low, low + len(begun))[:, np.newaxis] >= first  # what is before counts as nothing
-        for before, bucket in pairwise(reached):
-            bucket += before
+        reached = _sums(self.weights.T[low:high, rows])
+        # Weights before the first bucket are too small to count, and few histograms have any.
+        leading = reached[np.minimum(first, high) - low - 1, np.arange(len(rows))] * (first > low)
+        if len(few := np.flatnonzero(leading)):
+            counting = np.arange(low, high)[:, np.newaxis] >= first[few]
+            reached[:, few] = _sums(self.weights.T[low:high, rows[few]] * counting)
         found = low + _search_columns(reached, np.clip(ps, 0.0, 1.0)[:, np.newaxis] * self.totals[rows])
         ends = np.append(self.buckets.starts[1:], self.buckets.starts[-1])
         result = ends[np.minimum(np.maximum(found, first), last)]
@@ -187,6 +187,14 @@ class Histograms:
 
     def _significant(self, weights: Floats) -> Floats:
         return np.where(weights < self.buckets.epsilon, 0.0, weights)
+
+
+def _sums(weights: Floats) -> Floats:
+    """The sum up to each bucket (buckets, models), added in VPA's order: bucket by bucket, each over all models."""
+    sums = np.ascontiguousarray(weights)
+    for before, bucket in pairwise(sums):
+        bucket += before
+    return sums
 
 
 def _search_columns(ascending: Floats, thresholds: Floats) -> Rows:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.predict_server import compact, histogram
@@ -93,34 +93,40 @@ def test_a_bucket_is_found_exactly_as_by_vpas_logarithm(value: float) -> None:
     assert histogram.CPU.find(np.array([value]))[0] == min(exact, 157)
 
 
-def one_by_one(layout: Buckets, values: list[float], p: float) -> float:
-    """VPA's percentile as its source reads, for a histogram of weight 1 each."""
-    weights = [0.0] * layout.count
-    for value in values:
-        weights[int(layout.find(np.array([value]))[0])] += 1.0
+def one_by_one(layout: Buckets, samples_of_one: list[tuple[float, float]], p: float) -> float:
+    """VPA's percentile as its source reads, of samples with their weights."""
+    weights, total = [0.0] * layout.count, 0.0
+    for value, weight in samples_of_one:
+        weights[int(layout.find(np.array([value]))[0])] += weight
+        total += weight
     filled = [bucket for bucket, weight in enumerate(weights) if weight >= layout.epsilon]
     if not filled:
         return 0.0
     bucket, last, partial = filled[0], filled[-1], 0.0
     while bucket < last:
         partial += weights[bucket]
-        if partial >= p * sum(weights):
+        if partial >= p * total:
             break
         bucket += 1
     return float(layout.starts[min(bucket + 1, layout.count - 1)])
 
 
-@given(
-    st.lists(st.lists(st.floats(0, 2000), max_size=12), min_size=1, max_size=5),
-    st.lists(st.floats(0, 1), min_size=1, max_size=4),
-)
-def test_many_models_at_once_answer_as_each_alone(models: list[list[float]], ps: list[float]) -> None:
-    bank = Bank(histogram.CPU, math.inf, rows=len(models))
+EPSILON = histogram.DEFAULT_EPSILON
+weighted_samples = st.lists(st.tuples(st.floats(0, 2000), st.sampled_from([EPSILON / 4, EPSILON, 1.0])), max_size=12)
+
+
+@given(st.lists(weighted_samples, min_size=1, max_size=5), st.lists(st.floats(0, 1), min_size=1, max_size=4))
+@example([[], [(0.5, 1.0)]], [0.5])
+# What is too small to count stands before the first bucket that counts, and would reach the share too early.
+@example([[(0.1, EPSILON / 4), (0.5, 0.5), (9.0, 0.5)], [(0.05, 1.0)]], [(0.5 + EPSILON / 8) / (1 + EPSILON / 4)])
+def test_many_models_at_once_answer_as_each_alone(models: list[list[tuple[float, float]]], ps: list[float]) -> None:
+    found = histogram.Histograms(histogram.CPU, len(models))
     for position in range(max(map(len, models))):
-        rows = np.array([row for row, values in enumerate(models) if position < len(values)])
-        bank.add(rows, np.array([models[row][position] for row in rows]), 0.0)
-    got = bank.histograms.percentiles(np.arange(len(models)), np.array(ps))
-    expected = [[one_by_one(histogram.CPU, values, p) for p in ps] for values in models]
+        rows = np.array([row for row, given_samples in enumerate(models) if position < len(given_samples)])
+        values, weights = np.array([models[row][position] for row in rows]).T
+        found.add(rows, values, weights)
+    got = found.percentiles(np.arange(len(models)), np.array(ps))
+    expected = [[one_by_one(histogram.CPU, given_samples, p) for p in ps] for given_samples in models]
     assert got.tolist() == expected
 
 
