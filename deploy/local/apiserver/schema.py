@@ -91,8 +91,9 @@ class _Node:
             self._take_object(value, where, found)
         elif type(value) is list:
             self._take_list(value, where, found)
-        # What is stored is checked; what is wrong with the whole is said before what is wrong inside.
-        found.errors[before:before] = self._judged(value, where)
+        if self._checks or self._enum is not None:
+            # What is stored is checked; what is wrong with the whole is said before what is wrong inside.
+            found.errors[before:before] = self._judged(value, where)
         return value
 
     def _judged(self, value: Json, where: Where) -> Iterator[FieldError]:
@@ -112,12 +113,11 @@ class _Node:
                     del value[key]
             elif item is None and not node.nullable and not self._is_part:
                 del value[key]  # a null where none is allowed counts as absent
-        for key, default in self._defaults:
-            if key not in value:
-                value[key] = copy(default) if isinstance(default, dict | list) else default
-        for key, item in value.items():
-            if (node := self._field(key)) is not None:
+            else:
                 value[key] = node.take(item, (where, key), found)
+        for key, default in self._defaults:
+            if key not in value and (node := self._field(key)) is not None:
+                value[key] = node.take(copy(default), (where, key), found)
         for key in self._schema.get("required") or ():
             if key not in value:
                 found.errors.append(status.required(_path((where, key))))
@@ -135,10 +135,11 @@ class _Node:
                 seen.append(identity)
 
     def _field(self, key: str) -> "_Node | None":
-        if key not in self._fields:
+        try:
+            return self._fields[key]
+        except KeyError:
             schema = self._properties.get(key, self._extra if isinstance(self._extra, dict) else None)
-            self._fields[key] = None if schema is None else self._inner(schema)
-        return self._fields[key]
+            return self._fields.setdefault(key, None if schema is None else self._inner(schema))
 
     def _inner(self, schema: JsonObject) -> "_Node":
         return _Node(schema, is_part=self._is_part)
