@@ -11,6 +11,7 @@ from tests.bench.row import Row
 
 FIGURES = Path(__file__).with_name("figures.json")
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+OF_ITS_OWN = "replay."  # the documentation has tables of its own for what is compared with several others
 HEADINGS = ("figure", "value", "reach", "baseline beside it", "ratio", "peers, measured apart")
 
 Figures = Mapping[str, Mapping[str, Any]]  # by the figure's name, with the measure that it is from
@@ -38,6 +39,8 @@ def table(figures: Figures) -> str:
     """The Markdown table of the documentation, in the order of the measures."""
     lines = [f"| {' | '.join(HEADINGS)} |", "|---" * len(HEADINGS) + "|"]
     for name, figure in figures.items():
+        if figure["measure"].startswith(OF_ITS_OWN):
+            continue
         unit, target, ratio = figure["unit"], figure["target"], figure["ratio"]
         cells = [name, f"{figure['value']:.3g} {unit}", "" if target is None else f"{target:g}"]
         cells += [f"{figure['baseline']}: {figure['baseline_value']:.3g}", "" if ratio is None else f"{ratio:.2g}"]

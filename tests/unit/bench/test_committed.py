@@ -11,9 +11,6 @@ from tests.support.apiserver import EMBEDDED
 # Needs a machine that is a real node.
 ELSEWHERE = {"isolation"}
 
-# Modules without committed figures. The documentation shows older ones of theirs in a table of its own.
-UNMEASURED = {"agent", "apiserver", "dumps", "local_cluster", "manager", "mix_cost", "replay"}
-
 
 def test_every_measure_has_its_figures_and_every_figure_its_measure() -> None:
     collecting = gc.get_threshold()
@@ -21,7 +18,7 @@ def test_every_measure_has_its_figures_and_every_figure_its_measure() -> None:
     gc.set_threshold(*collecting)  # some measure with the manager's own
     kept = {figure.get("measure", name) for name, figure in committed.load().items()}
     without = {name.partition(".")[0] for name in there - kept} - ELSEWHERE
-    assert (kept - there, without) == (set(), UNMEASURED)
+    assert (kept - there, without) == (set(), set())
 
 
 def test_the_table_of_the_documentation_is_that_of_the_committed_figures() -> None:
