@@ -1,6 +1,6 @@
 """Whether nodes may go, and whether their pods find places on the nodes that stay and on new ones."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from manager.autoscaler.disruption.verdicts import ConsolidationReason
@@ -11,10 +11,11 @@ from manager.autoscaler.scale_down.drain import RemainingDisruptions
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan
 from manager.autoscaler.scale_down.removal_simulation import RemainingNodes
-from manager.autoscaler.scale_down.rescheduling import NoPlace
+from manager.autoscaler.scale_down.rescheduling import Arrival, NoPlace
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
 from manager.autoscaler.snapshot.cluster import NodeTemplate
+from shared.cached_property import cached_property
 from shared.quantity import Amounts
 
 Refused = tuple[ConsolidationReason, str]
@@ -50,7 +51,6 @@ class ReplacementSimulation:
         self._deleted = [node.name for node in context.nodes if context.is_leaving(node)]
         self._unneeded = list(unneeded)
         self._by_name = {node.name: node for node in context.nodes}
-        self._nodes = RemainingNodes(context, context.nodes)
         self._usage = QuotaUsage(context.rules.gpu_label)
         self._disruptions = self._left_by_going()
         self._spare = {name: group.spare for name, group in context.inputs.groups.items()}
@@ -113,30 +113,45 @@ class ReplacementSimulation:
         return budgets.above_bounds(bounds, usages)
 
     def place(self, removed: Sequence[str], added: Sequence[NodeTemplate] = ()) -> PodPlacement:
-        """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes."""
-        context = self._context
+        """Places the pods of these nodes: on nodes that stay before new ones, and on no node that goes. With them, pods
+        are placed anew that were to come to these nodes from others that go anyway.
+        """
+        context, (nodes, arrived) = self._context, self._settled
         new = [
             (cluster.fresh_node(template, f"{template.group}-{number}"), template)
             for number, template in enumerate(added)
         ]
-        going = {*self._deleted, *self._unneeded, *removed}
-        remaining, rows = self._nodes.rescheduling(sorted(going), new)
-        remaining.close(rows[name] for name in going)
-        for name in (*self._deleted, *self._unneeded):
-            remaining.empty_out(rows[name])
+        remaining, rows = nodes.rescheduling(removed, new)
+        remaining.close(rows[name] for name in (*self._deleted, *self._unneeded, *removed))
         names = list(rows)
         moves: dict[str, str] = {}
         unplaced: list[Amounts] = []
         stuck: NoPlace | None = None
         for name in removed:
+            own = {each.key: each.facts.requests for each in context.pods_that_move(name)}
             found = remaining.leave(rows[name])
             if isinstance(found, NoPlace):
                 stuck = stuck or found
                 found = remaining.empty_out(rows[name])
                 here = {move.pod for move in found}
-                unplaced += [each.facts.requests for each in context.pods_that_move(name) if each.key not in here]
-            moves |= {move.pod: names[move.row] for move in found}
+                unplaced += [requests for pod, requests in own.items() if pod not in here]
+                unplaced += [
+                    each.facts.requests for each in arrived.get(name, ()) for pod in each.pods if pod not in here
+                ]
+            moves |= {move.pod: names[move.row] for move in found if move.pod in own}
         return PodPlacement(tuple(moves.items()), tuple(unplaced), stuck)
+
+    @cached_property
+    def _settled(self) -> tuple[RemainingNodes, Mapping[str, Sequence[Arrival]]]:
+        """The nodes once the pods of those that go anyway have moved, and which pods have moved to each."""
+        going = [*self._deleted, *self._unneeded]
+        remaining, rows = RemainingNodes(self._context, self._context.nodes).rescheduling(sorted(going))
+        remaining.close(rows[name] for name in going)
+        for name in going:
+            remaining.empty_out(rows[name])
+        names = list(rows)
+        arrived = {names[row]: found for row, found in remaining.arrivals.items()}
+        return RemainingNodes(self._context, self._context.nodes, set(going), arrived), arrived
 
 
 def node_count(unplaced: Iterable[Amounts], free: Amounts) -> int | None:

@@ -5,7 +5,9 @@ and occupies its pods' new places, so that all unneeded nodes could go together.
 deletion are placed before.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import chain
+from types import MappingProxyType
 
 from manager.autoscaler.estimator import problem
 from manager.autoscaler.scale_down import budgets, eligibility, pods_on_nodes
@@ -15,7 +17,7 @@ from manager.autoscaler.scale_down.eligibility import Candidate, NodeStatuses
 from manager.autoscaler.scale_down.inputs import ScaleDownContext
 from manager.autoscaler.scale_down.pods_on_nodes import BlockingPod, DrainPlan, PodOnNode
 from manager.autoscaler.scale_down.removal_status import SimulatedRemoval
-from manager.autoscaler.scale_down.rescheduling import NoPlace, PodBatch, PodMove, Rescheduling
+from manager.autoscaler.scale_down.rescheduling import Arrival, NoPlace, PodBatch, PodMove, Rescheduling
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.scale_up.groups import QuotaUsage
 from manager.autoscaler.snapshot import cluster
@@ -109,14 +111,39 @@ class RemovalSimulation:
 
 
 class RemainingNodes:
-    """The nodes of one observation as rows in this order, for one or many simulations."""
+    """The nodes of one observation as rows in this order, for one or many simulations.
 
-    def __init__(self, context: ScaleDownContext, ordered: Sequence[NodeInfo]) -> None:
+    Nodes in `emptied` have no pods any more, and other nodes have those in `arrived`, too.
+    """
+
+    def __init__(
+        self,
+        context: ScaleDownContext,
+        ordered: Sequence[NodeInfo],
+        emptied: Container[str] = (),
+        arrived: Mapping[str, Sequence[Arrival]] = MappingProxyType({}),
+    ) -> None:
         self._context = context
+        self._arrived = arrived
         self._rows = {node.name: row for row, node in enumerate(ordered)}
-        placed = ((self._rows[each.node], each.facts) for node in ordered for each in context.pods_on(node.name))
-        self._snapshot = cluster.snapshot_of_nodes(ordered, placed)
-        self._peak_room = None if context.peaks is None else [_peak_room(context, node) for node in ordered]
+        own = (
+            (row, each.facts)
+            for name, row in self._rows.items()
+            if name not in emptied
+            for each in context.pods_on(name)
+        )
+        more = ((self._rows[name], each.facts) for name, found in arrived.items() for each in found for _ in each.pods)
+        self._snapshot = cluster.snapshot_of_nodes(ordered, chain(own, more))
+        self._peak_room = None if context.peaks is None else [self._room(node) for node in ordered]
+
+    def _room(self, node: NodeInfo) -> Resources | None:
+        room = _peak_room(self._context, node)
+        if room is None:
+            return None
+        for each in self._arrived.get(node.name, ()):
+            for _ in each.pods:
+                room = room.minus(each.load)
+        return room
 
     def rescheduling(
         self, leaving: Iterable[str], fresh: Sequence[tuple[NodeInfo, NodeTemplate]] = ()
@@ -124,7 +151,8 @@ class RemainingNodes:
         """The row of each node, too; the pods of those in `leaving` may be moved. `fresh` are nodes that do not exist
         yet, in rows after the others.
         """
-        context, snapshot, rows, peak_room = self._context, self._snapshot, self._rows, self._peak_room
+        context, arrived = self._context, self._arrived
+        snapshot, rows, peak_room = self._snapshot, self._rows, self._peak_room
         if fresh:
             first = len(rows)
             rows = rows | {node.name: first + number for number, (node, _) in enumerate(fresh)}
@@ -137,11 +165,14 @@ class RemainingNodes:
         moving = {name: context.pods_that_move(name) for name in leaving}
         classes: dict[int, EquivalenceGroup] = {}
         for name in sorted(moving):
-            for each in moving[name]:
-                classes.setdefault(id(each.facts), EquivalenceGroup(each.facts, ()))
-        position = {facts: number for number, facts in enumerate(classes)}
+            for facts in chain((each.facts for each in moving[name]), (each.facts for each in arrived.get(name, ()))):
+                classes.setdefault(id(facts), EquivalenceGroup(facts, ()))
+        position = {known: number for number, known in enumerate(classes)}
         asked = problem.packing_problem(snapshot, tuple(classes.values()))
         batches = {rows[name]: _batches(context, name, found, position) for name, found in moving.items()}
+        for name in moving:
+            for each in arrived.get(name, ()):
+                batches[rows[name]].append(PodBatch(position[id(each.facts)], each.pods, each.load))
         return Rescheduling(asked, batches, peak_room), rows
 
 

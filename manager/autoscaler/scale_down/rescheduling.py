@@ -13,6 +13,7 @@ from manager.autoscaler.scale_down.pods_on_nodes import NO_LOAD
 from manager.autoscaler.scale_down.rules import UnremovableReason
 from manager.autoscaler.snapshot import predicates
 from manager.autoscaler.snapshot.cluster import Flags, Integers
+from manager.autoscaler.snapshot.pod_info import PodInfo
 from shared.api.placement import TOO_MANY_PODS
 from shared.quantity import Resources
 
@@ -30,6 +31,14 @@ class PodMove(NamedTuple):
 
     pod: str
     row: int
+
+
+class Arrival(NamedTuple):
+    """Pods that have moved to a node: what they share, their keys, and the share of a predicted peak of each."""
+
+    facts: PodInfo
+    pods: tuple[str, ...]
+    load: Resources = NO_LOAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +98,15 @@ class Rescheduling:
         cpu, memory = problem.cpu_and_memory
         sizes = sum(each / max(1, int(each.max(initial=0))) for each in (cpu, memory))
         self._sizes: list[float] = np.asarray(sizes, np.float64).tolist()
+
+    @property
+    def arrivals(self) -> dict[int, list[Arrival]]:
+        """The pods that have moved to each row, and are still there."""
+        classes = self._problem.classes
+        return {
+            row: [Arrival(classes[each.position].facts, each.pods, each.load) for each in batches]
+            for row, batches in self._arrived.items()
+        }
 
     def close(self, rows: Iterable[int]) -> None:
         """No pods move to these nodes any more."""

@@ -5,7 +5,7 @@ same about a node: how many relevant pods are in its domain. A host port is a ru
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from manager.autoscaler.snapshot.cluster import LABEL_HOSTNAME, ClusterSnapshot, Flags, Integers
 from manager.autoscaler.snapshot.pod_info import NodeDemands, PodInfo, PodTerm
 from manager.autoscaler.snapshot.predicates import Shapes
+from shared.cached_property import cached_property
 
 NODE = ""  # the topology key of a single node
 OF_ONE_NODE = frozenset({NODE, LABEL_HOSTNAME})
@@ -132,11 +133,16 @@ class _Index:
 
     def __init__(self, universe: Sequence[PodInfo]) -> None:
         self._universe = universe
-        self._by_label: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
-        for position, kind in enumerate(universe):
-            for item in kind.labels.items():
-                self._by_label[item].append(position)
         self._found: dict[object, frozenset[int]] = {}
+
+    @cached_property
+    def _by_label(self) -> Mapping[tuple[str, str], Sequence[int]]:
+        """Made when a term first asks, since most pods have none."""
+        found: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for position, kind in enumerate(self._universe):
+            for item in kind.labels.items():
+                found[item].append(position)
+        return found
 
     def matching(self, term: PodTerm) -> frozenset[int]:
         if term.selector is None:
@@ -163,7 +169,6 @@ class _Compiler:
         self._of_key: defaultdict[str, list[int]] = defaultdict(list)
         self._countings: dict[Counting, int] = {}
         self._topologies: dict[str, TopologyDomains] = {}
-        self._placed = self._placed_entries()
         self._keeping_away = self._existing_terms()
         self._with_ports = [position for position, kind in enumerate(universe) if kind.ports]
 
@@ -297,7 +302,8 @@ class _Compiler:
                 np.add.at(sums, domains[domains >= 0], snapshot.placed_count[entries][domains >= 0])
         return table
 
-    def _placed_entries(self) -> dict[int, Integers]:
+    @cached_property
+    def _placed(self) -> dict[int, Integers]:
         """By kind of the snapshot: its entries among the placed pods."""
         kinds = self._snapshot.placed_kind
         order = np.argsort(kinds, kind="stable")

@@ -506,6 +506,23 @@ def test_what_scale_down_removes_keeps_the_places_of_its_pods() -> None:
     assert added(shop.decide(unneeded=("idle",))) == {"two": 1}
 
 
+@pytest.mark.parametrize(
+    ("peaks", "expected"), [(None, "six"), ({"idle": Resources(2000, 0), "a": Resources(4000, 0)}, "seven")]
+)
+def test_pods_that_scale_down_moves_to_a_replaced_node_have_places_on_the_new_one(
+    peaks: dict[str, Resources] | None, expected: str
+) -> None:
+    shop = Shop(more={"peaks": peaks})
+    shop.node("idle", 1.0, 2)
+    shop.node("a", 1.0, 4)
+    for name, price, cores in (("four", 0.3, 4), ("six", 0.4, 6), ("seven", 0.5, 7)):
+        shop.offer(name, price, cores)
+    found = shop.decide(unneeded=("idle",))
+    assert added(found) == {expected: 1}
+    assert found.option is not None
+    assert [pod for pod, _ in found.option.moves] == ["ns/a-0"]
+
+
 def test_a_pass_that_is_late_says_so_of_each_node() -> None:
     shop = half_empty_pair()
     inputs = ConsolidationInputs(shop.prices, shop.targets)
