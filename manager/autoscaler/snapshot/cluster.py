@@ -287,12 +287,16 @@ def extend(before: ClusterSnapshot, nodes: Sequence[NodeInfo], holdings: Iterabl
             kinds.append(kind)
         listed.append((row, known[id(kind)], count))
     more = _as_arrays(list(nodes), [], [], {})
-    resources = tuple(sorted({*before.resources, *more.resources, *(name for kind in kinds for name in kind.requests)}))
+    new_kinds = kinds[len(before.kinds) :]
+    resources = tuple(
+        sorted({*before.resources, *more.resources, *(name for kind in new_kinds for name in kind.requests)})
+    )
     free = np.array(
         [np.concatenate((before.free_of(name), more.free_of(name))) for name in resources], np.int64
     ).T.copy()
     rows, which, counts = np.array(listed, np.int64).reshape(-1, 3).T
-    np.subtract.at(free, rows, _requests(kinds, resources)[which] * counts[:, None])
+    requests = _requests([kinds[each] for each in which.tolist()], resources)
+    np.subtract.at(free, rows, requests * counts[:, None])
     return ClusterSnapshot(
         (*before.nodes, *nodes),
         resources,
