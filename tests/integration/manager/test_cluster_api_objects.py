@@ -50,7 +50,7 @@ def test_writes_that_come_too_late_are_tried_again_and_given_up_in_the_end(fleet
     fleet.guard.increase(fleet.web, 1)
     assert (fleet.server.faults_left(), fleet.replicas()) == (0, 4)
     fleet.server.fault(conflict | {"times": 0})
-    with pytest.raises(Later, match="it changes all the time: 8 writes came too late"):
+    with pytest.raises(Later, match=r"it changes all the time: .*409"):
         fleet.guard.increase(fleet.web, 1)
     fleet.server.fault()
     assert fleet.replicas() == 4

@@ -12,13 +12,13 @@ from manager.autoscaler.cloudprovider.clusterapi.creation_config import Topology
 from manager.autoscaler.cloudprovider.clusterapi.groups import ApiKeys, ManagementObjects, ScalableGroup
 from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import ScalableKind, ScalableObject
-from manager.autoscaler.cloudprovider.clusterapi.writing import TRIES, in_time
+from manager.autoscaler.cloudprovider.clusterapi.writing import write_as_read
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, api_error
 from shared import names
 from shared.api.meta import ObjectMeta
 from shared.errors import HeadroomError
 from shared.kube.client import Client
-from shared.kube.errors import Forbidden, NotFound
+from shared.kube.errors import Conflict, Forbidden, NotFound
 from shared.kube.resources import Resource
 
 CLUSTERS = "clusters"
@@ -89,14 +89,15 @@ class TopologyEntries:
 
     def _change(self, group: str, change: Callable[[list[Body]], list[Body]]) -> None:
         """Raises Later if the Cluster changes all the time, Refused if it may not be, Unavailable in doubt."""
+        where = f"the topology of Cluster {self._source.cluster}"
         try:
-            if not in_time(self._client.clock, lambda _: self._write_entries(change)):
-                problem = f"changes all the time: {TRIES} writes came too late"
-                raise Later(NAME, group, f"Cluster {self._source.cluster} {problem}")
+            write_as_read(self._client, f"the write of {where}", lambda: self._write_entries(change))
         except ProviderError:
             raise
+        except Conflict as error:
+            raise Later(NAME, group, f"Cluster {self._source.cluster} changes all the time: {error}") from error
         except HeadroomError as error:
-            raise api_error(NAME, group, error, f"the topology of Cluster {self._source.cluster}") from error
+            raise api_error(NAME, group, error, where) from error
 
     def _write_entries(self, change: Callable[[list[Body]], list[Body]]) -> None:
         """Raises Conflict if something else has written the Cluster since, and after a write whose answer was lost."""

@@ -4,6 +4,7 @@ A number of replicas is written only in place of the one that was seen before, s
 undoes what another has decided meanwhile.
 """
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,30 +16,28 @@ from manager.autoscaler.cloudprovider.clusterapi.reading import ClusterApiReader
 from manager.autoscaler.cloudprovider.clusterapi.wire import MACHINES, MachineObject
 from manager.autoscaler.cloudprovider.errors import Later, ProviderError, Refused, api_error, api_leaves_doubt
 from shared import durations
-from shared.clock import Clock
 from shared.errors import HeadroomError
 from shared.kube.client import Client
 from shared.kube.errors import Conflict, NotFound
-from shared.kube.retry import Jitter
+from shared.kube.retry import Jitter, Retry
 
 logger = logging.getLogger(__name__)
 
 WATCHED_SECONDS = 300.0  # after a write; a change that comes later is a decision of others, as any
 HOLD_SECONDS = 600.0
 # Cluster API writes the status of the same object, many times a second while the group is new.
-TRIES = 8
-PAUSE = Jitter(base_seconds=0.05, cap_seconds=2.0)
+PATIENCE = Retry(deadline_seconds=5.0, jitter=Jitter(base_seconds=0.05, cap_seconds=1.0))
 
 
-def in_time(clock: Clock, write: Callable[[bool], None]) -> bool:
-    """Whether one of several writes met the object as it had read it; the first is told False, others True."""
-    for number in range(1, TRIES + 1):
-        try:
-            write(number > 1)
-            return True
-        except Conflict:
-            clock.wait(threading.Event(), PAUSE.delay_seconds(number))
-    return False
+def write_as_read(client: Client, what: str, write: Callable[[], None]) -> None:
+    """Reads and writes again while something else writes in between. Raises what `write` does, at last its Conflict."""
+    PATIENCE.run(
+        what,
+        write,
+        passing=lambda error: isinstance(error, Conflict),
+        clock=client.clock,
+        stop=threading.Event(),  # it ends soon by itself
+    )
 
 
 class ClusterApiWriter:
@@ -48,16 +47,22 @@ class ClusterApiWriter:
 
     def resize(self, group: ScalableGroup, replicas: int) -> None:
         """Raises Later if the group has changed since, Refused if it may not have so many, Unavailable in doubt."""
+        tries = itertools.count()
         try:
-            if not in_time(self._client.clock, lambda again: self._write_replicas(group, replicas, again)):
-                raise Later(NAME, group.id, f"it changes all the time: {TRIES} writes came too late")
+            write_as_read(
+                self._client,
+                f"the write of replicas of {group.id}",
+                lambda: self._write_replicas(group, replicas, again=next(tries) > 0),
+            )
         except ProviderError:
             raise
+        except Conflict as error:
+            raise Later(NAME, group.id, f"it changes all the time: {error}") from error
         except HeadroomError as error:
             what = f"{group.replicas} replicas could not become {replicas}"
             raise api_error(NAME, group.id, error, what) from error
 
-    def _write_replicas(self, group: ScalableGroup, replicas: int, again: bool) -> None:
+    def _write_replicas(self, group: ScalableGroup, replicas: int, *, again: bool) -> None:
         """Raises Conflict if the object is written while it is read and written here."""
         now = self._reader.current(group)
         if again and now.spec.replicas == replicas:
