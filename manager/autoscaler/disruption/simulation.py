@@ -145,7 +145,10 @@ class ReplacementSimulation:
     def _settled(self) -> tuple[RemainingNodes, Mapping[str, Sequence[Arrival]]]:
         """The nodes once the pods of those that go anyway have moved, and which pods have moved to each."""
         going = [*self._deleted, *self._unneeded]
-        remaining, rows = RemainingNodes(self._context, self._context.nodes).rescheduling(sorted(going))
+        present = RemainingNodes(self._context, self._context.nodes)
+        if not going:
+            return present, {}
+        remaining, rows = present.rescheduling(sorted(going))
         remaining.close(rows[name] for name in going)
         for name in going:
             remaining.empty_out(rows[name])
