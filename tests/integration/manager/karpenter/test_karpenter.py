@@ -3,7 +3,6 @@ wrong.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,35 +18,16 @@ from shared import names
 from shared.clock import SystemClock
 from shared.kube.resources import NODECLAIMS, NODES
 from tests.integration.manager.cloud_rights import grant
-from tests.integration.manager.conftest import Cluster, StartManager
-from tests.integration.manager.karpenter_town import BOUND_SECONDS, KarpenterTown, own_taints, running_karpenter
+from tests.integration.manager.karpenter.town import BOUND_SECONDS, KarpenterTown, own_taints
 from tests.support import eventually
 from tests.support.apiserver import ApiServer
-from tests.support.karpenter import NODE_CLASS, NODE_CLASSES, ZONES, Karpenter, catalogue
+from tests.support.karpenter import NODE_CLASS, NODE_CLASSES, ZONES, catalogue
 from tests.support.observing import guarded
 
 pytestmark = pytest.mark.real_only("Karpenter asks for a real API server")
 
 WEB: dict[str, Any] = {"name": "web", "machine_type": "c-4", "zone": ZONES[0], "max": 5, "labels": {"team": "web"}}
 GONE_SECONDS = 120.0
-
-
-@pytest.fixture(scope="module")
-def karpenter(process: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Karpenter]:
-    with running_karpenter(process, tmp_path_factory.mktemp("karpenter")) as karpenter:
-        yield karpenter
-
-
-@pytest.fixture
-def town(
-    karpenter: Karpenter, cluster: Cluster, server: ApiServer, tmp_path: Path, start_manager: StartManager
-) -> Iterator[KarpenterTown]:
-    karpenter.add_node_class()
-    town = KarpenterTown(karpenter, cluster, server.add_namespace(), tmp_path / "karpenter.yaml", start_manager)
-    town.offer()
-    yield town
-    town.close()
-    karpenter.clear()
 
 
 class Hands:

@@ -1,7 +1,7 @@
 """A cluster whose nodes are bought by real Karpenter, with a scheduler, and a manager to be begun by a test."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +20,12 @@ from shared.kube.errors import NotFound
 from shared.kube.events import Recorder
 from shared.kube.resources import CONFIGMAPS, EVENTS, NODECLAIMS, NODES, PODS, REPLICASETS
 from shared.telemetry import Loops
-from tests.apiserver import karpenter_build
-from tests.integration.manager.cloud_rights import grant
 from tests.integration.manager.conftest import Cluster, StartManager
 from tests.support import eventually
-from tests.support.apiserver import ApiServer
-from tests.support.foreign_controller import require_built
 from tests.support.karpenter import NODE_CLASS, Karpenter, catalogue
 
 BOUND_SECONDS = 120.0
 REPLICATED = "shop"
-
-
-@contextlib.contextmanager
-def running_karpenter(process: ApiServer, directory: Path) -> Iterator[Karpenter]:
-    """It runs, and the manager has the rights that the chart gives for it."""
-    built = require_built(karpenter_build.built_karpenter)
-    grant({"node_class": NODE_CLASS}, process, "karpenter")
-    karpenter = Karpenter(process, built, directory)
-    yield karpenter
-    karpenter.close()
-    grant({}, process, "simulated")
 
 
 def own_taints(node: Node) -> list[Taint]:

@@ -1,18 +1,15 @@
 """Dear nodes of real Karpenter are replaced by cheaper ones, and the pods run again."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manager.autoscaler.reporting.events import CONSOLIDATION
 from manager.main import Manager
-from tests.integration.manager.conftest import Cluster, StartManager, fetch
-from tests.integration.manager.karpenter_town import KarpenterTown, own_taints, running_karpenter
+from tests.integration.manager.conftest import fetch
+from tests.integration.manager.karpenter.town import KarpenterTown, own_taints
 from tests.support import eventually
-from tests.support.apiserver import ApiServer
-from tests.support.karpenter import ZONES, Karpenter, catalogue
+from tests.support.karpenter import ZONES, catalogue
 
 pytestmark = pytest.mark.real_only("Karpenter asks for a real API server")
 
@@ -28,23 +25,6 @@ EAGER: dict[str, Any] = {
     "scale_down_delay_after_add_seconds": 0.0,
     "node_delete_delay_after_taint_seconds": 0.2,
 }
-
-
-@pytest.fixture(scope="module")
-def karpenter(process: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Karpenter]:
-    with running_karpenter(process, tmp_path_factory.mktemp("karpenter")) as karpenter:
-        yield karpenter
-
-
-@pytest.fixture
-def town(
-    karpenter: Karpenter, cluster: Cluster, server: ApiServer, tmp_path: Path, start_manager: StartManager
-) -> Iterator[KarpenterTown]:
-    karpenter.add_node_class()
-    town = KarpenterTown(karpenter, cluster, server.add_namespace(), tmp_path / "karpenter.yaml", start_manager)
-    yield town
-    town.close()
-    karpenter.clear()
 
 
 def offer(town: KarpenterTown, *machine_types: str, **more: Any) -> None:

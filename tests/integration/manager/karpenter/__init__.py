@@ -1,0 +1,1 @@
+"""The manager with real Karpenter, on a real API server."""
